@@ -27,14 +27,20 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis
 struct ServerCpu {
     machine: Machine,
     by_hand_us: f64,
-    fencelock_us: f64,
+    alone_us: f64,
+    together_us: f64,
+    /// Of `together_us` and `by_hand_us`.
     ratio: f64,
 }
 
-/// One kind of lock: the requests that take sixteen of them and that release them, each with the reply to expect.
+/// One kind of lock: the requests that take sixteen of them and that release them.
 ///
 /// A batch is one write, so that the server reads it at once, however fast this client is.
-struct Cycle([(Vec<u8>, &'static str); 2]);
+struct Cycle {
+    requests: [(Vec<u8>, &'static str); 2],
+    /// In how many replies the server answers a batch.
+    replies: usize,
+}
 
 impl Cycle {
     /// `SET NX PX`, and a script that compares and deletes.
@@ -43,22 +49,50 @@ impl Cycle {
         let key = |number| format!("hand-{number}");
         let set = |number| redis::cmd("SET").arg(key(number)).arg(&value).arg("NX").arg("PX").arg(30_000).clone();
         let delete = |number| redis::cmd("EVALSHA").arg(delete).arg(1).arg(key(number)).arg(&value).clone();
-        Self([(batch(set), "OK"), (batch(delete), "1")])
+        Self { requests: [(batch(set), "OK"), (batch(delete), "1")], replies: BATCH }
     }
 
-    fn fencelock() -> Self {
+    /// One script for each request.
+    fn alone() -> Self {
         let lock = |number| BareLock::new(&format!("lock-{number}"));
         let acquire = batch(|number| lock(number).acquire("try", HOLDER));
-        Self([(acquire, "granted"), (batch(|number| lock(number).release(HOLDER)), "1")])
+        let requests = [(acquire, "granted"), (batch(|number| lock(number).release(HOLDER)), "1")];
+        Self { requests, replies: BATCH }
+    }
+
+    /// One script for all requests, as the client sends those that are made at the same time.
+    fn together(script: &str) -> Self {
+        let names = |sides: &[&str]| -> Vec<String> {
+            let locks = (0..BATCH).map(|number| format!("lock-{number}"));
+            let side =
+                |side: &str| locks.clone().map(|lock| format!("fencelock:{{{lock}}}:{side}")).collect::<Vec<_>>();
+            locks.clone().chain(sides.iter().flat_map(|name| side(name))).collect()
+        };
+        let call = |keys: Vec<String>| redis::cmd("EVALSHA").arg(script).arg(keys.len()).arg(keys).clone();
+        let (mut acquire, mut release) = (call(names(&["line", "fence"])), call(names(&["line"])));
+        acquire.arg(0);
+        release.arg(BATCH);
+        for _ in 0..BATCH {
+            acquire.arg(format!("{HOLDER} bench:1")).arg(30_000).arg(1);
+            release.arg(format!("{HOLDER} "));
+        }
+        Self { requests: [(acquire.get_packed_command(), "granted"), (release.get_packed_command(), "1")], replies: 1 }
     }
 
     /// Processor time of the server for one cycle in a round of them.
     fn round(&self, client: &mut RespClient) -> Result<f64, Failure> {
         let before = used(client)?;
         for _ in 0..BATCHES {
-            for (requests, expected) in &self.0 {
+            for (requests, expected) in &self.requests {
                 client.send_written(requests)?;
-                (0..BATCH).try_for_each(|_| expect(&client.receive(), expected))?;
+                for _ in 0..self.replies {
+                    match client.receive() {
+                        Reply::Array(all) if self.replies == 1 => {
+                            all.iter().try_for_each(|one| expect(one, expected))?;
+                        }
+                        reply => expect(&reply, expected)?,
+                    }
+                }
             }
         }
         let cycles = u32::try_from(BATCHES * BATCH).map(f64::from)?;
@@ -102,24 +136,31 @@ fn measure(effort: Effort) -> Result<ServerCpu, Failure> {
     let mut client = server.connect()?;
     let scripts = lock_scripts();
     let mut load = |script: &str| client.command(&["SCRIPT", "LOAD", script]).text().map(str::to_owned);
-    let loaded = [scripts.acquire, scripts.release, DELETE].map(&mut load);
-    let [Some(_), Some(_), Some(delete)] = loaded else { return Err("the server takes no scripts".into()) };
-    let cycles = [Cycle::by_hand(&delete), Cycle::fencelock()];
-    let mut least = [f64::INFINITY; 2];
+    let loaded = [scripts.acquire, scripts.release, DELETE, scripts.combined].map(&mut load);
+    let [Some(_), Some(_), Some(delete), Some(combined)] = loaded else {
+        return Err("the server takes no scripts".into());
+    };
+    let cycles = [Cycle::by_hand(&delete), Cycle::alone(), Cycle::together(&combined)];
+    let mut least = [f64::INFINITY; 3];
     for _ in 0..if effort.is_quick() { ROUNDS_QUICK } else { ROUNDS } {
         for (cycle, least) in cycles.iter().zip(&mut least) {
             *least = least.min(cycle.round(&mut client)?);
         }
     }
-    let [by_hand_us, fencelock_us] = least;
-    Ok(ServerCpu { machine: Machine::this_one(&server), by_hand_us, fencelock_us, ratio: fencelock_us / by_hand_us })
+    let ([by_hand_us, alone_us, together_us], machine) = (least, Machine::this_one(&server));
+    Ok(ServerCpu { machine, by_hand_us, alone_us, together_us, ratio: together_us / by_hand_us })
 }
 
 impl fmt::Display for ServerCpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.machine)?;
+        let Self { machine, by_hand_us, alone_us, together_us, ratio } = self;
+        writeln!(f, "{machine}\n")?;
         writeln!(f, "Processor time of the server for an uncontended acquire + release, {BATCH} requests under way")?;
-        writeln!(f, "| by hand, us | fencelock, us | ratio |\n|---:|---:|---:|")?;
-        writeln!(f, "| {:.1} | {:.1} | {:.2} |", self.by_hand_us, self.fencelock_us, self.ratio)
+        writeln!(
+            f,
+            "| by hand, us | one script each, us | / by hand | together, us | / by hand |\n|---:|---:|---:|---:|---:|"
+        )?;
+        let alone = alone_us / by_hand_us;
+        writeln!(f, "| {by_hand_us:.1} | {alone_us:.1} | {alone:.2} | {together_us:.1} | {ratio:.2} |")
     }
 }

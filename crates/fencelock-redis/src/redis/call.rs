@@ -75,6 +75,14 @@ impl Call {
         Self { lua, by_digest, tracked: false }
     }
 
+    /// A script that uses this many keys, which follow as its first arguments.
+    pub(super) fn of_keys(lua: &'static LazyLock<Lua>, keys: usize) -> Self {
+        // Space for the digest, names and arguments.
+        let mut by_digest = Cmd::with_capacity(4 + 2 * keys, 128 + 64 * keys);
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys);
+        Self { lua, by_digest, tracked: false }
+    }
+
     /// A script that uses one key.
     pub(super) fn of_one_key(lua: &'static LazyLock<Lua>, name: &str) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");

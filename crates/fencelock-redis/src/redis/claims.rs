@@ -1,5 +1,6 @@
 //! Claims of a lock, and what a waiter needs to be woken.
 
+use super::combined::Common;
 use super::quarantine::{self, EpochCheck, MarkerState, Refusal};
 use super::reply::{self, Claimed};
 use super::script::{self, Path};
@@ -107,7 +108,8 @@ impl Redis {
         let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
         let now = self.clock.wall_micros();
         let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, &channel, epoch_check);
-        let answer = self.call_naming_keys(session, acquire).await.map_err(|error| self.unknown(&error))?;
+        let common = || (path == Path::Fast && script::is_common(claim)).then(|| Common::claim(&wire, claim));
+        let answer = self.call_common(session, &wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
         session.has_claimed.store(true, Ordering::Relaxed);
         session.ensure_master(self.link.node()).await?;
         Ok(answer)

@@ -48,13 +48,25 @@ pub(crate) async fn dial(
     push_handler: &Arc<PushHandler>,
     server: &Arc<Origin>,
 ) -> RedisResult<MultiplexedConnection> {
+    let mut connection = dial_untimed(target, resp3, push_handler, server).await?;
+    connection.set_response_timeout(patience);
+    Ok(connection)
+}
+
+/// A connection that waits for replies without a limit.
+pub(crate) async fn dial_untimed(
+    target: &Target,
+    resp3: bool,
+    push_handler: &Arc<PushHandler>,
+    server: &Arc<Origin>,
+) -> RedisResult<MultiplexedConnection> {
     let info = target.client.get_connection_info().clone();
     let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
     let settings = info.redis_settings().clone().set_protocol(protocol);
     let client = target.client_with(info.set_redis_settings(settings))?;
     let mut config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(target.limit))
-        .set_response_timeout(Some(patience))
+        .set_response_timeout(None)
         .set_pipeline_buffer_size(ROOM);
     if resp3 {
         let (push_handler, server) = (Arc::clone(push_handler), Arc::clone(server));

@@ -14,6 +14,8 @@ mod call;
 mod claims;
 mod cluster_map;
 mod cluster_view;
+mod combined;
+mod combiner;
 mod compat;
 mod completions;
 mod confirmation;
@@ -66,6 +68,7 @@ mod wire;
 
 pub(crate) use cluster_map::ClusterMap;
 pub(crate) use cluster_view::ClusterView;
+use combined::Common;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
@@ -188,8 +191,11 @@ impl Redis {
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
-            let release = |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check);
-            self.call_naming_keys(&session, release).await.map_err(|error| self.unknown(&error))
+            let (common, release) = (
+                || Some(Common::release(&wire, holder)),
+                |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check),
+            );
+            self.call_common(&session, &wire, common, release).await.map_err(|error| self.unknown(&error))
         };
         let released = release().await?;
         self.link.note_unread(&wire, &released);

@@ -3,6 +3,7 @@
 pub(crate) use super::call::Call;
 use super::call::millis;
 pub(super) use super::call::{COMPLETION_KEY, SIDE};
+use super::combined::released_id;
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
@@ -64,6 +65,9 @@ pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
+/// The common cases of several locks.
+pub(super) static COMBINED: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/combined.lua").to_owned()));
+
 /// The position of the marker among the keys of a lock, and among those of a completion.
 const LOCK_MARKER: &str = "KEYS[8]";
 const COMPLETION_MARKER: &str = "KEYS[3]";
@@ -86,11 +90,18 @@ pub struct LockScripts {
     pub renew: &'static str,
     /// Releases the lock.
     pub release: &'static str,
+    /// Releases and takes several locks.
+    pub combined: &'static str,
 }
 
 /// The scripts of this version.
 pub fn lock_scripts() -> LockScripts {
-    LockScripts { acquire: ACQUIRE.source(), renew: RENEW.source(), release: RELEASE.source() }
+    LockScripts {
+        acquire: ACQUIRE.source(),
+        renew: RENEW.source(),
+        release: RELEASE.source(),
+        combined: COMBINED.source(),
+    }
 }
 
 /// The lines of a script that may run.
@@ -146,16 +157,14 @@ pub(crate) fn acquire(
 }
 
 /// Whether the common case of `acquire.lua` can grant a claim.
-fn is_common(claim: &Claim) -> bool {
+pub(super) fn is_common(claim: &Claim) -> bool {
     claim.mode == Mode::Exclusive && claim.proposal.is_none() && claim.intent != Intent::Poll
 }
 
 pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
     let mut rest = packed_check(epoch_check);
     let _ = write!(rest, "\t{wall_micros}\t{}", millis(CLAIM_TTL));
-    let mut id = [b' '; HolderId::HEX_LEN + 1];
-    id[..HolderId::HEX_LEN].copy_from_slice(&holder.hex());
-    Call::brief(&RELEASE, wire, epoch_check).arg(&id).arg(rest)
+    Call::brief(&RELEASE, wire, epoch_check).arg(&released_id(holder)).arg(rest)
 }
 
 /// The run id and the quorum, at the beginning of an argument.

@@ -1,6 +1,8 @@
 use super::ack_writer::AckWriter;
 use super::batch::PipelineSender;
-use super::dial::{Origin, dial};
+use super::combined::Common;
+use super::combiner::{Combiner, Turn};
+use super::dial::{Origin, dial_untimed};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
 use super::plain_proxy;
@@ -24,6 +26,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: MultiplexedConnection,
+    /// Of the claims and releases that are under way at the same time.
+    pub(crate) combiner: Combiner,
     pub(crate) number: u64,
     pub(crate) server_info: ServerInfo,
     /// The connection for writes that replicas must confirm.
@@ -86,16 +90,16 @@ impl Session {
     ) -> Result<Self, Unknown> {
         let origin = Arc::new(Origin::of(mastership.as_ref()));
         let open = async {
-            let mut dialled = dial(target, target.resp3, target.limit, push_handler, &origin).await;
+            let mut dialled = dial_untimed(target, target.resp3, push_handler, &origin).await;
             // Some proxies close the connection at HELLO, and a server that ends closes it once.
             if target.resp3 && dialled.as_ref().is_err_and(plain_proxy::is_closed) {
-                dialled = dial(target, true, target.limit, push_handler, &origin).await;
+                dialled = dial_untimed(target, true, push_handler, &origin).await;
             }
             match dialled {
                 // Servers before Redis 6 and some proxies do not support HELLO.
                 Err(error) if target.resp3 && !is_final(&error) => {
                     tracing::debug!(node = %target.name, %error, "no RESP3, trying RESP2");
-                    Ok((dial(target, false, target.limit, push_handler, &origin).await?, false))
+                    Ok((dial_untimed(target, false, push_handler, &origin).await?, false))
                 }
                 dialled => Ok((dialled?, target.resp3)),
             }
@@ -105,7 +109,7 @@ impl Session {
             opened = tokio::time::timeout(target.limit * 2, open) => opened,
             unknown = not_tls(target) => return Err(unknown),
         };
-        let (connection, resp3) = match opened {
+        let (untimed, resp3) = match opened {
             Ok(Ok(dialled)) => dialled,
             Ok(Err(error)) if plain_proxy::is_closed(&error) => {
                 let refused = plain_proxy::refuses_database(target, push_handler, &origin).await;
@@ -114,7 +118,8 @@ impl Session {
             Ok(Err(error)) => return Err(explained(target, &error).await),
             Err(_) => return Err(Unknown::new(&target.name, Fault::Timeout, "")),
         };
-        let liveness = Liveness::new();
+        let (mut connection, liveness) = (untimed.clone(), Liveness::new());
+        connection.set_response_timeout(target.limit);
         let learned =
             ServerInfo::learn(connection.clone(), target, resp3, channel, push_handler, &liveness, mastership.as_ref());
         let (connection, server_info) = match learned.await {
@@ -132,6 +137,7 @@ impl Session {
         let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
         Ok(Self {
             connection,
+            combiner: Combiner::new(untimed, target.limit),
             number,
             server_info,
             acks,
@@ -178,6 +184,14 @@ impl Session {
         }
         let asked = self.liveness.ask();
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
+        self.heard(asked, answer.as_ref().err());
+        answer
+    }
+
+    /// Sends a common case together with those of other requests; `None` if it is to be sent alone.
+    pub(crate) async fn send_common(&self, turn: &Turn<'_>, common: Common) -> RedisResult<Option<Value>> {
+        let asked = self.liveness.ask();
+        let answer = turn.send(common).await;
         self.heard(asked, answer.as_ref().err());
         answer
     }

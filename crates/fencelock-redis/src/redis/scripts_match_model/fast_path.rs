@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_secs(30);
 const ID: &str = "00000000000000000000000000000007";
 
 /// Written before the script runs. `ID` is the holder, QUORUM the quorum of a quarantine; LOCK, FENCE, LINE and MARKER are the keys.
-const STATES: &[&[&str]] = &[
+pub(super) const STATES: &[&[&str]] = &[
     &[],
     &["SET FENCE 0"],
     &["SET FENCE 1.5"],
@@ -42,6 +42,8 @@ const STATES: &[&[&str]] = &[
     &["SET LOCK ID:host:1 PX 10000", "SET FENCE 1780000000000000 PX 5000"],
     &["SET LOCK ID:host:1 PX 90000"],
     &["SET LOCK ID:host:1 PX 10000", "SET LINE a"],
+    &["SET LOCK ID:host:1 PX 10000", "ZADD LINE 5 ab"],
+    &["ZADD LINE 5 ab"],
     &["SET LOCK ID:host:1 PX 10000", "HSET FENCE a 1"],
     &["SET LOCK ID:host:1 PX 10000", "SETRANGE LOCK 400 x"],
     &["SET LOCK ID:host:1 PX 10000", "HSET MARKER epoch RUN until 1780000005000 quorum QUORUM"],
@@ -109,8 +111,14 @@ struct Case<'a> {
     script: usize,
 }
 
-fn holder() -> HolderId {
+pub(super) fn holder() -> HolderId {
     HolderId::from_bytes(7_u128.to_be_bytes())
+}
+
+pub(super) fn claim(name: &str, intent: Intent, wanted: u32) -> Claim {
+    let holder = Holder { id: holder(), owner: Owner::from_text("host:1") };
+    let claim = Claim::new(Key::new(name).unwrap(), holder, Ttl::new(TTL).unwrap(), intent);
+    claim.with_block(NonZeroU32::new(wanted).unwrap())
 }
 
 fn quarantine(name: &str) -> Quarantine {
@@ -145,10 +153,7 @@ fn subjects(name: &str) -> Vec<Subject> {
     let (alone, quarantine) = (EpochCheck::without_marker(RUN_ID), quarantine(name));
     let guarded = quarantine.epoch_check(RUN_ID);
     let acquire = |intent, wanted, epoch_check| {
-        let holder = Holder { id: holder(), owner: Owner::from_text("host:1") };
-        let claim = Claim::new(Key::new(name).unwrap(), holder, Ttl::new(TTL).unwrap(), intent);
-        let claim = claim.with_block(NonZeroU32::new(wanted).unwrap());
-        let call = script::acquire(name, &claim, Path::Fast, START_US, "-", epoch_check);
+        let call = script::acquire(name, &claim(name, intent, wanted), Path::Fast, START_US, "-", epoch_check);
         Subject { call, fast: ACQUIRE_FAST, denied: OF_ACQUIRE, wanted }
     };
     let release = |epoch_check| {
@@ -171,7 +176,7 @@ fn subjects(name: &str) -> Vec<Subject> {
 }
 
 /// Writes the state of a key.
-fn prepare(real: &mut Real, names: &[String; 8], state: &[&str]) {
+pub(super) fn prepare(real: &mut Real, names: &[String; 8], state: &[&str]) {
     let [lock, fence, line, .., marker] = names;
     real.command(&[&["DEL"][..], &names.each_ref().map(String::as_str)].concat());
     for command in state {
@@ -218,7 +223,7 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
 }
 
 /// An error names the digest of the script and a line of it, which differ.
-fn described(reply: &Reply) -> String {
+pub(super) fn described(reply: &Reply) -> String {
     let Reply::Error(why) = reply else { return format!("{reply:?}") };
     let words =
         why.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.bytes().any(|byte| byte.is_ascii_digit()));

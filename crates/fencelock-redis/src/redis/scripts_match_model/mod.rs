@@ -9,6 +9,7 @@
 #![cfg(target_os = "linux")]
 
 mod call;
+mod combined;
 mod completions;
 mod coverage;
 mod differential;

@@ -1,0 +1,334 @@
+//! Claims and releases that are made at the same time share a request.
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+
+use fencelock::backends::connect;
+use fencelock_core::{
+    Acquire, Answer, Backend, Claim, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl, side_key,
+};
+use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
+use futures_util::future::join_all;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Sent alone before requests are combined.
+const ALONE: usize = 4;
+/// The maximum length of a batch.
+const LONGEST: usize = 64;
+const SOON: Duration = Duration::from_secs(20);
+
+/// A place that has served a claim, so that the common case may come first.
+async fn place(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
+    let place = connect(&format!("{}{options}", server.url())).await.unwrap();
+    let first = claim("first");
+    assert!(is_granted(&place.acquire(&first).await.unwrap()));
+    assert_eq!(place.release(&first.key, &first.holder.id).await.unwrap(), Release::Released);
+    place
+}
+
+/// A claim whose holder follows from the key.
+fn claim(key: &str) -> Claim {
+    let mut id = [1; 16];
+    for (byte, letter) in id.iter_mut().zip(key.bytes()) {
+        *byte = letter;
+    }
+    let holder = Holder { id: HolderId::from_bytes(id), owner: Owner::from_text("test:1") };
+    Claim::new(Key::new(key).unwrap(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Enqueue)
+}
+
+fn claims(count: usize) -> Vec<Claim> {
+    (0..count).map(|number| claim(&format!("key:{number}"))).collect()
+}
+
+fn is_granted(answer: &Acquire) -> bool {
+    matches!(answer, Acquire::Granted { .. })
+}
+
+/// Acquires or releases all of them at the same time.
+async fn acquire_all(place: &dyn Backend, claims: &[Claim]) -> Vec<Acquire> {
+    let all = join_all(claims.iter().map(|claim| place.acquire(claim)));
+    let answers = tokio::time::timeout(SOON, all).await.unwrap();
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+async fn release_all(place: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
+    let all = join_all(claims.iter().map(|claim| place.release(&claim.key, &claim.holder.id)));
+    let answers = tokio::time::timeout(SOON, all).await.unwrap();
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+/// Starts one request for each claim. All but the first few have joined a batch that is not sent yet.
+async fn start<'a>(place: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Answer<'a, Acquire>>> {
+    let mut started = Vec::new();
+    for claim in claims {
+        let mut request = place.acquire(claim);
+        assert!(once(&mut request).await.is_pending());
+        started.push(Some(request));
+    }
+    started
+}
+
+/// Polls a request once.
+async fn once<T>(request: &mut Answer<'_, T>) -> Poll<Result<T, fencelock_core::Unknown>> {
+    poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await
+}
+
+/// How many scripts the server has executed since the last call.
+fn scripts(server: &RedisServer) -> u64 {
+    let info = server.command(&["INFO", "commandstats"]);
+    let count = |line: &str| -> Option<u64> {
+        let counts =
+            line.strip_prefix("cmdstat_evalsha:calls=").or_else(|| line.strip_prefix("cmdstat_eval:calls="))?;
+        counts.split(',').next()?.parse().ok()
+    };
+    let executed = info.text().unwrap().lines().filter_map(count).sum();
+    server.command(&["CONFIG", "RESETSTAT"]);
+    executed
+}
+
+fn exists(server: &RedisServer, key: &str) -> bool {
+    server.command(&["EXISTS", key]) == Reply::Int(1)
+}
+
+#[tokio::test]
+async fn requests_that_are_made_together_are_one_script() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + LONGEST));
+    for round in 0..3 {
+        scripts(&server);
+        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted), "round {round}");
+        assert_eq!(scripts(&server), ALONE as u64 + 1, "round {round}");
+        assert!(claims.iter().all(|claim| exists(&server, claim.key.as_str())));
+        assert!(release_all(&*place, &claims).await.iter().all(|release| *release == Release::Released));
+        assert_eq!(scripts(&server), ALONE as u64 + 1, "round {round}");
+        assert!(!claims.iter().any(|claim| exists(&server, claim.key.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn more_requests_are_more_scripts() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 2 * LONGEST + 1));
+    scripts(&server);
+    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    assert_eq!(scripts(&server), ALONE as u64 + 3);
+    assert_eq!(release_all(&*place, &claims).await, vec![Release::Released; claims.len()]);
+}
+
+#[tokio::test]
+async fn a_few_requests_are_sent_alone() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE));
+    scripts(&server);
+    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    assert_eq!(scripts(&server), ALONE as u64);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_next_time() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
+    server.command(&["SET", "key:5", "another"]);
+    server.command(&["HSET", "key:6", "a", "1"]);
+    scripts(&server);
+    for (claim, answer) in claims.iter().zip(acquire_all(&*place, &claims).await) {
+        let is_taken = ["key:5", "key:6"].contains(&claim.key.as_str());
+        assert_eq!(matches!(answer, Acquire::Queued { .. }), is_taken, "{}: {answer:?}", claim.key);
+        assert_eq!(is_granted(&answer), !is_taken);
+    }
+    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two that are taken, by their own script as well");
+    release_all(&*place, &claims).await;
+    scripts(&server);
+    acquire_all(&*place, &claims).await;
+    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two that were taken are not in the batch");
+}
+
+/// Two requests for one lock may not meet in a batch: it looks at all locks first.
+#[tokio::test]
+async fn a_lock_is_granted_once_and_released_once() {
+    let Some(server) = redis_or_skip() else { return };
+    let place = place(&server, "").await;
+    let mut claims = claims(ALONE + 10);
+    for claim in &mut claims[6..12] {
+        claim.key = Key::new("key:5").unwrap();
+    }
+    let granted: Vec<_> = acquire_all(&*place, &claims).await.iter().map(is_granted).collect();
+    let number_of = |key: &str| {
+        claims.iter().zip(&granted).filter(|(claim, granted)| claim.key.as_str() == key && **granted).count()
+    };
+    assert_eq!((number_of("key:5"), granted.iter().filter(|granted| **granted).count()), (1, claims.len() - 6));
+
+    let mut held: Vec<_> =
+        claims.iter().zip(&granted).filter(|(_, granted)| **granted).map(|(claim, _)| claim.clone()).collect();
+    let waiting: Vec<_> =
+        claims.iter().zip(&granted).filter(|(_, granted)| !**granted).map(|(claim, _)| claim.clone()).collect();
+    release_all(&*place, &waiting).await;
+    let twice = held.last().unwrap().clone();
+    held.push(twice);
+    let releases = release_all(&*place, &held).await;
+    assert_eq!(releases.iter().filter(|release| **release == Release::Released).count(), held.len() - 1);
+}
+
+#[tokio::test]
+async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
+    let Some(server) = redis_or_skip() else { return };
+    let keys = ["~key:*", "~fencelock:{key:*", "~first", "~fencelock:{first*"];
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "&*", "+@all"];
+    server.command(&[&user[..], &keys].concat());
+    let url = server.url().replace("redis://", "redis://app:pw@");
+    let place = connect(&url).await.unwrap();
+    assert!(is_granted(&place.acquire(&claim("first")).await.unwrap()));
+    let mut claims = claims(ALONE + 10);
+    claims[7] = claim("other");
+    let answers = tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| place.acquire(claim)))).await.unwrap();
+    for (number, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Ok(answer) => assert!(is_granted(&answer) && number != 7, "{number}: {answer:?}"),
+            Err(unknown) => {
+                assert_eq!((number, unknown.nodes()[0].fault), (7, Fault::Denied), "{unknown}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
+    let mut started = start(&*place, &claims).await;
+    // The first of the batch, and one in the middle.
+    for dropped in [ALONE, ALONE + 5] {
+        started[dropped] = None;
+    }
+    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
+    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+    for (number, claim) in claims.iter().enumerate() {
+        let is_dropped = [ALONE, ALONE + 5].contains(&number);
+        assert_eq!(exists(&server, claim.key.as_str()), !is_dropped, "{}", claim.key);
+        assert_eq!(exists(&server, &side_key(claim.key.as_str(), "fence")), !is_dropped, "{}", claim.key);
+    }
+}
+
+#[tokio::test]
+async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_was_sent() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
+    let mut started = start(&*place, &claims).await;
+    // The first of the batch sends it.
+    assert!(once(started[ALONE].as_mut().unwrap()).await.is_pending());
+    started[ALONE + 5] = None;
+    started[ALONE] = None;
+    for dropped in [&claims[ALONE], &claims[ALONE + 5]] {
+        let released = tokio::time::timeout(SOON, place.release(&dropped.key, &dropped.holder.id)).await.unwrap();
+        assert_eq!(released.unwrap(), Release::Released, "{}: its claim came first", dropped.key);
+    }
+    // The others do not depend on the one that sent the batch.
+    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
+    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+}
+
+/// The thread of each runtime ends with it.
+#[test]
+fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
+    let Some(server) = redis_or_skip() else { return };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The connection belongs to a runtime that stays.
+    let of_connection = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (place, claims) = (of_connection.block_on(place(&server, "")), claims(ALONE + 10));
+    let (sender, others) = (runtime(), runtime());
+    server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
+    let mut started = others.block_on(start(&*place, &claims));
+    let mut first = started[ALONE].take().unwrap();
+    sender.block_on(async { assert!(once(&mut first).await.is_pending()) });
+    drop(first);
+    drop(sender);
+    let all = async { tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap() };
+    let answers = others.block_on(all);
+    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_its_scripts_or_starts_again_grants_as_before() {
+    let Some(mut server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
+    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    for _ in 0..2 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert!(release_all(&*place, &claims).await.iter().all(|release| *release == Release::Released));
+        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    }
+    server.restart_empty().unwrap();
+    let lost = join_all(claims.iter().map(|claim| place.acquire(claim))).await;
+    assert!(lost.iter().flatten().all(is_granted));
+    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted), "the same holders again");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_leaves_every_request_in_doubt() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "?timeout=200").await, claims(ALONE + 10));
+    server.command(&["CLIENT", "PAUSE", "1000", "ALL"]);
+    let answers = tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| place.acquire(claim)))).await.unwrap();
+    for answer in answers {
+        assert_eq!(answer.unwrap_err().nodes()[0].fault, Fault::Timeout);
+    }
+    // What arrives later is released by what follows.
+    let settled = async {
+        loop {
+            for claim in &claims {
+                let _ = place.release(&claim.key, &claim.holder.id).await;
+            }
+            if !claims.iter().any(|claim| exists(&server, claim.key.as_str())) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, settled).await.unwrap();
+}
+
+/// Claims are dropped at any of their steps, on several threads, and released. Nothing stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
+    let Some(server) = redis_or_skip() else { return };
+    let place = place(&server, "").await;
+    let tasks = (0..24).map(|task| {
+        let place = Arc::clone(&place);
+        tokio::spawn(async move {
+            let claim = claim(&format!("key:{task}"));
+            let mut other = claim.clone();
+            other.holder.id = HolderId::from_bytes([0xff; 16]);
+            let mut completed = 0;
+            for round in 0..400 {
+                let mut steps = (task * 7 + round * 5) % 9;
+                let mut request = place.acquire(&claim);
+                let granted = poll_fn(|context| match request.as_mut().poll(context) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending if steps == 0 => Poll::Ready(None),
+                    Poll::Pending => {
+                        steps -= 1;
+                        Poll::Pending
+                    }
+                });
+                let granted = granted.await;
+                drop(request);
+                let released = place.release(&claim.key, &claim.holder.id).await.unwrap();
+                if let Some(granted) = granted {
+                    assert!(is_granted(&granted.unwrap()));
+                    assert_eq!(released, Release::Released);
+                    completed += 1;
+                }
+                // If a claim came later than its release, the lock would be held now.
+                let next = place.acquire(&other).await.unwrap();
+                assert!(is_granted(&next), "task {task}, round {round}: {next:?}");
+                assert_eq!(place.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);
+            }
+            completed
+        })
+    });
+    let completed: usize = join_all(tasks).await.into_iter().map(|done| done.unwrap()).sum();
+    assert!(completed > 0 && completed < 24 * 400, "{completed} claims were not cancelled");
+    for task in 0..24 {
+        assert!(!exists(&server, &format!("key:{task}")), "key:{task}");
+    }
+}
