@@ -116,6 +116,97 @@ async fn more_requests_are_more_scripts() {
     assert_eq!(release_all(&*place, &claims).await, vec![Release::Released; claims.len()]);
 }
 
+/// Proxies that send a script to the server of its first key have no client tracking. Any other lock of the script would be locked at
+/// the wrong server.
+#[tokio::test]
+async fn requests_are_sent_alone_unless_the_connection_leads_to_one_server() {
+    let Some(server) = redis_or_skip() else { return };
+    for options in ["?protocol=resp2", "?push=off"] {
+        let (place, claims) = (place(&server, options).await, claims(ALONE + 10));
+        scripts(&server);
+        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+        assert_eq!(scripts(&server), claims.len() as u64, "{options}");
+        release_all(&*place, &claims).await;
+    }
+}
+
+/// `join_all` ends a poll when two of its futures have woken themselves.
+#[tokio::test]
+async fn all_requests_of_one_task_join_before_it_is_polled_again() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + LONGEST - 1));
+    scripts(&server);
+    let mut all = Box::pin(join_all(claims.iter().map(|claim| place.acquire(claim))));
+    for _ in 0..2 {
+        assert!(poll_fn(|context| Poll::Ready(all.as_mut().poll(context))).await.is_pending());
+    }
+    let sent = async {
+        while !claims.iter().all(|claim| exists(&server, claim.key.as_str())) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, sent).await.unwrap();
+    assert_eq!(scripts(&server), ALONE as u64 + 1);
+    assert!(all.await.into_iter().all(|answer| is_granted(&answer.unwrap())));
+}
+
+/// A release that has joined a batch, and then a claim of the same lock, which has not.
+#[tokio::test]
+async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "").await, claims(ALONE + 3));
+    acquire_all(&*place, &claims).await;
+    let mut releases: Vec<_> = claims.iter().map(|claim| place.release(&claim.key, &claim.holder.id)).collect();
+    for release in &mut releases {
+        assert!(once(release).await.is_pending());
+    }
+    let mut next = claims[ALONE + 1].with_intent(Intent::Try);
+    next.holder.id = HolderId::from_bytes([0xff; 16]);
+    let granted = place.acquire(&next);
+    let all = futures_util::future::join(granted, join_all(releases));
+    let (granted, answers) = tokio::time::timeout(SOON, all).await.unwrap();
+    assert!(answers.into_iter().all(|released| released.unwrap() == Release::Released));
+    assert!(is_granted(&granted.unwrap()), "the lock was released before");
+}
+
+/// A batch that waits for room in the queue of the connection could be overtaken.
+#[tokio::test]
+async fn a_full_queue_of_the_connection_keeps_the_order() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, claims) = (place(&server, "?timeout=10000").await, claims(ALONE + 2));
+    let other = Key::new("other").unwrap();
+    let mut full: Vec<_> = (0..5000).map(|_| place.inspect(&other)).collect();
+    for request in &mut full {
+        assert!(once(request).await.is_pending());
+    }
+    let mut started = start(&*place, &claims).await;
+    for request in started.iter_mut().skip(ALONE) {
+        assert!(once(request.as_mut().unwrap()).await.is_pending());
+    }
+    started[ALONE] = None;
+    let cancelled = &claims[ALONE];
+    let release = place.release(&cancelled.key, &cancelled.holder.id);
+    let (_, released) = tokio::time::timeout(SOON, futures_util::future::join(join_all(full), release)).await.unwrap();
+    released.unwrap();
+    join_all(started.into_iter().flatten()).await;
+    assert!(!exists(&server, cancelled.key.as_str()), "its claim was executed after its release");
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_claims_beside_releases() {
+    let Some(server) = redis_or_skip() else { return };
+    let (place, all) = (place(&server, "").await, claims(ALONE + 10));
+    let (held, free) = all.split_at(ALONE + 5);
+    acquire_all(&*place, held).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let releases = held.iter().map(|claim| async { place.release(&claim.key, &claim.holder.id).await.is_ok() });
+    let claims = free.iter().map(|claim| async { place.acquire(claim).await.is_ok_and(|answer| is_granted(&answer)) });
+    let all = futures_util::future::join(join_all(releases), join_all(claims));
+    let (freed, granted) = tokio::time::timeout(SOON, all).await.unwrap();
+    assert!(freed.into_iter().all(|freed| freed));
+    assert!(!granted.into_iter().any(|granted| granted));
+}
+
 #[tokio::test]
 async fn a_few_requests_are_sent_alone() {
     let Some(server) = redis_or_skip() else { return };
@@ -181,13 +272,20 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
     assert!(is_granted(&place.acquire(&claim("first")).await.unwrap()));
     let mut claims = claims(ALONE + 10);
     claims[7] = claim("other");
-    let answers = tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| place.acquire(claim)))).await.unwrap();
-    for (number, answer) in answers.into_iter().enumerate() {
-        match answer {
-            Ok(answer) => assert!(is_granted(&answer) && number != 7, "{number}: {answer:?}"),
-            Err(unknown) => {
-                assert_eq!((number, unknown.nodes()[0].fault), (7, Fault::Denied), "{unknown}");
+    for executed in [claims.len(), ALONE + 1 + 1] {
+        scripts(&server);
+        let all = join_all(claims.iter().map(|claim| place.acquire(claim)));
+        for (number, answer) in tokio::time::timeout(SOON, all).await.unwrap().into_iter().enumerate() {
+            match answer {
+                Ok(answer) => assert!(is_granted(&answer) && number != 7, "{number}: {answer:?}"),
+                Err(unknown) => assert_eq!((number, unknown.nodes()[0].fault), (7, Fault::Denied), "{unknown}"),
             }
+        }
+        // The server counts what it refuses as well. The next time, the lock that was refused is sent alone.
+        let counted = scripts(&server);
+        assert!(counted <= executed as u64 + 1, "{counted} scripts instead of {executed}");
+        for claim in &claims {
+            server.command(&["DEL", claim.key.as_str()]);
         }
     }
 }

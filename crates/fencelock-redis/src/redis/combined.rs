@@ -8,7 +8,6 @@ use super::session::Session;
 use fencelock_core::{Claim, HolderId, SideKeys};
 use redis::{ErrorKind, RedisResult, Value};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The answer to what is no common case. The server has done nothing.
 pub(crate) const NOT_COMMON: Value = Value::Int(0);
@@ -100,10 +99,7 @@ impl Redis {
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> RedisResult<Value> {
         let turn = session.combiner.enter();
-        // Where a call must name all keys of a lock, they are in one slot or declared for another reason: each lock is a call.
-        let combines = turn.combines(wire)
-            && self.quarantine().is_none()
-            && session.server_info.derives_keys.load(Ordering::Relaxed);
+        let combines = turn.combines(wire) && self.quarantine().is_none() && session.server_info.combines();
         if combines && let Some(common) = common() {
             // Boxed: a claim that is sent alone would move its size.
             let answer = Box::pin(session.send_common(&turn, common)).await;
@@ -112,8 +108,9 @@ impl Redis {
                 return Ok(answer);
             }
         }
-        let answer = self.call_naming_keys(session, call).await?;
+        turn.after_others(wire).await;
+        let answer = self.call_naming_keys(session, call).await;
         turn.note(wire, &answer);
-        Ok(answer)
+        answer
     }
 }

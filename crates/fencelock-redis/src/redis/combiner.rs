@@ -1,51 +1,58 @@
 //! Combines the common cases of requests that are made at the same time: one script, one request and one reply for all of them.
 //!
 //! A request that is made while several others are under way joins the open batch, and lets the other tasks that are ready do the
-//! same. The first of them that runs again sends the batch. There is no task of its own: every request of a batch waits for its
-//! reply and makes progress for all, so the batch does not depend on one of them, or on the runtime of one of them.
+//! same. Then the batch is sent. There is no task of its own: each request of a batch can send it, waits for its reply and makes
+//! progress for all. So the batch does not depend on one of them, or on the runtime of one of them.
 //!
 //! A request that is dropped before its batch is sent is never sent. After that, it is in front of every later request on this
 //! connection, as without a batch. So the release that follows a cancelled claim never overtakes it.
 
 use super::combined::{self, Common};
 use super::fault::{fault_of, is_no_script};
+use super::shared_batch::{Seat, SharedBatch};
 use fencelock_core::Fault;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{ErrorKind, RedisResult, Value};
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 /// With fewer requests under way, each is sent alone: a small batch saves nothing.
 const FEWEST: usize = 4;
-/// The maximum length of a batch: other clients wait while the server executes it, for about a fifth of a millisecond.
-const LONGEST: usize = 64;
 /// How many locks are remembered that were no common case.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 4096;
+/// After so many errors in a row, the server or the user cannot have batches.
+const ERRORS: usize = 8;
 
 /// The answers of a batch. A request can be cancelled, so all of its requests can wait for them.
-type Answers = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
+pub(super) type Answers = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
 
 /// The open batch of a connection.
 pub(crate) struct Combiner {
     /// Without a timeout: its timer would belong to the runtime of one of the requests.
     connection: MultiplexedConnection,
     limit: Duration,
+    /// The length of the queue of the connection.
+    room: usize,
     /// The claims and releases that wait for a reply.
     under_way: AtomicUsize,
-    open: Mutex<Option<Arc<Batch>>>,
+    /// What has been sent to the connection, or waits for room in its queue.
+    messages: Arc<AtomicUsize>,
+    pub(super) open: Mutex<Option<Arc<SharedBatch>>>,
     /// Whether the server knows the script.
     is_known: Arc<AtomicBool>,
+    /// Errors that were the answer to a batch, since the last batch without.
+    errors: Arc<AtomicUsize>,
     /// Hashes of locks that were no common case. They are sent alone, because a batch would only cost them a round trip.
-    contended: [AtomicU64; REMEMBERED],
+    contended: Box<[AtomicU32]>,
     hasher: RandomState,
 }
 
@@ -56,31 +63,22 @@ pub(crate) struct Turn<'a> {
     others: usize,
 }
 
-struct Batch(Mutex<State>);
-
-enum State {
-    /// A cancelled request leaves a gap.
-    Open(Vec<Option<Common>>),
-    /// And the position of each request among the answers.
-    Sent(Answers, Box<[usize]>),
-}
-
-/// A request in a batch.
-struct Seat<'a> {
-    combiner: &'a Combiner,
-    batch: Arc<Batch>,
-    number: usize,
-}
+/// A request that is sent to the connection.
+#[derive(Debug)]
+pub(crate) struct Message(Arc<AtomicUsize>);
 
 impl Combiner {
-    pub(crate) fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
+    pub(crate) fn new(connection: MultiplexedConnection, limit: Duration, room: usize) -> Self {
         Self {
             connection,
             limit,
+            room,
             under_way: AtomicUsize::new(0),
+            messages: Arc::default(),
             open: Mutex::new(None),
             is_known: Arc::default(),
-            contended: [const { AtomicU64::new(0) }; REMEMBERED],
+            errors: Arc::default(),
+            contended: (0..REMEMBERED).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
         }
     }
@@ -90,38 +88,37 @@ impl Combiner {
         Turn { combiner: self, others: self.under_way.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Joins the open batch; `None` if it has this lock already.
-    fn join(&self, common: Common) -> Option<Seat<'_>> {
-        let mut open = lock(&self.open);
-        if let Some(batch) = &*open {
-            let mut state = batch.state();
-            if let State::Open(requests) = &mut *state {
-                if requests.iter().flatten().any(|other| other.wire == common.wire) {
-                    return None;
-                }
-                if requests.len() < LONGEST {
-                    requests.push(Some(common));
-                    let number = requests.len() - 1;
-                    return Some(Seat { combiner: self, batch: Arc::clone(batch), number });
-                }
-            }
-        }
-        let batch = Arc::new(Batch(Mutex::new(State::Open(vec![Some(common)]))));
-        *open = Some(Arc::clone(&batch));
-        Some(Seat { combiner: self, batch, number: 0 })
+    /// Counts what is sent to the connection until it is dropped.
+    pub(crate) fn message(&self) -> Message {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        Message(Arc::clone(&self.messages))
     }
 
-    /// The script with these requests.
-    fn send(&self, requests: &[Option<Common>]) -> (Answers, Box<[usize]>) {
+    /// The answers to these requests, and the position of each among them.
+    ///
+    /// If the queue of the connection could be full, a batch could wait for room in it, and a later request would overtake it. Then
+    /// the requests are sent alone.
+    pub(super) fn send(&self, requests: &[Option<Common>]) -> (Answers, Box<[usize]>) {
+        if self.messages.load(Ordering::Relaxed) > self.room / 2 {
+            let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
+            return (alone.boxed().shared(), (0..requests.len()).collect());
+        }
         let (call, positions) = combined::call(requests);
-        let (mut connection, is_known) = (self.connection.clone(), Arc::clone(&self.is_known));
+        let (mut connection, message) = (self.connection.clone(), self.message());
+        let (is_known, errors) = (Arc::clone(&self.is_known), Arc::clone(&self.errors));
         let answers = async move {
+            let _message = message;
             let command = if is_known.load(Ordering::Relaxed) { call.by_digest().clone() } else { call.in_full() };
             let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
             match &answer {
-                Ok(_) => is_known.store(true, Ordering::Relaxed),
+                Ok(_) => {
+                    is_known.store(true, Ordering::Relaxed);
+                    errors.store(0, Ordering::Relaxed);
+                }
                 Err(error) if is_no_script(error) => is_known.store(false, Ordering::Relaxed),
-                Err(_) => {}
+                Err(_) => {
+                    errors.fetch_add(1, Ordering::Relaxed);
+                }
             }
             combined::answers(answer?)
         };
@@ -129,24 +126,24 @@ impl Combiner {
         (tokio::task::unconstrained(answers).boxed().shared(), positions)
     }
 
-    fn hash(&self, wire: &str) -> (&AtomicU64, u64) {
+    fn place(&self, wire: &str) -> (&AtomicU32, u32) {
+        let hash = self.hasher.hash_one(wire);
+        let [place, value] = [hash >> 32, hash & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
         // 0 is an empty place.
-        let hash = self.hasher.hash_one(wire) | 1;
-        let place = (hash >> 32) as usize % REMEMBERED;
-        (&self.contended[place], hash)
+        (&self.contended[place as usize % REMEMBERED], value | 1)
     }
 
     fn is_contended(&self, wire: &str) -> bool {
-        let (place, hash) = self.hash(wire);
-        place.load(Ordering::Relaxed) == hash
+        let (place, value) = self.place(wire);
+        place.load(Ordering::Relaxed) == value
     }
 
     /// Remembers whether the last request for a lock was a common case.
     fn note(&self, wire: &str, is_common: bool) {
-        let (place, hash) = self.hash(wire);
+        let (place, value) = self.place(wire);
         if !is_common {
-            place.store(hash, Ordering::Relaxed);
-        } else if place.load(Ordering::Relaxed) == hash {
+            place.store(value, Ordering::Relaxed);
+        } else if place.load(Ordering::Relaxed) == value {
             place.store(0, Ordering::Relaxed);
         }
     }
@@ -155,63 +152,45 @@ impl Combiner {
 impl Turn<'_> {
     /// Whether this request may join a batch.
     pub(crate) fn combines(&self, wire: &str) -> bool {
-        self.others >= FEWEST && !self.combiner.is_contended(wire)
+        self.others >= FEWEST
+            && !self.combiner.is_contended(wire)
+            && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
     }
 
     /// The answer to a common case; `None` if it is to be sent alone. Then the server has done nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
-        let Some(seat) = self.combiner.join(common) else { return Ok(None) };
-        // Other tasks that are ready join.
-        let mut has_yielded = false;
-        let yielded = poll_fn(|context| {
-            if std::mem::replace(&mut has_yielded, true) {
-                return Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        });
-        yielded.await;
-        let (answers, position) = poll_fn(|context| Poll::Ready(seat.sent(context))).await;
-        match tokio::time::timeout(self.combiner.limit, answers).await {
-            Ok(Ok(answers)) => Ok(answers.get(position).filter(|answer| **answer != combined::NOT_COMMON).cloned()),
+        let Some(mut seat) = Seat::join(self.combiner, common) else { return Ok(None) };
+        let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| seat.poll(context))).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer.filter(|answer| *answer != combined::NOT_COMMON)),
             // It may have been executed.
-            Ok(Err(error)) if matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable) => Err(error),
+            Ok(Err(error))
+                if matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable)
+                    || error.kind() == ErrorKind::Parse =>
+            {
+                Err(error)
+            }
             // The script raises no error of its own, so it was not executed. The error may be about another request.
             Ok(Err(_)) => Ok(None),
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 
+    /// Sends the open batch if it has a request for this lock: a later request must not overtake it.
+    pub(crate) async fn after_others(&self, wire: &str) {
+        let batch = self.combiner.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(batch) = batch.filter(|batch| batch.has(wire)) {
+            poll_fn(|context| {
+                batch.send(self.combiner, context);
+                Poll::Ready(())
+            })
+            .await;
+        }
+    }
+
     /// Remembers whether a request that was sent alone was a common case.
-    pub(crate) fn note(&self, wire: &str, answer: &Value) {
-        self.combiner.note(wire, matches!(answer, Value::Int(_)));
-    }
-}
-
-impl Seat<'_> {
-    /// The answers of the batch, and the position of this request among them. Sends the batch if it is open.
-    fn sent(&self, context: &mut Context<'_>) -> (Answers, usize) {
-        // No request joins from now on.
-        lock(&self.combiner.open).take_if(|open| Arc::ptr_eq(open, &self.batch));
-        let mut state = self.batch.state();
-        if let State::Open(requests) = &mut *state {
-            let (answers, positions) = self.combiner.send(requests);
-            // Takes a position among the requests of the connection before a cancelled request can go on: see `drop`.
-            let _ = answers.clone().poll_unpin(context);
-            *state = State::Sent(answers, positions);
-        }
-        let State::Sent(answers, positions) = &*state else { unreachable!("it was sent") };
-        (answers.clone(), positions[self.number])
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        if let State::Open(requests) = &mut *self.batch.state()
-            && let Some(request) = requests.get_mut(self.number)
-        {
-            *request = None;
-        }
+    pub(crate) fn note(&self, wire: &str, answer: &RedisResult<Value>) {
+        self.combiner.note(wire, matches!(answer, Ok(Value::Int(_))));
     }
 }
 
@@ -221,9 +200,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Batch {
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+impl Drop for Message {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -231,8 +210,4 @@ impl fmt::Debug for Combiner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Combiner").field("under_way", &self.under_way).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

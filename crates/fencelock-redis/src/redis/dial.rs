@@ -38,7 +38,7 @@ impl Origin {
 }
 
 /// The length of the request queue of one connection, beyond which senders wait.
-const ROOM: usize = 4096;
+pub(super) const ROOM: usize = 4096;
 
 /// `patience` is the timeout of a reply.
 pub(crate) async fn dial(

@@ -59,6 +59,7 @@ mod session;
 mod session_task;
 mod shard_channels;
 mod shared;
+mod shared_batch;
 mod subscribed;
 mod subscription;
 mod target;

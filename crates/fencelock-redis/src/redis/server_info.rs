@@ -12,7 +12,7 @@ use fencelock_core::{Fault, Unknown};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The result of the handshake.
 #[derive(Debug)]
@@ -54,6 +54,12 @@ impl ServerInfo {
             limitations: Vec::new(),
             _subscription: None,
         }
+    }
+
+    /// Whether a script may use several locks. A proxy may send a script to the server of its first key only. None of them has client
+    /// tracking, which belongs to one connection with one server.
+    pub(crate) fn combines(&self) -> bool {
+        self.tracking && self.derives_keys.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn learn(

@@ -2,7 +2,7 @@ use super::ack_writer::AckWriter;
 use super::batch::PipelineSender;
 use super::combined::Common;
 use super::combiner::{Combiner, Turn};
-use super::dial::{Origin, dial_untimed};
+use super::dial::{Origin, ROOM, dial_untimed};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
 use super::plain_proxy;
@@ -137,7 +137,7 @@ impl Session {
         let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
         Ok(Self {
             connection,
-            combiner: Combiner::new(untimed, target.limit),
+            combiner: Combiner::new(untimed, target.limit, ROOM),
             number,
             server_info,
             acks,
@@ -182,7 +182,7 @@ impl Session {
         {
             return Err(refusal);
         }
-        let asked = self.liveness.ask();
+        let (asked, _message) = (self.liveness.ask(), self.combiner.message());
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
         self.heard(asked, answer.as_ref().err());
         answer
@@ -198,7 +198,7 @@ impl Session {
 
     /// Sends all commands in one pipeline; each has its own error.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let asked = self.liveness.ask();
+        let (asked, _message) = (self.liveness.ask(), self.combiner.message());
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
         self.heard(asked, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();

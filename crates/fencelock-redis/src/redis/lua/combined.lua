@@ -1,4 +1,4 @@
--- The common cases of several locks: releases, then claims. Each lock occurs once.
+-- The common cases of several locks: claims and releases. Each lock occurs once.
 --
 -- It does what the scripts of each lock would do in their common case: see release_fast.lua and acquire_fast.lua. What is no common
 -- case is left as it was, and the client calls its script. An error concerns one lock only, so none is raised.
@@ -12,20 +12,7 @@ local claims = (#ARGV - 1 - releases) / 3
 local answers = {}
 for i = 1, releases + claims do answers[i] = 0 end
 
-if releases > 0 then
-  -- One command for all queues. If any exists, each is asked alone.
-  local idle = redis.pcall('EXISTS', unpack(KEYS, releases + 1, 2 * releases)) == 0
-  local held, mine = {}, {}
-  for i = 1, releases do
-    if redis.pcall('GETRANGE', KEYS[i], '0', '32') == ARGV[1 + i] and (idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0) then
-      held[#held + 1], mine[#mine + 1] = KEYS[i], i
-    end
-  end
-  if held[1] and redis.pcall('DEL', unpack(held)) == #held then
-    for _, i in ipairs(mine) do answers[i] = 1 end
-  end
-end
-
+-- Before the releases: a script that has deleted may write where the memory is full.
 local first = 2 * releases
 local time = claims > 0 and redis.pcall('TIME')
 -- Not a number if TIME is denied.
@@ -51,6 +38,20 @@ if now and now <= 9007199254740991 then
       end
     end
     argument = argument + 3
+  end
+end
+
+if releases > 0 then
+  -- One command for all queues. If any exists, each is asked alone.
+  local idle = redis.pcall('EXISTS', unpack(KEYS, releases + 1, 2 * releases)) == 0
+  local held, mine = {}, {}
+  for i = 1, releases do
+    if redis.pcall('GETRANGE', KEYS[i], '0', '32') == ARGV[1 + i] and (idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0) then
+      held[#held + 1], mine[#mine + 1] = KEYS[i], i
+    end
+  end
+  if held[1] and redis.pcall('DEL', unpack(held)) == #held then
+    for _, i in ipairs(mine) do answers[i] = 1 end
   end
 end
 return answers

@@ -1,0 +1,161 @@
+//! A batch of requests that are sent as one script: open, then sent.
+
+use super::combined::Common;
+use super::combiner::{Answers, Combiner};
+use futures_util::FutureExt;
+use redis::{RedisResult, Value};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// The maximum length of a batch: other clients wait while the server executes it, for about a fifth of a millisecond.
+const LONGEST: usize = 64;
+
+#[derive(Default)]
+pub(super) struct SharedBatch(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// A cancelled request leaves a gap.
+    requests: Vec<Option<Common>>,
+    /// Of each request, to be woken by the answers.
+    wakers: Vec<Option<Waker>>,
+    sent: Option<Sent>,
+}
+
+struct Sent {
+    answers: Answers,
+    /// Of each request among the answers.
+    positions: Box<[usize]>,
+    /// The answers that wake each request, until it has its own.
+    _waking: Vec<Answers>,
+}
+
+/// A request in a batch.
+pub(super) struct Seat<'a> {
+    combiner: &'a Combiner,
+    batch: Arc<SharedBatch>,
+    number: usize,
+    has_yielded: bool,
+    answers: Option<(Answers, usize)>,
+}
+
+impl SharedBatch {
+    /// Whether it is open and has a request for this lock.
+    pub(super) fn has(&self, wire: &str) -> bool {
+        self.state().has(wire)
+    }
+
+    /// Sends the batch, unless it is sent.
+    pub(super) fn send(self: &Arc<Self>, combiner: &Combiner, context: &mut Context<'_>) {
+        // No request joins from now on.
+        lock(&combiner.open).take_if(|open| Arc::ptr_eq(open, self));
+        let (wakers, is_answered) = {
+            let mut state = self.state();
+            if state.sent.is_some() {
+                return;
+            }
+            let (answers, positions) = combiner.send(&state.requests);
+            state.requests.clear();
+            // This takes a position among the requests of the connection before a cancelled request can go on: see `Seat::drop`.
+            let is_answered = answers.clone().poll_unpin(context).is_ready();
+            let wakers = std::mem::take(&mut state.wakers);
+            let waking = wakers.iter().flatten().map(|waker| {
+                let mut answers = answers.clone();
+                let _ = answers.poll_unpin(&mut Context::from_waker(waker));
+                answers
+            });
+            let waking = waking.collect();
+            state.sent = Some(Sent { answers, positions, _waking: waking });
+            (wakers, is_answered)
+        };
+        if is_answered {
+            wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+impl State {
+    fn has(&self, wire: &str) -> bool {
+        self.requests.iter().flatten().any(|request| request.wire == wire)
+    }
+}
+
+impl<'a> Seat<'a> {
+    /// Joins the open batch; `None` if it has this lock already.
+    pub(super) fn join(combiner: &'a Combiner, common: Common) -> Option<Self> {
+        let mut open = lock(&combiner.open);
+        let full = |batch: &Arc<SharedBatch>| batch.state().requests.len() >= LONGEST;
+        if open.as_ref().is_none_or(full) {
+            *open = Some(Arc::default());
+        }
+        let batch = open.as_ref().map(Arc::clone)?;
+        let mut state = batch.state();
+        if state.has(&common.wire) {
+            return None;
+        }
+        state.requests.push(Some(common));
+        state.wakers.push(None);
+        let number = state.requests.len() - 1;
+        drop(state);
+        Some(Self { combiner, batch, number, has_yielded: false, answers: None })
+    }
+
+    /// The answer to this request; `None` if there is none, because the batch was not executed.
+    ///
+    /// Other tasks that are ready join first. The first request of a batch is polled again after them. The others are polled later, in
+    /// case that the first one is not.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<Option<Value>>> {
+        if self.answers.is_none() {
+            if self.waits(context) {
+                return Poll::Pending;
+            }
+            self.batch.send(self.combiner, context);
+            let state = self.batch.state();
+            self.answers = state.sent.as_ref().map(|sent| (sent.answers.clone(), sent.positions[self.number]));
+        }
+        let Some((answers, position)) = &mut self.answers else { return Poll::Ready(Ok(None)) };
+        let position = *position;
+        answers.poll_unpin(context).map(|answers| answers.map(|answers| answers.get(position).cloned()))
+    }
+
+    /// Whether other requests may join before this one sends the batch.
+    fn waits(&mut self, context: &mut Context<'_>) -> bool {
+        if std::mem::replace(&mut self.has_yielded, true) {
+            return false;
+        }
+        let mut state = self.batch.state();
+        if state.sent.is_some() || state.requests.len() >= LONGEST {
+            return false;
+        }
+        state.wakers[self.number] = Some(context.waker().clone());
+        drop(state);
+        if self.number == 0 {
+            context.waker().wake_by_ref();
+        } else {
+            // When no task is ready, or after some of them. A request that wakes itself would end the poll of `join_all` and the like
+            // before the others have joined.
+            let _ = pin!(tokio::task::yield_now()).poll(context);
+        }
+        true
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut state = self.batch.state();
+        // Both are empty if it was sent. What they contain is dropped without the lock.
+        let request = state.requests.get_mut(self.number).and_then(Option::take);
+        let waker = state.wakers.get_mut(self.number).and_then(Option::take);
+        drop(state);
+        drop((request, waker));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
