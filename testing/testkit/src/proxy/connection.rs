@@ -66,7 +66,8 @@ impl Connection {
     async fn healed(&self) {
         let (mut mode, mut lost) = (self.shared.mode.subscribe(), self.shared.lost.subscribe());
         loop {
-            (mode.mark_unchanged(), lost.mark_unchanged());
+            mode.mark_unchanged();
+            lost.mark_unchanged();
             if !self.is_black_hole() && self.lost_bytes.load(Ordering::SeqCst) {
                 return;
             }
