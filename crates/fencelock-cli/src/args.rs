@@ -84,6 +84,17 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it acquires locks. The other commands create nothing at a place.
+    pub(crate) fn acquires(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Acquire(_) | Self::Bench(_) => true,
+            Self::Elect(elect) => !elect.observe,
+            _ => false,
+        }
+    }
+}
+
 /// Hold one or more KEYs while a command runs.
 ///
 /// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never

@@ -16,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct Context {
     /// `None` for the default directory of this user.
     url: Option<String>,
+    /// Whether the command acquires no lock, and so creates no directory.
+    only_inspects: bool,
     pub(crate) report: Reporter,
 }
 
@@ -23,9 +25,9 @@ pub(crate) struct Context {
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
 impl Context {
-    pub(crate) fn new(common: &Common) -> Self {
+    pub(crate) fn new(common: &Common, only_inspects: bool) -> Self {
         let report = Reporter { json: common.json, quiet: common.quiet, verbose: common.verbose > 0 };
-        Self { url: common.url.clone(), report }
+        Self { url: common.url.clone(), only_inspects, report }
     }
 
     /// Connects to the backend. It must be visible to other processes.
@@ -46,7 +48,7 @@ impl Context {
     /// The backend URL. An empty URL is an error: an unset shell variable must not silently select
     /// local locks instead of shared ones.
     pub(crate) fn url(&self) -> Result<String, Failure> {
-        let Some(url) = self.url.clone() else { return own_directory() };
+        let Some(url) = self.url.clone() else { return own_directory(self.only_inspects) };
         if url.trim().is_empty() {
             let why = "the URL is empty: set --url or FENCELOCK_URL to file:DIR or redis://HOST, or unset both \
                        to use the default directory of this user";
@@ -154,8 +156,9 @@ fn not_written(why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Output, format!("cannot write the output: {why}"))
 }
 
-fn own_directory() -> Result<String, Failure> {
-    match File::default_dir() {
+fn own_directory(only_inspects: bool) -> Result<String, Failure> {
+    let directory = if only_inspects { File::default_dir_to_inspect() } else { File::default_dir() };
+    match directory {
         Ok(directory) => Ok(format!("file:{}", directory.display())),
         Err(unknown) => Err(Failure::new(Exit::Unreachable, format!("{unknown}; or set --url"))),
     }

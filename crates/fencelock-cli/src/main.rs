@@ -69,7 +69,7 @@ fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
 
 fn execute(arguments: Arguments) -> Exit {
     logging::start(&arguments);
-    let context = Context::new(&arguments.common);
+    let context = Context::new(&arguments.common, !arguments.command.acquires());
     let ended = block_on_main_thread(commands::execute(arguments, &context));
     ended.and_then(|done| done).unwrap_or_else(|failure| {
         context.report.fail(&failure);

@@ -6,6 +6,7 @@ use fencelock::backends::{File, ManualClock};
 use fencelock_core::{Acquire, Backend, Eviction, Expiry, Fault, Intent, Occupant, Release, Renew, Unknown};
 use file_kit::*;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -339,6 +340,24 @@ fn a_directory_that_went_away_is_made_again_and_watched_again() {
     }
 }
 
+#[test]
+fn only_the_first_claim_creates_a_missing_directory() {
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("deep/locks");
+    let locks = File::open(&dir).unwrap();
+    let asked = claim("k", Intent::Try);
+    assert_eq!(now(locks.inspect(&asked.key)), Ok(None));
+    assert_eq!(now(locks.list()), Ok(vec![]));
+    assert_eq!(now(locks.watch(&asked.key)), Ok(()));
+    assert_eq!(free(&locks, &asked), Release::Absent);
+    assert!(!now(locks.diagnose()).is_empty() && now(locks.report()).servers.is_empty());
+    assert!(!scratch.path().join("deep").exists());
+    take(&locks, "k");
+    for created in ["deep", "deep/locks"] {
+        assert_eq!(fs::metadata(scratch.path().join(created)).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+}
+
 fn refusal(dir: &Path) -> Unknown {
     let unknown = File::open(dir).expect_err("it cannot be used");
     assert_eq!(unknown.nodes().len(), 1);
@@ -360,6 +379,8 @@ fn a_file_where_the_directory_should_be_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_created_says_so_in_the_words_of_the_system() {
-    let unknown = refusal(Path::new("/proc/self/locks"));
+    // Some users may write to /proc, where nobody can create a directory: their first claim fails.
+    let opened = File::open("/proc/self/locks").and_then(|locks| now(locks.acquire(&claim("k", Intent::Try))));
+    let unknown = opened.unwrap_err();
     assert!(unknown.to_string().contains("cannot create this directory"), "{unknown}");
 }

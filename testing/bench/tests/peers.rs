@@ -73,7 +73,7 @@ fn run_of_modes(times: f64) -> Run {
                 writer_p50_us: (mode == readers).then_some(100),
                 writer_longest_us: (mode == readers).then_some(399),
                 server_us: Some(3.25),
-                audit: Some(Audit { checked: 500, conflicts: 0 }),
+                audit: Some(Audit { checked: 500, conflicts: 0, most_permits: None }),
                 jain: Some(1.0),
                 starved: 0,
                 errors: 0,
@@ -114,7 +114,7 @@ fn goals_are_met_or_missed_by_the_figures() {
 fn holders_in_conflict_are_shown() {
     let mut run = run_of_modes(1.0);
     if let Ok(figures) = &mut run.measured[3].figures {
-        figures.audit = Some(Audit { checked: 500, conflicts: 7 });
+        figures.audit = Some(Audit { checked: 500, conflicts: 7, most_permits: None });
     }
     for (lang, text) in
         [(Lang::En, "**7 in 500 changes: it does not exclude**"), (Lang::Zh, "**500 次变化中有 7 次：没有互斥**")]

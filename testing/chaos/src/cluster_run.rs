@@ -1,7 +1,7 @@
 //! A run on a cluster.
 
 use crate::Failure;
-use crate::control::{ControlHolds, moved_without_its_keys, promoted_by_the_cluster};
+use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
 use crate::history::{History, HoldMode, Line, Op};
 use crate::nemesis::ClusterNemesis;
 use crate::nodes::held_at;
@@ -31,13 +31,18 @@ pub(crate) fn perform(
     recorder: &Arc<Recorder>,
 ) -> Result<(), Failure> {
     let loses_nothing = settings.topology == Topology::ClusterMoves;
-    let timeout = if loses_nothing { PATIENT_NODE_TIMEOUT } else { NODE_TIMEOUT };
-    let mut cluster = ClusterNodes::start_with_timeout(&RedisServer::options(), MASTERS, 1, timeout)?;
+    let options = RedisServer::options();
+    let mut cluster = if loses_nothing {
+        ClusterNodes::start_with_timeout(&options, MASTERS, 1, PATIENT_NODE_TIMEOUT)?
+    } else {
+        ClusterNodes::start_with_proxies(&options, MASTERS, 1, NODE_TIMEOUT)?
+    };
     let url = cluster.url(settings.topology.trusting());
     let holds = ControlHolds { url: &url, recorder, resource };
     moved_without_its_keys(&holds, &cluster)?;
     if !loses_nothing {
         promoted_by_the_cluster(&holds, &mut cluster)?;
+        held_by_a_master_alone(&holds, &cluster)?;
     }
     holds.unguarded()?;
 

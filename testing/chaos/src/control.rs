@@ -6,7 +6,7 @@ mod cluster;
 mod holds;
 mod sentinels;
 
-pub(crate) use cluster::{moved_without_its_keys, promoted_by_the_cluster};
+pub(crate) use cluster::{held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
 pub(crate) use holds::ControlHolds;
 pub(crate) use sentinels::promoted_by_sentinels;
 
@@ -24,12 +24,13 @@ const SKEWED_LEASE: Duration = Duration::from_secs(3);
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
-pub(crate) const KEYS: [&str; 7] = [
+pub(crate) const KEYS: [&str; 8] = [
     "control-forgotten",
     "control-jumped",
     "control-skewed",
     "control-evicted",
     "control-promoted",
+    "control-cut-off",
     "control-unguarded",
     "control-guarded",
 ];

@@ -38,6 +38,8 @@ pub enum Fault {
     HalfMoveSlot,
     /// A cluster swaps the roles of a master and its replica.
     ClusterFailover,
+    /// The other nodes of a cluster do not reach a master, and clients do. They promote its replica, and then they reach it again.
+    PartitionMaster,
     /// The network is slow in both directions.
     Slow,
     /// All connections are closed, and new ones are refused.
@@ -72,7 +74,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::RestartFromDisk,
         Self::RestartEmpty,
         Self::FreezeServer,
@@ -89,6 +91,7 @@ impl Fault {
         Self::MoveSlot,
         Self::HalfMoveSlot,
         Self::ClusterFailover,
+        Self::PartitionMaster,
         Self::Slow,
         Self::Cut,
         Self::BlackHole,
@@ -125,6 +128,7 @@ impl Fault {
             Self::MoveSlot => "move slot",
             Self::HalfMoveSlot => "half-moved slot",
             Self::ClusterFailover => "cluster failover",
+            Self::PartitionMaster => "partition master",
             Self::Slow => "slow network",
             Self::Cut => "cut network",
             Self::BlackHole => "black hole",
@@ -148,8 +152,8 @@ impl Fault {
     /// Exclusion is violated by a Redis server without quarantine that loses its data; by a clock that ends leases early, if it
     /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program. After a fail-over by sentinels, there
     /// are two masters for seconds: without a quarantine, the old one also renews locks that the new one has granted to others.
-    /// The same is true of a cluster that replaces a master; a slot that moves, and `CLUSTER FAILOVER`, for which the master waits, lose
-    /// nothing.
+    /// The same is true of a cluster that replaces a master, but of one that is cut off only until it stops; a slot that moves, and
+    /// `CLUSTER FAILOVER`, for which the master waits, lose nothing.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
             _ if self.replaces_a_master() => {
@@ -180,6 +184,7 @@ impl Fault {
                 | Self::FreezeMaster
                 | Self::FreezeSentinel
                 | Self::FreezeClientInFailover
+                | Self::PartitionMaster
         )
     }
 
@@ -208,6 +213,7 @@ impl Fault {
             Self::Switchover => "a client that stayed with a replica",
             Self::Failover | Self::KillMaster | Self::WipeMaster => "a promotion that lost a lock",
             Self::SentinelFailover => "a replaced master that does not know it",
+            Self::PartitionMaster => "a lock of a master that is cut off",
             Self::MoveSlot => "a request for a slot that was moved",
             Self::HalfMoveSlot => "a request for a half-moved slot",
             Self::Repeat => "a request that was repeated",
@@ -233,7 +239,8 @@ impl Fault {
 impl Topology {
     /// The faults of this topology.
     pub fn faults(self) -> Vec<Fault> {
-        let is_of_cluster = |fault: &Fault| fault.moves_a_slot() || *fault == Fault::ClusterFailover;
+        let is_of_cluster =
+            |fault: &Fault| fault.moves_a_slot() || matches!(fault, Fault::ClusterFailover | Fault::PartitionMaster);
         let plays = |fault: &Fault| match self {
             Self::ClusterMoves => fault.moves_a_slot(),
             Self::Cluster => {
@@ -249,7 +256,7 @@ impl Topology {
             }
             // There are no proxies, and no other program knows sentinels.
             Self::Sentinels | Self::BareSentinels => {
-                fault.replaces_a_master()
+                (fault.replaces_a_master() && !is_of_cluster(fault))
                     || fault.is_for_clients()
                     || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk)
             }

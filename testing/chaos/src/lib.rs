@@ -20,6 +20,7 @@ mod machine;
 mod nemesis;
 mod nodes;
 mod outage;
+mod partition;
 mod plan;
 mod pressure;
 mod pulse;
@@ -40,6 +41,7 @@ mod workload;
 
 pub use fault::Fault;
 pub use outage::{Outages, outages};
+pub use partition::partition_summary;
 pub use plan::{Plan, Step};
 pub use resumption::{resumption_summary, resumptions};
 pub use run::{Run, Settings, run};

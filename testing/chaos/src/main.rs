@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
-use fencelock_chaos::{Failure, Settings, Topology, outages, report, resumption_summary, run, run_if_asked, sim};
+use fencelock_chaos::{
+    Failure, Settings, Topology, outages, partition_summary, report, resumption_summary, run, run_if_asked, sim,
+};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -91,7 +93,7 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let history = arguments.out.join("history.jsonl");
     run.history.write(BufWriter::new(File::create(&history)?))?;
     print!("{}", run.results);
-    if let Some(summary) = resumption_summary(&run.history) {
+    for summary in [resumption_summary(&run.history), partition_summary(&run.history)].into_iter().flatten() {
         println!("{summary}");
     }
     for outages in outages(&run.history) {

@@ -2,6 +2,7 @@
 
 mod clients;
 mod cluster;
+mod cluster_masters;
 mod fail_over;
 mod sentinels;
 mod servers;

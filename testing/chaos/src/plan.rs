@@ -70,7 +70,9 @@ impl Iterator for Plan {
             | Fault::ForeignDelete
             | Fault::KillClient => Duration::ZERO,
             // Shorter and longer than the time in which sentinels demote a replaced master, and than the window of a quarantine.
-            Fault::KillMaster | Fault::WipeMaster | Fault::FreezeMaster => self.rng.millis(100, 7000),
+            Fault::KillMaster | Fault::WipeMaster | Fault::FreezeMaster | Fault::PartitionMaster => {
+                self.rng.millis(100, 7000)
+            }
             Fault::FreezeSentinel => self.rng.millis(100, 3000),
             // Shorter than the time after which a waiter that is not heard of leaves the queue.
             Fault::HalfMoveSlot => self.rng.millis(50, 1000),

@@ -5,7 +5,7 @@
 
 use fencelock_chaos::checker::Check;
 use fencelock_chaos::history::{Line, Op};
-use fencelock_chaos::{Fault, Run, Settings, Topology, outages, run};
+use fencelock_chaos::{Fault, Run, Settings, Topology, outages, partition_summary, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
 
@@ -50,12 +50,23 @@ fn slots_that_move_lose_no_lock_and_keep_the_order_of_the_waiters() {
 
 #[test]
 fn fail_overs_and_moves_violate_exclusion_only_where_writes_were_lost() {
-    let faults = vec![Fault::MoveSlot, Fault::HalfMoveSlot, Fault::ClusterFailover, Fault::KillMaster];
+    let replacing = [Fault::ClusterFailover, Fault::KillMaster, Fault::PartitionMaster];
+    let faults = [Fault::MoveSlot, Fault::HalfMoveSlot].into_iter().chain(replacing).collect();
     let Some(run) = good_run(Topology::Cluster, Some(faults)) else { return };
-    assert!(run.results.flagged.contains(&(Check::C3, "control-promoted".to_owned())));
+    for control in ["control-promoted", "control-cut-off"] {
+        assert!(run.results.flagged.contains(&(Check::C3, control.to_owned())), "{control} was not flagged");
+    }
     let excusing = run.history.lines.iter().filter(|line| line.op == Op::Fault && !line.excuses.is_empty());
     for fault in excusing.filter_map(|line| line.what.as_deref()) {
-        assert!(["kill master", "unplanned failover"].contains(&fault), "{fault} excuses something");
+        let is_replacing = ["kill master", "partition master", "unplanned failover"].contains(&fault);
+        assert!(is_replacing, "{fault} excuses something");
+    }
+    println!("{}", partition_summary(&run.history).expect("a master that was cut off"));
+    let is = |line: &&Line, op, what| line.op == op && line.what.as_deref() == Some(what);
+    let stops = run.history.lines.iter().filter(|line| is(line, Op::Seen, "a master that was cut off and stopped"));
+    let stops: Vec<u64> = stops.map(|line| line.return_us).collect();
+    for fault in run.history.lines.iter().filter(|line| is(line, Op::Fault, "partition master")) {
+        assert!(stops.contains(&fault.return_us), "an excuse ends when the master has stopped: {fault:?}");
     }
 }
 

@@ -18,7 +18,12 @@ pub(crate) fn free() -> Result<u16> {
 
 /// A port for a node of a cluster: nothing listens there, nor at the port of its bus.
 pub(crate) fn free_with_bus() -> Result<u16> {
-    free_among(COUNT - BUS, |port| is_free(port) && is_free(port + BUS))
+    free_among(COUNT - BUS, |port| is_free(port) && is_free(bus_of(port)))
+}
+
+/// The port of the bus of a node.
+pub(crate) fn bus_of(port: u16) -> u16 {
+    port + BUS
 }
 
 fn free_among(count: u16, is_free: impl Fn(u16) -> bool) -> Result<u16> {

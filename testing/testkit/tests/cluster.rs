@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redis_or_skip};
+use std::time::Duration;
 
 /// Sends a command to the owner of the key, which is the first argument.
 fn at_owner(cluster: &ClusterNodes, words: &[&str]) -> Reply {
@@ -135,6 +136,42 @@ fn a_stopped_master_is_replaced_and_follows_when_it_continues() {
     cluster.nodes[0].thaw();
     cluster.wait_until_settled();
     assert_eq!((cluster.owner_of(0), cluster.replica_of(replica)), (replica, Some(0)));
+}
+
+#[test]
+fn a_master_that_is_cut_off_is_replaced_stops_to_serve_and_follows_when_it_is_back() {
+    if redis_or_skip().is_none() {
+        return;
+    }
+    let timeout = Duration::from_secs(2);
+    let cluster = ClusterNodes::start_with_proxies(&RedisServer::options(), 3, 1, timeout).unwrap();
+    replicate(&cluster, "k");
+    let slot = cluster.slot_of("k");
+    let master = cluster.owner_of(slot);
+    let replica = cluster.replica_of(master).unwrap();
+    cluster.cut_off(master);
+    let mut node = cluster.nodes[master].connect().unwrap();
+    // Clients reach it, and for a while it goes on. What it writes then is lost.
+    assert_eq!(node.command(&["SET", "k", "lost"]).text(), Some("OK"));
+    assert_eq!(cluster.get_at(replica, "k").as_deref(), Some("replicated"));
+    cluster.wait_for_another_than(master);
+    assert_eq!(cluster.owner_of(slot), replica);
+    let refusal = loop {
+        let reply = node.command(&["SET", "k", "lost"]);
+        if reply.text() != Some("OK") {
+            break reply;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(error(&refusal), "CLUSTERDOWN");
+    for _ in 0..20 {
+        std::thread::sleep(timeout / 20);
+        assert_eq!(error(&node.command(&["SET", "k", "lost"])), "CLUSTERDOWN", "it serves again, alone");
+    }
+    cluster.reconnect();
+    cluster.wait_until_settled();
+    assert_eq!((cluster.owner_of(slot), cluster.replica_of(replica)), (replica, Some(master)));
+    assert_eq!(at_owner(&cluster, &["GET", "k"]), Reply::Text("replicated".into()));
 }
 
 #[test]

@@ -85,6 +85,28 @@ fn a_black_hole_of_open_connections_forwards_new_ones() {
 }
 
 #[test]
+fn connections_are_lost_by_their_first_data() {
+    let Some((server, proxy)) = pair() else { return };
+    let (mut theirs, mut mine) = (connect(&proxy), connect(&proxy));
+    assert_eq!(theirs.command(&["ECHO", "theirs"]), text("theirs"));
+    assert_eq!(mine.command(&["ECHO", "mine"]), text("mine"));
+    let at = "*2\r\n$4\r\nECHO\r\n$6\r\n".len();
+    proxy.lose_those_with(at, b"theirs");
+    let mut new = connect(&proxy);
+    for (client, words) in [(&mut theirs, ["SET", "k", "lost"].as_slice()), (&mut new, &["ECHO", "theirs"])] {
+        client.set_patience(Duration::from_millis(200)).unwrap();
+        assert!(matches!(client.command(words), Reply::NoAnswer(_)));
+    }
+    // Later data is no first data.
+    assert_eq!(mine.command(&["ECHO", "theirs"]), text("theirs"));
+    assert_eq!(server.command(&["GET", "k"]), Reply::Nil);
+    proxy.keep_all();
+    assert!(eventually(|| proxy.connections() == 1), "only connections that lost bytes are closed");
+    assert_eq!(mine.command(&["PING"]), pong());
+    assert_eq!(connect(&proxy).command(&["ECHO", "theirs"]), text("theirs"));
+}
+
+#[test]
 fn held_data_arrives_later() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);

@@ -126,8 +126,8 @@ fn a_list_has_only_the_keys_that_begin_with_what_is_asked_for() {
 #[test]
 fn a_quiet_doctor_reports_problems_only() {
     let place = Place::files();
-    Test::new(&place, "doctor").ok();
     Test::new(&place, "doctor -q").run();
+    Test::new(&place, "run k -- true").run();
     let locks = place.file("locks");
     std::fs::set_permissions(&locks, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     Test::new(&place, "doctor -q")
@@ -139,7 +139,9 @@ fn a_quiet_doctor_reports_problems_only() {
 fn doctor_never_refers_to_doctor() {
     let place = Place::files();
     std::fs::write(place.file("plain"), "").unwrap();
-    for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:/proc/x", "file:plain"] {
+    for url in
+        ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:plain/below", "file:plain"]
+    {
         let output = Test::new(&place, "doctor --url").arg(url).output();
         let told = output.stdout + &output.stderr;
         assert!(output.status == 69 && !told.contains("fencelock doctor"), "{url}: {told}");

@@ -36,8 +36,16 @@ fn check(json: &Value, line: &str) {
         assert_eq!(json["audit"]["conflicts"], 0, "{json}");
         assert!(json["audit"]["checked"].as_u64().unwrap() > 0, "{json}");
     } else {
-        assert!(json["audit"].is_null() && json["writer_wait_us"].is_null(), "{json}");
+        assert!(json["audit"].is_null(), "{json}");
     }
+    if line.starts_with("--permits 3 --weight 2") {
+        assert_eq!(json["audit"]["most_permits"], 2, "{json}");
+    } else {
+        assert!(json["audit"]["most_permits"].is_null(), "{json}");
+    }
+    let is_shared = line.starts_with("--shared");
+    assert!(json["reader_wait_us"].is_object() == is_shared && json["writer_grants"].is_u64() == is_shared, "{json}");
+    assert_eq!(json["writer_wait_us"].is_object(), json["writer_grants"].as_u64() > Some(0), "{json}");
     assert!(json["grants_per_s"].as_f64().unwrap() > 0.0 && json["wasted_wakeups_per_grant"].is_number(), "{json}");
 }
 

@@ -15,6 +15,7 @@ mod hostile_text;
 mod json;
 mod lab;
 mod live_runs;
+mod looking;
 mod loss;
 mod nesting;
 mod once;

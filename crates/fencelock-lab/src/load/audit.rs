@@ -27,6 +27,9 @@ pub struct Audit {
     pub checked: u64,
     /// The number of changes after which holders were in conflict. It must be 0.
     pub conflicts: u64,
+    /// The most permits that were in use at once; `None` for shared locks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_permits: Option<u64>,
 }
 
 impl Audit {
@@ -42,7 +45,7 @@ impl Audit {
         changes.retain(|(_, change)| change.0 <= horizon);
         changes.sort_by_key(|(_, change)| change.0);
         let mut now = vec![(0, 0); workers.len()];
-        let mut conflicts = 0;
+        let (mut conflicts, mut most) = (0, 0);
         // The order of what different workers did within one microsecond is unknown.
         for together in changes.chunk_by(|(_, a), (_, b)| a.0 == b.0) {
             let mut is_found = false;
@@ -52,8 +55,10 @@ impl Audit {
             }
             let sum = now.iter().fold((0, 0), |sum, (exclusive, others)| (sum.0 + exclusive, sum.1 + others));
             conflicts += u64::from(is_found || is_conflict(mode, sum));
+            most = most.max(sum.1);
         }
-        Self { checked: changes.len() as u64, conflicts }
+        let most_permits = matches!(mode, LoadMode::Permits { .. }).then_some(most);
+        Self { checked: changes.len() as u64, conflicts, most_permits }
     }
 }
 
@@ -69,10 +74,14 @@ mod tests {
     const READERS: LoadMode = LoadMode::Shared { writers_ppm: 1 };
     const PERMITS: LoadMode = LoadMode::Permits { limit: 3, weight: 1 };
 
-    fn conflicts(mode: LoadMode, workers: &[&[(u64, u32, u32)]]) -> u64 {
+    fn audit(mode: LoadMode, workers: &[&[(u64, u32, u32)]]) -> Audit {
         let changes = |list: &&[(u64, u32, u32)]| list.iter().map(|(at, x, s)| HoldChange(*at, *x, *s)).collect();
         let workers: Vec<Vec<HoldChange>> = workers.iter().map(changes).collect();
-        Audit::of(mode, &workers.iter().map(Vec::as_slice).collect::<Vec<_>>()).conflicts
+        Audit::of(mode, &workers.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn conflicts(mode: LoadMode, workers: &[&[(u64, u32, u32)]]) -> u64 {
+        audit(mode, workers).conflicts
     }
 
     #[test]
@@ -93,6 +102,14 @@ mod tests {
     fn permits_of_all_workers_are_counted_together() {
         assert_eq!(conflicts(PERMITS, &[&[(1, 0, 2), (4, 0, 1)], &[(2, 0, 1), (5, 0, 2)]]), 0);
         assert_eq!(conflicts(PERMITS, &[&[(1, 0, 2)], &[(2, 0, 1), (5, 0, 2)]]), 1);
+        for (workers, most) in [
+            (&[&[(1, 0, 2), (4, 0, 1)][..], &[(2, 0, 1), (5, 0, 0)]], 3),
+            (&[&[(1, 0, 2), (3, 0, 0)], &[(3, 0, 1), (5, 0, 0)]], 2),
+            (&[&[(1, 0, 2)], &[(2, 0, 3)]], 5),
+        ] {
+            assert_eq!(audit(PERMITS, workers).most_permits, Some(most), "{workers:?}");
+        }
+        assert_eq!(audit(READERS, &[&[(1, 0, 1)]]).most_permits, None);
     }
 
     #[test]
@@ -101,6 +118,6 @@ mod tests {
         let end = MAX_CHANGES as u64;
         let audit = |at| Audit::of(READERS, &[&full, &[HoldChange(at, 1, 0), HoldChange(at + 1, 0, 0)]]);
         assert_eq!(audit(end - 1).conflicts, 1);
-        assert_eq!(audit(end + 1), Audit { checked: end, conflicts: 0 });
+        assert_eq!(audit(end + 1), Audit { checked: end, conflicts: 0, most_permits: None });
     }
 }

@@ -32,8 +32,12 @@ pub struct LoadReport {
     pub grants_per_s: f64,
     /// From the request to the grant; `null` without grants.
     pub wait_us: Option<Wait>,
+    /// The same for shared locks; `null` without them.
+    pub reader_wait_us: Option<Wait>,
     /// The same for exclusive locks among shared ones; `null` without them.
     pub writer_wait_us: Option<Wait>,
+    /// How many of the grants are exclusive locks among shared ones; `null` in other modes.
+    pub writer_grants: Option<u64>,
     /// How equal the shares are; `null` without grants.
     pub fairness: Option<Fairness>,
     /// How often a waiter retried, after a wake-up or by itself, and the lock was still held, for each grant.
@@ -118,6 +122,7 @@ impl LoadReport {
     pub(crate) fn of(plan: &Plan, logs: &[Log], counts: Option<ServerCounts>, sale: Option<Sale>) -> Self {
         let all = histogram(logs, |log| &log.waits);
         let writers = histogram(logs, |log| &log.writer_waits);
+        let is_shared = matches!(plan.mode, LoadMode::Shared { .. });
         let holds: Vec<&[HoldChange]> = logs.iter().map(|log| log.holds.as_slice()).collect();
         let is_audited = holds.iter().any(|changes| !changes.is_empty());
         let by_task: Vec<u64> = logs.iter().flat_map(|log| &log.tasks).map(|task| task.grants).collect();
@@ -149,7 +154,9 @@ impl LoadReport {
             grants,
             grants_per_s: ratio(grants, span_ms) * 1e3,
             wait_us,
+            reader_wait_us: if is_shared { waits_without(&all, &writers) } else { None },
             writer_wait_us: (!writers.is_empty()).then(|| Wait::of(&writers)),
+            writer_grants: is_shared.then(|| writers.len()),
             fairness,
             wasted_wakeups_per_grant: ratio(refused, grants.max(1)),
             commands_per_grant: counts.map(|counts| ratio(counts.commands, grants.max(1))),
@@ -169,6 +176,13 @@ fn histogram(logs: &[Log], waits: fn(&Log) -> &Waits) -> Histogram<u64> {
         waits(log).add_to(&mut all);
     }
     all
+}
+
+/// The waits of readers: every wait of a writer is also among all waits.
+fn waits_without(all: &Histogram<u64>, writers: &Histogram<u64>) -> Option<Wait> {
+    let mut readers = all.clone();
+    let is_part = readers.subtract(writers).is_ok();
+    (is_part && !readers.is_empty()).then(|| Wait::of(&readers))
 }
 
 impl Wait {
@@ -245,19 +259,43 @@ mod tests {
     fn holders_in_conflict_and_waits_of_writers_are_reported() {
         let logs = logs(&[
             r#"{"tasks":[{"grants":2}],"waits":[[10,2]],"writer_waits":[[10,1]],"holds":[[5,0,1],[9,0,0]],"errors":0,"first_error":null}"#,
-            r#"{"tasks":[{"grants":1}],"waits":[[30,1]],"writer_waits":[[30,1]],"holds":[[8,1,0]],"errors":0,"first_error":null}"#,
+            r#"{"tasks":[{"grants":2}],"waits":[[30,1],[500,1]],"writer_waits":[[30,1]],"holds":[[8,1,0]],"errors":0,"first_error":null}"#,
         ]);
         let mut plan = Plan::new("memory:", Workload::HotKey);
         plan.mode = LoadMode::Shared { writers_ppm: 500_000 };
         let report = LoadReport::of(&plan, &logs, None, None);
         assert_eq!(report.writer_wait_us.map(|wait| (wait.p50, wait.max)), Some((10, 30)));
-        assert_eq!(report.audit, Some(Audit { checked: 3, conflicts: 1 }));
+        assert_eq!(report.reader_wait_us.map(|wait| (wait.p50, wait.max)), Some((10, 500)));
+        assert_eq!(report.writer_grants, Some(2));
+        assert_eq!(report.audit, Some(Audit { checked: 3, conflicts: 1, most_permits: None }));
         let text = report.to_string();
-        assert!(
-            text.contains("waits of writers  p50 10 us   p99 30 us   longest 30 us, 3.0 times the median\n"),
-            "{text}"
-        );
-        assert!(text.contains("exclusion         1 CONFLICTS in 3 changes of the holders\n"), "{text}");
+        for row in [
+            "grants            4 in total, 1 per second, 2 of writers\n",
+            "waits of readers  p50 10 us   p99 500 us   longest 500 us, 50.0 times the median\n",
+            "waits of writers  p50 10 us   p99 30 us   longest 30 us, 3.0 times the median\n",
+            "exclusion         1 CONFLICTS in 3 changes of the holders\n",
+        ] {
+            assert!(text.contains(row), "{row}{text}");
+        }
+    }
+
+    #[test]
+    fn readers_alone_and_other_modes_have_no_waits_of_writers() {
+        let logs = logs(&[
+            r#"{"tasks":[{"grants":2}],"waits":[[10,2]],"holds":[[5,0,3],[9,0,0]],"errors":0,"first_error":null}"#,
+        ]);
+        let mut plan = Plan::new("memory:", Workload::HotKey);
+        let mut report = |mode| {
+            plan.mode = mode;
+            LoadReport::of(&plan, &logs, None, None)
+        };
+        let readers = report(LoadMode::Shared { writers_ppm: 0 });
+        assert_eq!((readers.reader_wait_us, readers.writer_grants), (readers.wait_us, Some(0)));
+        assert!(readers.writer_wait_us.is_none() && !readers.to_string().contains("writers"), "{readers}");
+        let permits = report(LoadMode::Permits { limit: 4, weight: 3 });
+        assert_eq!((permits.reader_wait_us, permits.writer_grants), (None, None));
+        let row = "exclusion         no conflict in 2 changes of the holders, at most 3 of 4 permits\n";
+        assert!(permits.to_string().contains(row), "{permits}");
     }
 
     #[test]

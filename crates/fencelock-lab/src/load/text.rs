@@ -2,7 +2,7 @@
 
 use crate::load::audit::Audit;
 use crate::load::protocol::{LoadMode, Workload};
-use crate::load::report::{LoadReport, Sale, ratio};
+use crate::load::report::{LoadReport, Sale, Wait, ratio};
 use std::fmt::{self, Write};
 
 /// The length of a full bar.
@@ -21,7 +21,10 @@ fn of(report: &LoadReport) -> String {
     let mut row = |label: &str, value: String| {
         let _ = writeln!(text, "  {label:<17} {value}");
     };
-    row("grants", format!("{} in total, {} per second", grouped(report.grants), grouped(rounded(report.grants_per_s))));
+    let writers = report.writer_grants.filter(|count| *count > 0);
+    let writers = writers.map(|count| format!(", {} of writers", grouped(count))).unwrap_or_default();
+    let per_s = grouped(rounded(report.grants_per_s));
+    row("grants", format!("{} in total, {per_s} per second{writers}", grouped(report.grants)));
     match (&report.wait_us, &report.fairness) {
         (Some(wait), Some(fair)) => {
             let waits = [("p50", wait.p50), ("p90", wait.p90), ("p99", wait.p99), ("p99.9", wait.p999)];
@@ -36,10 +39,11 @@ fn of(report: &LoadReport) -> String {
         }
         _ => row("wait", "no task acquired a lock".to_owned()),
     }
-    if let Some(wait) = &report.writer_wait_us {
-        let times = ratio(wait.max, wait.p50.max(1));
-        let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(span);
-        row("waits of writers", format!("p50 {p50}   p99 {p99}   longest {max}, {times:.1} times the median"));
+    if let Some(writers) = &report.writer_wait_us {
+        if let Some(readers) = &report.reader_wait_us {
+            row("waits of readers", waits(readers));
+        }
+        row("waits of writers", waits(writers));
     }
     row("wasted wake-ups", format!("{:.3} per grant", report.wasted_wakeups_per_grant));
     let commands = report.commands_per_grant.map(|commands| format!("{commands:.2} per grant"));
@@ -48,7 +52,7 @@ fn of(report: &LoadReport) -> String {
         row("server time", format!("{time:.2} us per grant"));
     }
     if let Some(audit) = &report.audit {
-        row("exclusion", audit_result(audit));
+        row("exclusion", audit_result(audit, report.mode));
     }
     if let Some(sale) = &report.sale {
         row("sale", sale_result(sale));
@@ -91,12 +95,20 @@ fn sale_result(sale: &Sale) -> String {
     format!("{sold} of {stock} sold, {left} left: {verdict}")
 }
 
-fn audit_result(audit: &Audit) -> String {
-    let Audit { checked, conflicts } = audit;
-    match conflicts {
-        0 => format!("no conflict in {} changes of the holders", grouped(*checked)),
-        _ => format!("{} CONFLICTS in {} changes of the holders", grouped(*conflicts), grouped(*checked)),
-    }
+fn waits(wait: &Wait) -> String {
+    let times = ratio(wait.max, wait.p50.max(1));
+    let [p50, p99, max] = [wait.p50, wait.p99, wait.max].map(span);
+    format!("p50 {p50}   p99 {p99}   longest {max}, {times:.1} times the median")
+}
+
+fn audit_result(audit: &Audit, mode: LoadMode) -> String {
+    let Audit { checked, conflicts, most_permits } = audit;
+    let found = if *conflicts == 0 { "no conflict".to_owned() } else { format!("{} CONFLICTS", grouped(*conflicts)) };
+    let permits = match (most_permits, mode) {
+        (Some(most), LoadMode::Permits { limit, .. }) => format!(", at most {most} of {limit} permits"),
+        _ => String::new(),
+    };
+    format!("{found} in {} changes of the holders{permits}", grouped(*checked))
 }
 
 /// A histogram of waits; each row ends where the next one starts.

@@ -35,3 +35,18 @@ pub(crate) fn promoted_by_the_cluster(holds: &ControlHolds<'_>, cluster: &mut Cl
     holds.take(&Client::connect(holds.url)?, "successor", key, SHORT_LEASE)?;
     Ok(())
 }
+
+/// A master is cut off with a lock that its replica has not received, and the lock stays there. Another client gets it from the replica.
+pub(crate) fn held_by_a_master_alone(holds: &ControlHolds<'_>, cluster: &ClusterNodes) -> Result<(), Failure> {
+    let key = "control-cut-off";
+    holds.announce(key, "C3");
+    let master = cluster.owner_of(cluster.slot_of(key));
+    cluster.stop_replication(cluster.replica_of(master).ok_or("a master without a replica")?);
+    holds.take(&Client::connect(holds.url)?, "sleeper", key, LEASE)?;
+    cluster.cut_off(master);
+    cluster.wait_for_another_than(master);
+    holds.take(&Client::connect(holds.url)?, "successor", key, SHORT_LEASE)?;
+    cluster.reconnect();
+    cluster.wait_until_settled();
+    Ok(())
+}

@@ -1,8 +1,7 @@
 //! Faults of a cluster: slots move, and masters are replaced.
 
+use super::SLICE;
 use super::clients::ClientNemesis;
-use super::fail_over::probe_anew;
-use super::{POLLS, SLICE};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{Line, Op};
@@ -29,20 +28,23 @@ const REFUSALS: &[&str] = &["TRYAGAIN", "ASK"];
 /// A fail-over without a fault of the schedule.
 const UNPLANNED: &str = "unplanned failover";
 
+/// The victim of a fault, the keys that it affects, and when its effect on them has ended, if before the nodes agree again.
+pub(super) type Injected = (String, Vec<String>, Option<u64>);
+
 /// The nodes and clients of a run.
 #[derive(Debug)]
 pub(crate) struct ClusterNemesis {
-    topology: Topology,
-    ttl: Duration,
+    pub(super) topology: Topology,
+    pub(super) ttl: Duration,
     pub(crate) cluster: ClusterNodes,
     /// The masters, outside of fail-overs.
-    masters: Vec<usize>,
+    pub(super) masters: Vec<usize>,
     settled_us: u64,
     pub(crate) workers: Workers,
     pub(crate) keys: Vec<String>,
     line: LineProbe,
     pub(crate) client: Client,
-    recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
 }
 
 impl ClusterNemesis {
@@ -64,16 +66,17 @@ impl ClusterNemesis {
     pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
         self.note_unplanned()?;
         let began = now();
-        let (victim, keys) = match step.fault {
+        let (victim, keys, until) = match step.fault {
             Fault::FreezeClient | Fault::KillClient => {
                 self.with_clients(step)?;
-                (format!("worker {}", step.victim), Vec::new())
+                (format!("worker {}", step.victim), Vec::new(), None)
             }
             fault if fault.moves_a_slot() => self.move_slot(step)?,
             _ => self.with_master(step)?,
         };
         self.settle();
-        self.note(began, &victim, step.fault.name(), &keys, step.fault.excuses(self.topology));
+        let span = (began, until.unwrap_or_else(now));
+        self.note(span, &victim, step.fault.name(), &keys, step.fault.excuses(self.topology));
         if step.fault.replaces_a_master() || step.fault == Fault::ClusterFailover {
             self.masters = self.cluster.masters();
         }
@@ -81,10 +84,10 @@ impl ClusterNemesis {
     }
 
     /// A line for each key that is affected: the others have no excuse.
-    fn note(&self, began: u64, victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
+    fn note(&self, (began, until): (u64, u64), victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
         let none = [String::new()];
         for key in if keys.is_empty() { &none } else { keys } {
-            let mut line = Line::new(victim, key, Op::Fault, began, now()).what(what);
+            let mut line = Line::new(victim, key, Op::Fault, began, until).what(what);
             line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
             self.recorder.note(&line);
         }
@@ -109,11 +112,11 @@ impl ClusterNemesis {
         let began = self.settled_us;
         self.settle();
         self.masters = self.cluster.masters();
-        self.note(began, "cluster", UNPLANNED, &[], Fault::FreezeMaster.excuses(self.topology));
+        self.note((began, now()), "cluster", UNPLANNED, &[], Fault::FreezeMaster.excuses(self.topology));
         Ok(())
     }
 
-    fn owner_of(&self, key: &str) -> usize {
+    pub(super) fn owner_of(&self, key: &str) -> usize {
         self.cluster.owner_of(self.cluster.slot_of(key))
     }
 
@@ -127,7 +130,7 @@ impl ClusterNemesis {
     }
 
     /// The keys that nobody waits for are granted at once, or when a lease ends whose holder got no answer to its release.
-    fn demand_pulse(&self, keys: &[String], fault: Fault) {
+    pub(super) fn demand_pulse(&self, keys: &[String], fault: Fault) {
         let at = now();
         for key in keys {
             let mut line = Line::new("run", &pulse::key_beside(key), Op::Heal, at, at).what(fault.name());
@@ -150,7 +153,7 @@ impl ClusterNemesis {
 /// Moves of slots.
 impl ClusterNemesis {
     /// Moves the slot of a key, which clients use, while others wait in line for a key of the same slot.
-    fn move_slot(&self, step: &Step) -> Result<(String, Vec<String>), Failure> {
+    fn move_slot(&self, step: &Step) -> Result<Injected, Failure> {
         let key = &self.keys[step.victim % self.keys.len()];
         let slot = self.cluster.slot_of(key);
         let line = self.line.line_up(key)?;
@@ -180,7 +183,7 @@ impl ClusterNemesis {
         if self.masters.iter().any(has_refused) {
             step.fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
         }
-        Ok((format!("slot {slot}"), vec![key.clone()]))
+        Ok((format!("slot {slot}"), vec![key.clone()], None))
     }
 
     fn move_back_and_forth(&self, slot: u16, turns: usize, lasts: Duration) -> Result<(), Failure> {
@@ -203,72 +206,5 @@ impl ClusterNemesis {
     fn another_master(&self, than: usize, turn: usize) -> usize {
         let others: Vec<usize> = self.masters.iter().copied().filter(|master| *master != than).collect();
         others[turn % others.len()]
-    }
-}
-
-/// Faults of masters.
-impl ClusterNemesis {
-    /// Chooses a master that owns keys of the workload.
-    fn with_master(&mut self, step: &Step) -> Result<(String, Vec<String>), Failure> {
-        let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
-        let owning: Vec<usize> = self.masters.iter().copied().filter(|master| owners.contains(master)).collect();
-        let master = owning[step.victim % owning.len()];
-        let with_owner = self.keys.iter().zip(&owners);
-        let keys: Vec<String> = with_owner.filter(|(_, owner)| **owner == master).map(|(key, _)| key.clone()).collect();
-        match step.fault {
-            Fault::FreezeServer => {
-                self.cluster.nodes[master].freeze();
-                std::thread::sleep(step.lasts);
-                self.cluster.nodes[master].thaw();
-                self.demand_pulse(&keys, step.fault);
-            }
-            Fault::ClusterFailover => {
-                self.cluster.fail_over(self.replica_of(master)?);
-                self.demand_pulse(&keys, step.fault);
-            }
-            _ => self.replace(step, master, &keys)?,
-        }
-        Ok((format!("node {master}"), keys))
-    }
-
-    fn replica_of(&self, master: usize) -> Result<usize, Failure> {
-        Ok(self.cluster.replica_of(master).ok_or("a master without a replica")?)
-    }
-
-    /// The other masters promote a replica. Then the old master returns.
-    fn replace(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<(), Failure> {
-        let replica = self.replica_of(master)?;
-        if step.fault == Fault::KillMaster {
-            self.cluster.stop_replication(replica);
-            self.await_lock_of(master, replica, keys);
-            self.cluster.nodes[master].kill();
-        } else {
-            self.cluster.nodes[master].freeze();
-        }
-        self.cluster.wait_for_another_than(master);
-        self.demand_pulse(keys, step.fault);
-        let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
-        let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
-        std::thread::scope(|scope| {
-            scope.spawn(|| probe_anew(&url, &all, ttl, &recorder, bound));
-            std::thread::sleep(step.lasts);
-            if step.fault == Fault::KillMaster {
-                self.cluster.resume_replication(replica);
-                return Ok(self.cluster.nodes[master].restart()?);
-            }
-            self.cluster.nodes[master].thaw();
-            Ok(())
-        })
-    }
-
-    /// Waits until a lock is held that the replica does not know.
-    fn await_lock_of(&self, master: usize, replica: usize, keys: &[String]) {
-        let is_unknown = |key: &String| {
-            let held = held_at(&self.cluster.nodes[master], key);
-            held.is_some_and(|(value, _)| self.cluster.get_at(replica, key).as_ref() != Some(&value))
-        };
-        if (0..POLLS).any(|_| keys.iter().any(is_unknown)) {
-            self.recorder.seen("a promotion that lost a lock");
-        }
     }
 }

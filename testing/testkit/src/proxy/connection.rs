@@ -1,7 +1,7 @@
 use super::intercept::Requests;
-use super::rules::{Mode, Shared, Then};
+use super::rules::{Mode, OPENING, Shared, Then};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -47,6 +47,8 @@ type Piece = (Instant, Vec<u8>);
 struct Connection {
     shared: Arc<Shared>,
     number: u64,
+    /// The first data of the client.
+    opening: Mutex<Vec<u8>>,
     /// Set by the request whose reply is dropped.
     drop_replies: OnceLock<Then>,
     /// A black hole has taken bytes of this connection, so it cannot continue.
@@ -56,18 +58,39 @@ struct Connection {
 impl Connection {
     fn new(shared: Arc<Shared>) -> Self {
         let number = shared.next_number();
-        Self { shared, number, drop_replies: OnceLock::new(), lost_bytes: AtomicBool::new(false) }
+        let (opening, drop_replies) = (Mutex::default(), OnceLock::new());
+        Self { shared, number, opening, drop_replies, lost_bytes: AtomicBool::new(false) }
     }
 
     /// Waits until the black hole that took bytes of this connection is over.
     async fn healed(&self) {
-        let mut mode = self.shared.mode.subscribe();
+        let (mut mode, mut lost) = (self.shared.mode.subscribe(), self.shared.lost.subscribe());
         loop {
-            let healed = *mode.borrow_and_update() != Mode::BlackHole && self.lost_bytes.load(Ordering::SeqCst);
-            if healed || mode.changed().await.is_err() {
+            mode.mark_unchanged();
+            lost.mark_unchanged();
+            if !self.is_black_hole() && self.lost_bytes.load(Ordering::SeqCst) {
+                return;
+            }
+            let changed = tokio::select! {
+                changed = mode.changed() => changed,
+                changed = lost.changed() => changed,
+            };
+            if changed.is_err() {
                 return;
             }
         }
+    }
+
+    /// Whether an order of the proxy makes it one, now.
+    fn is_black_hole(&self) -> bool {
+        let is_lost = |opening: &[u8]| self.shared.lost.borrow().as_ref().is_some_and(|lost| lost.is_of(opening));
+        self.shared.mode() == Mode::BlackHole || is_lost(&self.opening.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note_opening(&self, piece: &[u8]) {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = OPENING - opening.len();
+        opening.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 
     /// Reading continues while earlier pieces are delayed, so a delay adds latency and does not limit the rate.
@@ -113,6 +136,7 @@ impl Connection {
 
     /// Decides whether the reply of this request is dropped, before the request is sent.
     fn request(&self, piece: &[u8]) -> Duration {
+        self.note_opening(piece);
         self.shared.remember(piece);
         if let Some(then) = self.shared.take_match(piece) {
             let _ = self.drop_replies.set(then);
@@ -127,7 +151,7 @@ impl Connection {
             if mode.wait_for(|mode| *mode != Mode::Hold).await.is_err() {
                 return;
             }
-            if self.shared.mode() == Mode::BlackHole || self.shared.is_stranded(self.number) {
+            if self.is_black_hole() || self.shared.is_stranded(self.number) {
                 self.lost_bytes.store(true, Ordering::SeqCst);
                 continue;
             }

@@ -9,7 +9,7 @@ mod rules;
 
 use crate::port;
 use keeper::Order;
-use rules::{Mode, Shared};
+use rules::{Mode, Opening, Shared};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -86,6 +86,19 @@ impl Proxy {
     /// next call of [`Proxy::forward`] closes the connections that lost data.
     pub fn black_hole_open(&self) {
         self.shared.strand();
+    }
+
+    /// Drops all data of the connections, open and new ones, whose first data from the client has these bytes at this place, within the
+    /// first 128 bytes. The mode of the others stays.
+    ///
+    /// This ends with [`Proxy::keep_all`].
+    pub fn lose_those_with(&self, at: usize, bytes: &[u8]) {
+        self.shared.lost.send_replace(Some(Opening { at, bytes: bytes.to_vec() }));
+    }
+
+    /// Ends [`Proxy::lose_those_with`], and closes the connections that lost data.
+    pub fn keep_all(&self) {
+        self.shared.lost.send_replace(None);
     }
 
     /// Closes all connections, and refuses new ones.

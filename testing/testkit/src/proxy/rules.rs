@@ -24,10 +24,28 @@ pub(super) enum Mode {
     Cut,
 }
 
+/// How much of the first data of a client is known of each connection.
+pub(super) const OPENING: usize = 128;
+
+/// The connections whose first data has these bytes at this place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Opening {
+    pub(super) at: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Opening {
+    pub(super) fn is_of(&self, first: &[u8]) -> bool {
+        first.get(self.at..).is_some_and(|rest| rest.starts_with(&self.bytes))
+    }
+}
+
 /// The shared state of all connections of a proxy.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mode: watch::Sender<Mode>,
+    /// The connections that are black holes in every mode.
+    pub(super) lost: watch::Sender<Option<Opening>>,
     pub(super) interceptor: Interceptor,
     rules: Mutex<Rules>,
     dropped_replies: watch::Sender<u64>,
@@ -61,6 +79,7 @@ impl Shared {
     pub(super) fn new(server: SocketAddr) -> Self {
         Self {
             mode: watch::Sender::new(Mode::Forward),
+            lost: watch::Sender::new(None),
             interceptor: Interceptor::default(),
             rules: Mutex::new(Rules {
                 server,

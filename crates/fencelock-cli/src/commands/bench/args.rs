@@ -73,7 +73,7 @@ Examples:
   fencelock bench --workload uncontended --tasks 1 --url redis://HOST
   fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
   fencelock bench --shared --writers 1 --url redis://HOST           readers, 1 % writers
-  fencelock bench --permits 8 --url redis://HOST                    a semaphore
+  fencelock bench --permits 8 --url redis://HOST                    a semaphore of 8 permits
   fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
 
 Fields of the JSON:
@@ -81,15 +81,18 @@ Fields of the JSON:
   warm_up_ms, span_ms                        durations
   grants, grants_per_s                       acquired locks
   wait_us: p50, p90, p99, p99.9, max         wait times, microseconds
-  writer_wait_us                             the same of writers among readers, or null
+  reader_wait_us, writer_wait_us             the same of readers, and of writers among
+                                               them, or null
+  writer_grants                              of readers: how many are exclusive, or null
   fairness: jain_tasks, jain_processes,      Jain's index; the longest wait in
     longest_over_median, empty_handed          median waits; tasks without a grant
   wasted_wakeups_per_grant                   wake-ups without a grant
   commands_per_grant                         sum over all servers, or null
   server_us_per_grant                        processor time of all servers, or null
-  audit: checked, conflicts                  of readers or permits of one key, or null:
+  audit: checked, conflicts, most_permits    of readers or permits of one key, or null:
                                                changes of the holders; those in
-                                               conflict, which must be 0
+                                               conflict, which must be 0; the most
+                                               permits in use at once
   sale: stock, left, sold, oversold,         of flash-sale, or null; the last two are 0
     out_of_order                               if no two holders overlapped
   errors, first_error                        failed attempts
@@ -114,7 +117,7 @@ pub(crate) enum Role {
 pub(crate) enum Load {
     /// One key per task: the cost of an uncontended lock.
     Uncontended,
-    /// One key for all tasks.
+    /// One key for all tasks. With --shared or --permits, verifies that no holders are in conflict.
     HotKey,
     /// A random key of --keys keys each time.
     ManyKeys,

@@ -15,8 +15,15 @@ use std::os::unix::fs::MetadataExt;
 impl File {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let directory = &self.directory;
-        let mut findings = vec![owner(directory), access(directory)];
+        let mut findings = vec![owner(directory)];
+        if findings[0].level < Level::Failure {
+            findings.push(access(directory));
+        }
         findings.extend(file_system(directory));
+        // The other checks would repeat that it cannot be used.
+        if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
+            return findings;
+        }
         findings.extend([exclusion(directory), wake_ups(directory), self.lock_files()]);
         findings.extend(exposed(directory));
         findings
@@ -52,8 +59,17 @@ const MANY: usize = 100_000;
 
 fn owner(directory: &Directory) -> Finding {
     let path = directory.path().display();
+    if directory.is_missing() {
+        let advice =
+            "the first lock creates it for this user alone (mode 0700): if there should be locks, check the path";
+        return Finding::new(Level::Note, "directory", format!("{path} does not exist"), advice);
+    }
     let meta = match fs::metadata(directory.path()) {
-        Ok(meta) => meta,
+        Ok(meta) if meta.is_dir() => meta,
+        Ok(_) => {
+            let advice = "remove it, or use another directory";
+            return Finding::new(Level::Failure, "directory", format!("{path} is not a directory"), advice);
+        }
         Err(error) => {
             return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "use another directory");
         }
@@ -96,6 +112,7 @@ fn exposed(directory: &Directory) -> Option<Finding> {
 
 fn access(directory: &Directory) -> Finding {
     match directory.check_access() {
+        Ok(()) if directory.is_missing() => Finding::fine("access", "this user can create it"),
         Ok(()) => Finding::fine("access", "this user can create, lock and list lock files"),
         Err(unknown) => Finding::new(Level::Failure, "access", unknown.to_string(), ""),
     }
@@ -141,7 +158,7 @@ fn file_system(_: &Directory) -> Option<Finding> {
 fn file_system(directory: &Directory) -> Option<Finding> {
     // Its type differs between architectures; the numbers have 32 bits.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "see above")]
-    let magic = rustix::fs::statfs(directory.path()).ok()?.f_type as u32;
+    let magic = rustix::fs::statfs(directory.existing()).ok()?.f_type as u32;
     let Some((_, name, reach)) = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic) else {
         return Some(Finding::fine("file system", format!("of type {magic:#x}, not one known to be remote")));
     };
@@ -195,7 +212,10 @@ mod tests {
     #[test]
     fn a_new_directory_has_no_warning() {
         let scratch = Scratch::new();
-        let findings = File::open(scratch.path().join("locks")).unwrap().findings();
+        let path = scratch.path().join("locks");
+        let file = File::open(&path).unwrap();
+        file.directory.create().unwrap();
+        let findings = file.findings();
         assert!(findings.len() >= 5, "{findings:?}");
         assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
     }
@@ -271,11 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_directory_is_a_failure() {
+    fn a_missing_directory_is_a_note_and_is_not_created() {
         let scratch = Scratch::new();
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();
-        fs::remove_dir(&path).unwrap();
-        assert!(file.findings().iter().any(|finding| finding.level == Level::Failure));
+        let seen = |file: &File| file.findings().iter().map(|found| (found.subject, found.level)).collect::<Vec<_>>();
+        let levels = seen(&file);
+        assert_eq!(levels[..2], [("directory", Level::Note), ("access", Level::Fine)], "{levels:?}");
+        assert!(levels[2..].iter().all(|(_, level)| *level == Level::Fine) && !path.exists(), "{levels:?}");
+        fs::write(&path, "").unwrap();
+        assert_eq!(seen(&file)[0], ("directory", Level::Failure));
     }
 }

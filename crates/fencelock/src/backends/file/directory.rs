@@ -19,20 +19,26 @@ pub(super) const STICKY: u32 = 0o1000;
 
 const NO_LOCK_FILE: &str = "a lock file is a regular file with one name: remove what is there";
 
-/// A directory that existed, and was readable and writable, when it was opened.
+/// A directory, which may be missing: only a claim creates it.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
-    pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
+    /// The directory of this path, which is not checked.
+    pub(super) fn at(path: PathBuf) -> Result<Self, Unknown> {
         // A relative path would change its meaning if the process changes its current directory.
         let absolute = std::path::absolute(&path);
         let mut directory = Self { path };
         let resolved = absolute.map_err(|error| directory.unknown("cannot resolve this path", &error));
         directory.path = resolved?;
-        directory.create()?;
+        Ok(directory)
+    }
+
+    /// The directory of this path, if this user can use it, or can create it.
+    pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
+        let directory = Self::at(path)?;
         directory.check_access()?;
         Ok(directory)
     }
@@ -54,6 +60,16 @@ impl Directory {
         self.path.join(completion_file_name(key))
     }
 
+    /// A link to nothing is not missing: no directory can be created there.
+    pub(super) fn is_missing(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    }
+
+    /// The directory, or the one below which it is missing.
+    pub(super) fn existing(&self) -> &Path {
+        self.path.ancestors().find(|path| fs::symlink_metadata(path).is_ok()).unwrap_or(&self.path)
+    }
+
     /// Creates the directory and its parents, if missing.
     pub(super) fn create(&self) -> Result<(), Unknown> {
         if fs::metadata(&self.path).is_ok_and(|meta| meta.is_dir()) {
@@ -63,10 +79,18 @@ impl Directory {
         created.map_err(|error| self.unknown("cannot create this directory", &error))
     }
 
-    /// Asks the kernel for the permissions; an attempt to write would leave a file.
+    /// Asks the kernel for the permissions, of a missing directory for those to create it; an attempt to write would leave a file.
     pub(super) fn check_access(&self) -> Result<(), Unknown> {
-        let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-        rustix::fs::accessat(CWD, &self.path, access, AtFlags::EACCESS)
+        let allowed = |path: &Path, access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS);
+        if self.is_missing() {
+            return allowed(self.existing(), Access::WRITE_OK | Access::EXEC_OK)
+                .map_err(|error| self.unknown("cannot create this directory", &error.into()));
+        }
+        let meta = fs::metadata(&self.path).map_err(|error| self.unknown("cannot use this directory", &error))?;
+        if !meta.is_dir() {
+            return Err(self.unknown("cannot use this directory", &Errno::NOTDIR.into()));
+        }
+        allowed(&self.path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| self.unknown("cannot read and write this directory", &error.into()))?;
         fs::read_dir(&self.path).map_err(|error| self.unknown("cannot read this directory", &error))?;
         Ok(())
@@ -98,21 +122,38 @@ impl Directory {
     }
 }
 
-/// `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist; created and checked.
+/// `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist.
 ///
 /// The directory must be the same for the shells, cron jobs and services of a user, which otherwise would not exclude each
 /// other. So it depends on no environment variable: `XDG_RUNTIME_DIR` exists in a login session and not in a cron job, and
 /// is removed with the last session; `TMPDIR` may have any value.
-pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
+fn default_path() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     let everybodys = |dir: &&str| {
         fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.mode() & STICKY != 0 && meta.mode() & 0o002 != 0)
     };
     let parent = Some("/run/lock").filter(everybodys).unwrap_or("/tmp");
-    private_dir(Path::new(parent).join(format!("fencelock-{uid}")))
+    Path::new(parent).join(format!("fencelock-{uid}"))
+}
+
+/// The default directory, created and checked.
+pub(super) fn default_dir() -> Result<PathBuf, Unknown> {
+    private_dir(default_path())
+}
+
+/// The default directory, checked if it exists.
+pub(super) fn default_dir_to_inspect() -> Result<PathBuf, Unknown> {
+    private_dir_to_inspect(default_path())
+}
+
+fn private_dir_to_inspect(path: PathBuf) -> Result<PathBuf, Unknown> {
+    let directory = Directory { path };
+    if directory.is_missing() { Ok(directory.path) } else { check_private(directory) }
 }
 
 /// Creates a directory in a world-writable place, and rejects it unless it is private to this user.
+///
+/// The first claim must not create it: another user may put a link there after the check.
 fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
     let directory = Directory { path };
     match DirBuilder::new().mode(PRIVATE).create(&directory.path) {
@@ -121,6 +162,10 @@ fn private_dir(path: PathBuf) -> Result<PathBuf, Unknown> {
         }
         _ => {}
     }
+    check_private(directory)
+}
+
+fn check_private(directory: Directory) -> Result<PathBuf, Unknown> {
     let meta = fs::symlink_metadata(&directory.path)
         .map_err(|error| directory.unknown("cannot check the default directory for locks", &error))?;
     let uid = rustix::process::geteuid().as_raw();
@@ -148,9 +193,35 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn refusal(path: PathBuf) -> String {
+        let to_inspect = private_dir_to_inspect(path.clone());
         let unknown = private_dir(path).unwrap_err();
         assert!(unknown.is_permanent(), "{unknown}");
+        assert_eq!(to_inspect, Err(unknown.clone()), "to inspect it is as dangerous");
         unknown.to_string()
+    }
+
+    #[test]
+    fn the_default_directory_is_not_created_to_inspect_it() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("locks");
+        assert_eq!(private_dir_to_inspect(path.clone()), Ok(path.clone()));
+        assert!(!path.exists());
+        private_dir(path.clone()).unwrap();
+        assert_eq!(private_dir_to_inspect(path.clone()), Ok(path));
+    }
+
+    #[test]
+    fn a_missing_directory_is_usable_if_its_parent_is() {
+        let scratch = Scratch::new();
+        let open = |path: &Path| Directory::open(path.to_owned());
+        let path = scratch.path().join("some/locks");
+        assert_eq!(open(&path).unwrap().existing(), scratch.path());
+        assert!(open(&path).unwrap().is_missing() && !scratch.path().join("some").exists());
+        symlink("nowhere", scratch.path().join("some")).unwrap();
+        for dangling in [scratch.path().join("some"), path] {
+            let unknown = open(&dangling).unwrap_err();
+            assert!(unknown.to_string().contains("No such file or directory"), "{unknown}");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ use watch::Watch;
 /// # let dir = std::env::temp_dir().join(format!("fencelock-doc-{}", std::process::id()));
 /// let locks = File::open(&dir)?;
 /// assert!(!locks.capabilities().expires);
-/// # std::fs::remove_dir(&dir).unwrap();
+/// assert!(!dir.exists(), "the first lock creates it");
 /// # Ok::<(), fencelock_core::Unknown>(())
 /// ```
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub struct File {
 }
 
 impl File {
-    /// The locks of this directory, which is created if it is missing, private to this user (mode 0700).
+    /// The locks of this directory. If it is missing, the first claim creates it, private to this user (mode 0700); nothing else does.
     ///
     /// A relative path is made absolute, as [`Backend::name`] shows: two processes that use `locks` in
     /// different working directories use two directories.
@@ -100,8 +100,8 @@ impl File {
     /// no other users, unless the umask of the process that creates a file makes it private.
     ///
     /// # Errors
-    /// [`Unknown`] if the directory cannot be created, read and written, with the error of the operating system and
-    /// the remedy; it is permanent if access is denied or the file system is read-only.
+    /// [`Unknown`] if the directory cannot be read and written, or is missing and this user may not create it, with the error of the
+    /// operating system and the remedy; it is permanent if access is denied or the file system is read-only.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Unknown> {
         Self::open_with_clock(dir, Arc::new(BootClock))
     }
@@ -111,14 +111,22 @@ impl File {
     /// # Errors
     /// See [`File::open`].
     pub fn open_with_clock(dir: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, Unknown> {
-        let directory = Directory::open(dir.into())?;
+        Ok(Self::of(Directory::open(dir.into())?, clock))
+    }
+
+    /// The directory is not checked, so that a diagnosis says what is wrong with it.
+    fn unchecked(dir: PathBuf) -> Result<Self, Unknown> {
+        Ok(Self::of(Directory::at(dir)?, Arc::new(BootClock)))
+    }
+
+    fn of(directory: Directory, clock: Arc<dyn Clock>) -> Self {
         let listeners = Arc::<Listeners>::default();
         let watch = Watch::new(directory.clone(), listeners.clone());
-        Ok(Self { directory, clock, table: HoldTable::new(), listeners, watch })
+        Self { directory, clock, table: HoldTable::new(), listeners, watch }
     }
 
     /// The lock directory of this user: `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist;
-    /// created private to this user if it is missing.
+    /// created private to this user if it is missing. [`File::default_dir_to_inspect`] does not create it.
     ///
     /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Jobs of different
     /// users that must exclude each other need a common directory.
@@ -128,6 +136,14 @@ impl File {
     /// other users, who may have created it.
     pub fn default_dir() -> Result<PathBuf, Unknown> {
         directory::default_dir()
+    }
+
+    /// The same, but the directory may be missing: for programs that show locks and acquire none.
+    ///
+    /// # Errors
+    /// See [`File::default_dir`].
+    pub fn default_dir_to_inspect() -> Result<PathBuf, Unknown> {
+        directory::default_dir_to_inspect()
     }
 
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {

@@ -55,6 +55,10 @@ impl File {
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
         let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
         let mut survey = Scan::default();
+        if self.directory.is_missing() {
+            tracing::debug!(directory = %self.directory.name(), "does not exist: nothing was locked there yet");
+            return Ok(survey);
+        }
         for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name();
             let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { continue };

@@ -16,6 +16,15 @@ impl Scheme for FileScheme {
         Box::pin(async move { Ok(Arc::new(File::open(directory(url)?)?) as _) })
     }
 
+    /// For `doctor`, which reports a directory that cannot be used as a finding.
+    fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        Box::pin(async move { Ok(Arc::new(File::unchecked(directory(url)?)?) as _) })
+    }
+
+    fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
+        self.connect(url)
+    }
+
     /// A lock file is never deleted while it may be in use, so the files of a run are in a separate directory.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let directory = directory(url)?.join(run);

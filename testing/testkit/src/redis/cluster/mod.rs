@@ -1,10 +1,11 @@
 //! A real cluster, formed with the commands of Redis.
 
+mod bus;
 mod moves;
 mod view;
 
 use super::start_error::say_skipped;
-use crate::{RedisOptions, RedisServer, Reply, StartError};
+use crate::{Proxy, RedisOptions, RedisServer, Reply, StartError};
 use std::io;
 use std::thread::sleep;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct ClusterNodes {
     pub nodes: Vec<RedisServer>,
     ids: Vec<String>,
     masters: usize,
+    /// The way of all messages of other nodes to each node; empty if nothing is in between.
+    buses: Vec<Proxy>,
 }
 
 /// Starts a cluster.
@@ -79,17 +82,17 @@ impl ClusterNodes {
         replicas: usize,
         timeout: Duration,
     ) -> Result<Self, StartError> {
-        let mut options = options.clone().cluster_node(timeout);
-        if let Some(password) = options.password.clone() {
-            options = options.args(["--masterauth", &password]);
-        }
-        let count = masters * (1 + replicas);
-        let nodes: Vec<RedisServer> = (0..count).map(|_| options.clone().start()).collect::<Result<_, _>>()?;
+        let options = of_node(options, timeout);
+        let nodes = (0..masters * (1 + replicas)).map(|_| options.clone().start());
+        Ok(Self::formed_of(nodes.collect::<Result<_, _>>()?, masters, Vec::new()))
+    }
+
+    fn formed_of(nodes: Vec<RedisServer>, masters: usize, buses: Vec<Proxy>) -> Self {
         let id = |node: &RedisServer| node.command(&["CLUSTER", "MYID"]).text().map(str::to_owned);
         let ids = nodes.iter().map(|node| id(node).expect("the id of a node")).collect();
-        let cluster = Self { nodes, ids, masters };
+        let cluster = Self { nodes, ids, masters, buses };
         cluster.form();
-        Ok(cluster)
+        cluster
     }
 
     fn form(&self) {
@@ -105,9 +108,9 @@ impl ClusterNodes {
                 must(node, &words).expect("slots that nobody has");
             }
         }
-        for node in &self.nodes[1..] {
-            let port = node.port().to_string();
-            must(&self.nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port]).expect("a handshake that begins");
+        for index in 1..self.nodes.len() {
+            let (port, bus) = (self.nodes[index].port().to_string(), self.bus_port(index).to_string());
+            must(&self.nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).expect("a handshake that begins");
         }
         let count = self.nodes.len();
         until("every node knows all others", || {
@@ -166,8 +169,12 @@ impl ClusterNodes {
 
     /// A running node that replicates this one.
     pub fn replica_of(&self, master: usize) -> Option<usize> {
-        (0..self.nodes.len())
-            .find(|index| self.own_line(*index).is_some_and(|line| line.master.as_ref() == Some(&self.ids[master])))
+        self.replicas_of(master).next()
+    }
+
+    fn replicas_of(&self, master: usize) -> impl Iterator<Item = usize> {
+        let of_it = move |line: NodeLine| line.master.as_ref() == Some(&self.ids[master]);
+        (0..self.nodes.len()).filter(move |index| self.own_line(*index).is_some_and(of_it))
     }
 
     /// The value of a key at a node, which may be a replica.
@@ -282,6 +289,14 @@ impl ClusterNodes {
     pub fn resume_replication(&self, node: usize) {
         let node = &self.nodes[node];
         must(node, &["CONFIG", "SET", "masterauth", node.password().unwrap_or_default()]).expect("a setting");
+    }
+}
+
+fn of_node(options: &RedisOptions, timeout: Duration) -> RedisOptions {
+    let options = options.clone().cluster_node(timeout);
+    match options.password.clone() {
+        Some(password) => options.args(["--masterauth", &password]),
+        None => options,
     }
 }
 

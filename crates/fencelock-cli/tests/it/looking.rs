@@ -1,0 +1,189 @@
+//! Commands that only look create and change nothing, whether the place exists or not.
+
+use crate::place::Place;
+use crate::test::Test;
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Commands that end by themselves, and their exit codes: of a place where `held` is held and `free` is not.
+const COMMANDS: [(&str, i32); 21] = [
+    ("doctor", 0),
+    ("-q doctor", 0),
+    ("--json doctor", 0),
+    ("doctor --report", 0),
+    ("list", 0),
+    ("--json list", 0),
+    ("list fr", 0),
+    ("status free", 0),
+    ("--json status free", 0),
+    ("status held", 75),
+    ("status read", 75),
+    ("wait free", 0),
+    ("wait -w 0 held", 75),
+    ("wait -w 0.3 read", 75),
+    ("--json wait -w 0.3 held", 75),
+    // Without --yes, `break` only shows the holder.
+    ("break free", 0),
+    ("break held", 64),
+    ("bench --help", 0),
+    ("lab --help", 0),
+    ("run --help", 0),
+    ("elect --help", 0),
+];
+
+/// Runs every command that only looks.
+fn look(place: &Place, url: &str, is_held: bool) {
+    for (line, status) in COMMANDS {
+        let status = if is_held || line.contains("--help") { status } else { 0 };
+        let output = Test::new(place, line).env("FENCELOCK_URL", url).output();
+        assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
+    }
+    let mut observer = Test::new(place, "elect --observe free").env("FENCELOCK_URL", url).start();
+    observer.wait_for("free: no leader");
+    observer.kill("INT");
+    assert_eq!(observer.end().status, 130);
+}
+
+/// What a change of any file or directory changes: the time of its last change, and what it contains.
+fn files(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut seen = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(path) = left.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let content = if meta.is_file() { fs::read_to_string(&path).unwrap() } else { String::new() };
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        let facts = format!("{} {:o} {changed:?} {content}", meta.ino(), meta.mode());
+        if meta.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        seen.insert(path, facts);
+    }
+    seen
+}
+
+#[test]
+fn looking_at_a_missing_directory_does_not_create_it_and_the_first_lock_does() {
+    let place = Place::files();
+    let before = files(place.dir());
+    look(&place, place.url(), false);
+    for below in ["locks/deeper", "./relative"] {
+        look(&place, &format!("file:{below}"), false);
+    }
+    assert_eq!(files(place.dir()), before);
+    Test::new(&place, "list").run();
+    Test::new(&place, "status k").stdout("k: free\n").run();
+    for line in ["release k --holder", "renew k --holder"] {
+        let absent = Test::new(&place, line).arg(&"ab".repeat(16)).output();
+        assert!(absent.status == 76 && absent.stderr.contains("no longer held"), "{line}: {}", absent.stderr);
+    }
+    let resized = Test::new(&place, "resize --permits 3 k").output();
+    assert!(resized.status != 0 && !place.file("locks").exists(), "{}", resized.stderr);
+    Test::new(&place, "run k -- true").run();
+    assert_eq!(fs::metadata(place.file("locks")).unwrap().mode() & 0o7777, 0o700);
+    assert!(place.file("locks/k.lock").exists());
+}
+
+#[test]
+fn doctor_says_that_the_directory_is_missing_and_what_creates_it() {
+    let place = Place::files();
+    let output = Test::new(&place, "doctor").output();
+    let missing =
+        "  note     directory    */locks does not exist\n*-> the first lock creates it for this user alone *\n";
+    let (head, rest) = output.stdout.split_once('\n').unwrap();
+    assert!(head.starts_with("file:/") && head.ends_with("/locks"), "{head}");
+    let two: String = rest.split_inclusive('\n').take(2).collect();
+    assert!(output.status == 0 && crate::test::matches(missing, &two), "{}", output.stdout);
+    assert!(output.stdout.contains("this user can create it"), "{}", output.stdout);
+}
+
+#[test]
+fn doctor_reports_what_is_no_directory_as_a_failure_and_the_other_commands_as_an_error() {
+    let place = Place::files();
+    fs::write(place.file("file"), "data").unwrap();
+    for url in ["file:file", "file:file/below"] {
+        let doctor = Test::new(&place, "doctor").env("FENCELOCK_URL", url).output();
+        assert!(doctor.status == 69 && doctor.stdout.contains("\n  FAILED   directory"), "{}", doctor.stdout);
+        let reason = doctor.stdout.to_lowercase();
+        assert!(reason.contains("not a directory") && reason.contains("use another directory"), "{reason}");
+        for line in ["list", "status k", "run k -- true"] {
+            let output = Test::new(&place, line).env("FENCELOCK_URL", url).output();
+            assert!(output.status == 69 && output.stderr.contains("not a directory"), "{line}: {}", output.stderr);
+        }
+    }
+    assert_eq!(fs::read_to_string(place.file("file")).unwrap(), "data");
+}
+
+#[test]
+fn looking_changes_no_file_of_a_directory_with_locks() {
+    let place = Place::files();
+    Test::new(&place, "run free -- true").run();
+    Test::new(&place, "run --once-per 1h free-done -- true").ok();
+    let mut holder = Test::script(&place, "held", "echo held; read _").start();
+    let mut reader = Test::script(&place, "-s read", "echo held; read _").start();
+    holder.wait_for("held");
+    reader.wait_for("held");
+    // Wider permissions than those of the directory, which the next lock of this key corrects.
+    fs::set_permissions(place.file("locks/free.lock"), Permissions::from_mode(0o644)).unwrap();
+    fs::write(place.file("locks/none.lock"), "no record").unwrap();
+    let before = files(place.dir());
+    look(&place, place.url(), true);
+    Test::new(&place, "status free-done").ok();
+    assert_eq!(files(place.dir()), before);
+    for held in [&mut holder, &mut reader] {
+        held.say("\n");
+    }
+    assert_eq!((holder.end().status, reader.end().status), (0, 0));
+}
+
+/// What a write changes: the number of changes, and each value.
+fn keys(server: &RedisServer) -> (String, BTreeMap<String, Reply>) {
+    let info = server.command(&["INFO", "persistence"]);
+    let changes =
+        info.text().unwrap().lines().find(|line| line.starts_with("rdb_changes_since_last_save:")).unwrap().to_owned();
+    let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+    let dump = |key: &Reply| {
+        let key = key.text().unwrap();
+        (key.to_owned(), server.command(&["DUMP", key]))
+    };
+    (changes, keys.iter().map(dump).collect())
+}
+
+/// Looks at these servers without a key, and with holders.
+fn look_at_servers(place: &Place, url: &str, servers: &[&RedisServer]) {
+    let all = || servers.iter().map(|server| keys(server)).collect::<Vec<_>>();
+    let before = all();
+    look(place, url, false);
+    assert_eq!(all(), before);
+    assert!(before.iter().all(|(_, keys)| keys.keys().all(|key| key == "fencelock:node")), "{before:?}");
+    let hold = |line: &str| Test::new(place, line).env("FENCELOCK_URL", url).ok();
+    hold("acquire --ttl 50s held");
+    hold("acquire --ttl 50s --shared read");
+    hold("run --once-per 1h --ttl 50s free-done -- true");
+    let before = all();
+    look(place, url, true);
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn looking_writes_no_key_on_a_server() {
+    let Some(place) = Place::redis() else { return };
+    look_at_servers(&place, place.url(), &[place.server()]);
+}
+
+#[test]
+fn looking_writes_no_key_on_the_servers_of_a_quorum() {
+    let Some(servers) = servers_or_skip(3) else { return };
+    let (place, url) = (Place::files(), redlock_url(&servers, "max_ttl=50000"));
+    Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
+    look_at_servers(&place, &url, &servers.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn looking_writes_no_key_on_a_cluster() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let place = Place::files();
+    look_at_servers(&place, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
+}

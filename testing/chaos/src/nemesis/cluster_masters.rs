@@ -1,0 +1,109 @@
+//! Faults of the masters of a cluster.
+
+use super::POLLS;
+use super::cluster::{ClusterNemesis, Injected};
+use super::fail_over::probe_anew;
+use crate::Failure;
+use crate::fault::Fault;
+use crate::nodes::held_at;
+use crate::partition::CutOff;
+use crate::plan::Step;
+use crate::recovery;
+use std::sync::Arc;
+
+impl ClusterNemesis {
+    /// Chooses a master that owns keys of the workload.
+    pub(super) fn with_master(&mut self, step: &Step) -> Result<Injected, Failure> {
+        let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
+        let owning: Vec<usize> = self.masters.iter().copied().filter(|master| owners.contains(master)).collect();
+        let master = owning[step.victim % owning.len()];
+        let with_owner = self.keys.iter().zip(&owners);
+        let keys: Vec<String> = with_owner.filter(|(_, owner)| **owner == master).map(|(key, _)| key.clone()).collect();
+        let mut until = None;
+        match step.fault {
+            Fault::PartitionMaster => until = Some(self.cut_off(step, master, &keys)?),
+            Fault::FreezeServer => {
+                self.cluster.nodes[master].freeze();
+                std::thread::sleep(step.lasts);
+                self.cluster.nodes[master].thaw();
+                self.demand_pulse(&keys, step.fault);
+            }
+            Fault::ClusterFailover => {
+                self.cluster.fail_over(self.replica_of(master)?);
+                self.demand_pulse(&keys, step.fault);
+            }
+            _ => self.replace(step, master, &keys)?,
+        }
+        Ok((format!("node {master}"), keys, until))
+    }
+
+    fn replica_of(&self, master: usize) -> Result<usize, Failure> {
+        Ok(self.cluster.replica_of(master).ok_or("a master without a replica")?)
+    }
+
+    /// The other masters promote a replica. Then the old master returns.
+    fn replace(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<(), Failure> {
+        let replica = self.replica_of(master)?;
+        if step.fault == Fault::KillMaster {
+            self.cluster.stop_replication(replica);
+            self.await_lock_of(master, replica, keys, step.fault);
+            self.cluster.nodes[master].kill();
+        } else {
+            self.cluster.nodes[master].freeze();
+        }
+        self.cluster.wait_for_another_than(master);
+        self.demand_pulse(keys, step.fault);
+        self.while_probed(|nemesis| {
+            std::thread::sleep(step.lasts);
+            if step.fault == Fault::KillMaster {
+                nemesis.cluster.resume_replication(replica);
+                return Ok(nemesis.cluster.nodes[master].restart()?);
+            }
+            nemesis.cluster.nodes[master].thaw();
+            Ok(())
+        })
+    }
+
+    /// The other masters do not reach it, and promote its replica, while clients reach both. Returns when it had stopped: from then on it
+    /// grants and renews nothing, so nothing has an excuse.
+    fn cut_off(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<u64, Failure> {
+        let replica = self.replica_of(master)?;
+        let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
+        self.cluster.cut_off(master);
+        let (victim, recorder) = (format!("node {master}"), &self.recorder);
+        let stopped_us = std::thread::scope(|scope| {
+            let stopped = scope.spawn(|| alone.await_stop(&victim, recorder));
+            self.await_lock_of(master, replica, keys, step.fault);
+            self.cluster.wait_for_another_than(master);
+            self.demand_pulse(keys, step.fault);
+            stopped.join().map_err(|_| "the wait for a master that is cut off panicked")?
+        })?;
+        self.while_probed(|nemesis| {
+            alone.stay_stopped(step.lasts)?;
+            nemesis.cluster.reconnect();
+            Ok(())
+        })?;
+        Ok(stopped_us)
+    }
+
+    /// A client that has never used the old master uses all keys meanwhile.
+    fn while_probed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
+        let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
+        let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        std::thread::scope(|scope| {
+            scope.spawn(|| probe_anew(&url, &all, ttl, &recorder, bound));
+            work(self)
+        })
+    }
+
+    /// Waits until a lock is held that the replica does not know, which is the proof of the fault.
+    fn await_lock_of(&self, master: usize, replica: usize, keys: &[String], fault: Fault) {
+        let is_unknown = |key: &String| {
+            let held = held_at(&self.cluster.nodes[master], key);
+            held.is_some_and(|(value, _)| self.cluster.get_at(replica, key).as_ref() != Some(&value))
+        };
+        if (0..POLLS).any(|_| keys.iter().any(is_unknown)) {
+            fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A master of a cluster that is cut off from the other nodes. Clients reach it, and it goes on until it notices.
+
+use crate::Failure;
+use crate::history::{History, Line, Op};
+use crate::recorder::{Recorder, micros, now};
+use fencelock_testkit::{RedisServer, Reply, RespClient};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// The span of this event is the time for which the master went on.
+const STOPPED: &str = "a master that was cut off and stopped";
+/// Far more than a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The master, which is asked to write a key of its own.
+pub(crate) struct CutOff {
+    node: RespClient,
+    key: String,
+    began_us: u64,
+}
+
+impl CutOff {
+    /// A master that is cut off from now on. Its key has the slot of another one.
+    pub(crate) fn of(node: &RedisServer, beside: &str) -> Result<Self, Failure> {
+        Ok(Self { node: node.connect()?, key: format!("{{{beside}}}:alone"), began_us: now() })
+    }
+
+    /// Waits until it refuses to write, and returns the time.
+    pub(crate) fn await_stop(&mut self, victim: &str, recorder: &Recorder) -> Result<u64, Failure> {
+        while now() < self.began_us + micros(PATIENCE) {
+            if self.refuses()? {
+                let stopped_us = now();
+                recorder.note(&Line::new(victim, "", Op::Seen, self.began_us, stopped_us).what(STOPPED));
+                return Ok(stopped_us);
+            }
+            sleep(PAUSE);
+        }
+        Err(format!("a master that is cut off writes for {PATIENCE:?}").into())
+    }
+
+    /// It must not write again before it is back.
+    pub(crate) fn stay_stopped(&mut self, span: Duration) -> Result<(), Failure> {
+        let until = now() + micros(span);
+        while now() < until {
+            if !self.refuses()? {
+                return Err("a master that is cut off had stopped, and writes again".into());
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn refuses(&mut self) -> Result<bool, Failure> {
+        match self.node.command(&["SET", &self.key, "1", "PX", "20"]) {
+            Reply::Simple(_) => Ok(false),
+            Reply::Error(why) if why.starts_with("CLUSTERDOWN") => Ok(true),
+            other => Err(format!("a master that is cut off answers {other:?}").into()),
+        }
+    }
+}
+
+/// For how long masters that were cut off went on; `None` without them.
+pub fn partition_summary(history: &History) -> Option<String> {
+    let is_stop = |line: &&Line| line.op == Op::Seen && line.what.as_deref() == Some(STOPPED);
+    let spans = history.lines.iter().filter(is_stop).map(|line| line.return_us - line.invoke_us);
+    let mut spans: Vec<_> = spans.map(Duration::from_micros).collect();
+    spans.sort_unstable();
+    let (median, longest) = (spans.get(spans.len() / 2)?, spans.last()?);
+    Some(format!(
+        "{} masters that were cut off went on: median {} ms, at most {} ms",
+        spans.len(),
+        median.as_millis(),
+        longest.as_millis()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_time_of_a_master_alone_is_reported() {
+        let stop = |from, until| Line::new("node 1", "", Op::Seen, from, until).what(STOPPED);
+        let lines = vec![stop(1000, 2_501_000), stop(5_000_000, 7_000_000), stop(0, 3_000_000)];
+        let summary = partition_summary(&History { lines }).unwrap();
+        assert_eq!(summary, "3 masters that were cut off went on: median 2500 ms, at most 3000 ms");
+        assert_eq!(partition_summary(&History { lines: Vec::new() }), None);
+    }
+}
