@@ -22,17 +22,20 @@ pub(super) struct Changes {
     pub(super) cap: usize,
 }
 
+/// A changed source.
+type Change = Option<Rc<str>>;
+
 impl Changes {
     /// `None` if there is none. A script is changed once, and then sent thousands of times.
-    fn of(self, digest: &[u8], source: &[u8]) -> Option<Rc<str>> {
+    fn of(self, digest: &[u8], source: &[u8]) -> Change {
         thread_local! {
-            static CHANGED: RefCell<HashMap<(Vec<u8>, Changes), Option<Rc<str>>>> = RefCell::default();
+            static CHANGED: RefCell<HashMap<(Vec<u8>, Changes), Change>> = RefCell::default();
         }
         let change = || self.change(std::str::from_utf8(source).unwrap());
         CHANGED.with_borrow_mut(|changed| changed.entry((digest.to_vec(), self)).or_insert_with(change).clone())
     }
 
-    fn change(self, source: &str) -> Option<Rc<str>> {
+    fn change(self, source: &str) -> Change {
         let (found, cap) = (format!("local CAP = {CAP} "), format!("local CAP = {} ", self.cap));
         let source_of_cap = if self.cap == CAP { source.to_owned() } else { source.replace(&found, &cap) };
         let changed = self.mutant.map(|Mutant { from, to }| source_of_cap.replace(from, to)).unwrap_or(source_of_cap);
