@@ -7,9 +7,13 @@ use fencelock_lab::{
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-fn results() -> Vec<SchemeResults> {
-    catalog().into_iter().map(SchemeResults::of).collect()
+/// All schemes, searched once for all tests.
+fn results() -> &'static [SchemeResults] {
+    static RESULTS: LazyLock<Vec<SchemeResults>> =
+        LazyLock::new(|| catalog().into_iter().map(SchemeResults::of).collect());
+    &RESULTS
 }
 
 /// Compares a file of the project with its expected content. `FENCELOCK_UPDATE=1` writes it instead.
@@ -67,7 +71,7 @@ fn every_exhibit_is_violated_as_its_article_says() {
 fn the_generated_pages_are_up_to_date() {
     let results = results();
     for (lang, dir) in [(Lang::En, "docs/en"), (Lang::Zh, "docs/zh-CN")] {
-        let (written, dir) = (page(&results, lang), project(dir));
+        let (written, dir) = (page(results, lang), project(dir));
         is_up_to_date(&dir.join("why-naive-locks-break.md"), &written.text);
         assert!(written.pictures.len() > 15, "only {} pictures", written.pictures.len());
         for (file, svg) in written.pictures {

@@ -34,11 +34,11 @@ mod deadline;
 mod event_recorder;
 mod fixture;
 mod fixture_factory;
-pub mod model;
 mod run;
 mod test_client;
 
 pub use event_recorder::EventRecorder;
+pub use fencelock_model as model;
 pub use fixture::{Fixture, Foreign, ForeignAttempt};
 pub use fixture_factory::FixtureFactory;
 pub use run::{broken_facts, run, trials};

@@ -163,7 +163,6 @@ const SEVERAL: u32 = LATE | landmark::WON_SEVERAL;
 #[test]
 fn every_token_of_a_block_is_unique_and_ordered() {
     holds::<3>(TOKENS, Scope { block: 2, ..SMALL }, SEVERAL);
-    holds::<3>(TOKENS, Scope { block: 2, proposals: &[0, 1, 3], ..SMALL }, SEVERAL);
     holds::<2>(TOKENS, Scope { block: 3, spare_runs: 2, ..SMALL }, TWICE | landmark::WON_SEVERAL);
     holds::<1>(TOKENS, Scope { block: 3, attempts: 3, spare_runs: 1, ..SMALL }, landmark::WON_SEVERAL);
 }
@@ -188,4 +187,15 @@ fn a_block_after_a_raise_gives_a_token_twice() {
 #[test]
 fn the_greatest_of_equal_blocks_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::GreatestBlock), Scope { block: 2, ..SMALL }, 9);
+}
+
+/// `.ci/run` runs these too.
+mod in_ci {
+    use super::*;
+
+    #[test]
+    #[ignore = "a million states: 5 seconds"]
+    fn every_token_of_a_block_is_unique_and_ordered_where_clients_propose_at_odds() {
+        holds::<3>(TOKENS, Scope { block: 2, proposals: &[0, 1, 3], ..SMALL }, SEVERAL);
+    }
 }

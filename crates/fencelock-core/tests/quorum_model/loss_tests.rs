@@ -23,18 +23,8 @@ const fn clocks(error: u8, quarantine: u8, horizon: u8) -> Time {
 const LOSS: u32 = landmark::ALL_WON | landmark::WON_BY_RAISE | landmark::WON_AFTER_LOSS;
 
 #[test]
-fn tokens_survive_the_loss_of_two_nodes_to_any_older_fence() {
-    holds::<3>(ORDER | UNIQUE, Scope { crashes: 2, partial: true, time: Some(clocks(0, 1, 3)), ..SMALL }, LOSS);
-}
-
-#[test]
 fn tokens_survive_the_loss_of_a_node_among_three() {
     holds::<3>(ORDER | UNIQUE, Scope { attempts: 3, time: Some(clocks(0, 1, 2)), ..SMALL }, LOSS);
-}
-
-#[test]
-fn tokens_survive_the_loss_of_one_of_two_nodes_with_clocks_that_err() {
-    holds::<2>(ORDER | UNIQUE, Scope { attempts: 3, time: Some(clocks(1, 3, 4)), ..SMALL }, LOSS);
 }
 
 #[test]
@@ -95,4 +85,21 @@ fn two_grants_within_a_microsecond_would_give_a_token_twice() {
 #[test]
 fn two_masters_give_a_token_twice() {
     breaks::<2>(UNIQUE, Some(Flaw::TwoMasters), Scope { crashes: 0, time: Some(clocks(0, 1, 2)), ..SMALL }, 6);
+}
+
+/// `.ci/run` runs these too.
+mod in_ci {
+    use super::*;
+
+    #[test]
+    #[ignore = "3 million states: 11 seconds"]
+    fn tokens_survive_the_loss_of_two_nodes_to_any_older_fence() {
+        holds::<3>(ORDER | UNIQUE, Scope { crashes: 2, partial: true, time: Some(clocks(0, 1, 3)), ..SMALL }, LOSS);
+    }
+
+    #[test]
+    #[ignore = "3 million states: 9 seconds"]
+    fn tokens_survive_the_loss_of_one_of_two_nodes_with_clocks_that_err() {
+        holds::<2>(ORDER | UNIQUE, Scope { attempts: 3, time: Some(clocks(1, 3, 4)), ..SMALL }, LOSS);
+    }
 }

@@ -39,8 +39,7 @@ fn tokens_are_unique_and_ordered_on_one_two_and_five_nodes() {
 }
 
 #[test]
-fn tokens_are_unique_and_ordered_among_three() {
-    holds::<3>(TOKENS, TWO_READERS, TOGETHER);
+fn tokens_are_unique_and_ordered_among_a_reader_and_two_writers() {
     holds::<3>(TOKENS, TWO_WRITERS, USUAL);
 }
 
@@ -112,4 +111,15 @@ fn leaving_out_names_changes_no_verdict_about_readers() {
     };
     assert_eq!(with_names(None, TOKENS), None);
     assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
+}
+
+/// `.ci/run` runs these too.
+mod in_ci {
+    use super::*;
+
+    #[test]
+    #[ignore = "2 million states: 6 seconds"]
+    fn tokens_are_unique_and_ordered_among_two_readers_and_a_writer() {
+        holds::<3>(TOKENS, TWO_READERS, TOGETHER);
+    }
 }

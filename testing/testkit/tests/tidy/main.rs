@@ -18,10 +18,11 @@ const LONGEST_SCRIPT: usize = 60;
 fn level(name: &str) -> u8 {
     match name {
         "fencelock-core" => 0,
-        "fencelock-redis" | "fencelock-conformance" => 1,
-        "fencelock" | "fencelock-testkit" => 2,
-        "fencelock-interop" | "fencelock-lab" => 3,
-        "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 4,
+        "fencelock-redis" | "fencelock-model" => 1,
+        "fencelock" | "fencelock-conformance" => 2,
+        "fencelock-testkit" => 3,
+        "fencelock-interop" | "fencelock-lab" => 4,
+        "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 5,
         other => panic!("{other} has no level: add it here and in ARCHITECTURE.md"),
     }
 }

@@ -129,7 +129,7 @@ impl Real {
 
     /// All commands at once, then a look at every key. The names are those of each key and what belongs to it.
     pub(super) fn play(&mut self, calls: &[Sent], names: &[[String; 8]]) -> Outcome {
-        self.client.send_written(&calls.iter().flat_map(Sent::first).copied().collect::<Vec<_>>()).unwrap();
+        self.client.send_written(&calls.iter().map(Sent::first).collect::<Vec<_>>().concat()).unwrap();
         let mut replies: Vec<Reply> = calls.iter().map(|_| self.client.receive()).collect();
         let no_script = |reply: &Reply| matches!(reply, Reply::Error(why) if why.starts_with("NOSCRIPT"));
         let again: Vec<usize> = (0..calls.len()).filter(|i| no_script(&replies[*i])).collect();

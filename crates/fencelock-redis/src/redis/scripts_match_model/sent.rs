@@ -3,29 +3,43 @@
 use crate::redis::script::{self, Call};
 use fencelock_conformance::model::CAP;
 use redis::Arg;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// A change of the scripts that must be noticed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Mutant {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
 }
 
 /// What is changed of the scripts before they are sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
     pub(super) mutant: Option<Mutant>,
     /// How many waiters a script passes over.
     pub(super) cap: usize,
 }
 
+/// A changed source.
+type Change = Option<Rc<str>>;
+
 impl Changes {
-    /// `None` if there is none.
-    fn of(self, source: &str) -> Option<String> {
+    /// `None` if there is none. A script is changed once, and then sent thousands of times.
+    fn of(self, digest: &[u8], source: &[u8]) -> Change {
+        thread_local! {
+            static CHANGED: RefCell<HashMap<(Vec<u8>, Changes), Change>> = RefCell::default();
+        }
+        let change = || self.change(std::str::from_utf8(source).unwrap());
+        CHANGED.with_borrow_mut(|changed| changed.entry((digest.to_vec(), self)).or_insert_with(change).clone())
+    }
+
+    fn change(self, source: &str) -> Change {
         let (found, cap) = (format!("local CAP = {CAP} "), format!("local CAP = {} ", self.cap));
         let source_of_cap = if self.cap == CAP { source.to_owned() } else { source.replace(&found, &cap) };
         let changed = self.mutant.map(|Mutant { from, to }| source_of_cap.replace(from, to)).unwrap_or(source_of_cap);
-        (changed != source).then_some(changed)
+        (changed != source).then(|| changed.into())
     }
 }
 
@@ -41,8 +55,10 @@ impl Sent {
         let mut first = Vec::with_capacity(512);
         let in_full = call.in_full();
         let mut full = words(&in_full);
-        match changes.of(std::str::from_utf8(full[1]).unwrap()) {
-            None => write(&mut first, words(call.by_digest()).into_iter()),
+        let by_digest = words(call.by_digest());
+        let mutated = changes.of(by_digest[1], full[1]);
+        match &mutated {
+            None => write(&mut first, by_digest.into_iter()),
             Some(source) => {
                 full[1] = source.as_bytes();
                 write(&mut first, full.into_iter());
@@ -57,7 +73,7 @@ impl Sent {
         Self { first, script: None }
     }
 
-    pub(super) fn first(&self) -> &Vec<u8> {
+    pub(super) fn first(&self) -> &[u8] {
         &self.first
     }
 

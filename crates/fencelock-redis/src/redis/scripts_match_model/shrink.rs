@@ -1,13 +1,13 @@
 //! The shortest trace that still goes wrong.
 
 use super::coverage::Coverage;
-use super::differential::{Difference, Differential};
+use super::differential::{self, Difference, Differential, START_US};
 use super::real::Real;
 use super::sent::Mutant;
 use super::step::{Around, Step};
 
 /// A trace alone on the server.
-fn tell(real: &mut Real, trace: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
+pub(super) fn tell(real: &mut Real, trace: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
     let mut differential = Differential::new(real, mutant, 1, cap);
     trace.iter().find_map(|step| differential.round(std::slice::from_ref(step), &mut Coverage::default()).err())
 }
@@ -57,4 +57,21 @@ fn calmer(trace: &[Step]) -> impl Iterator<Item = Vec<Step>> {
             trace
         })
     })
+}
+
+/// For one mutant: to shrink the traces of all takes longer than to find them.
+#[test]
+fn a_trace_is_shrunk_to_the_steps_that_matter() {
+    let Some(mut real) = Real::start(START_US) else { return };
+    // A release frees the lock of any holder.
+    let from = "if is_holder(value, ARGV[1]) then\n  redis.call('DEL'";
+    let mutant = Some(Mutant { from, to: "if value then\n  redis.call('DEL'" });
+    let find = |seed| {
+        let found = differential::play(&mut real, seed, (50, 30), mutant, &mut Coverage::default());
+        found.err().map(|(trace, _)| (seed, trace))
+    };
+    let (seed, trace) = (1000..1020).find_map(find).expect("a difference");
+    let (shortest, _) = shrink(&mut real, &trace, mutant, differential::cap(seed)).expect("a difference alone");
+    // A claim, and a release by another holder.
+    assert_eq!(shortest.len(), 2, "{shortest:#?}");
 }

@@ -1,5 +1,5 @@
-use fencelock_conformance::model::{Claim, Intent};
 use fencelock_core::Mode;
+use fencelock_model::{Claim, Intent};
 
 pub(crate) const TTL_MS: u64 = 16;
 const LIFE_MS: u64 = 12;

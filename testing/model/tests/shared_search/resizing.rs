@@ -2,8 +2,8 @@
 
 use crate::checks;
 use crate::world::{HAND_OFF_MS, Rule, World, holder, received};
-use fencelock_conformance::model::{Entry, Gate, KeyModel, Name, Resize, Server, Value, WaiterQueue, Waiters};
 use fencelock_core::Mode;
+use fencelock_model::{Entry, Gate, KeyModel, Name, Resize, Server, Value, WaiterQueue, Waiters};
 
 impl World {
     /// The limit of the semaphore that is in use.

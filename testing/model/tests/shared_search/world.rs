@@ -2,11 +2,11 @@
 
 use crate::checks;
 use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
-use fencelock_conformance::model::{
+use fencelock_core::Mode;
+use fencelock_model::{
     Acquire, Delivery, Downgrade, Entry, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server,
     Value, WaiterQueue,
 };
-use fencelock_core::Mode;
 
 const START_US: u64 = 1_780_000_000_000_000;
 pub(crate) const HAND_OFF_MS: u64 = 8;
@@ -185,8 +185,7 @@ impl World {
             Act::PlainSet => {
                 let done = self.key.foreign_set(&server, Value::Foreign("plain".into()), Some(TTL_MS), OnlyIfFree::Yes);
                 self.plain_used = true;
-                self.plain_until_ms =
-                    (done.unwrap() == fencelock_conformance::model::Done::Yes).then(|| self.now_ms() + TTL_MS);
+                self.plain_until_ms = (done.unwrap() == fencelock_model::Done::Yes).then(|| self.now_ms() + TTL_MS);
             }
             Act::PlainDelete => {
                 self.plain_until_ms = None;

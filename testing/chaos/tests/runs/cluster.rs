@@ -1,17 +1,11 @@
 //! Slots of a real cluster that move, and masters that are replaced, with clients in several processes.
-//!
-//! `FENCELOCK_CHAOS_SEED=N` runs another schedule.
-#![allow(missing_docs, clippy::unwrap_used)]
 
+use crate::seed;
 use fencelock_chaos::checker::Check;
 use fencelock_chaos::history::{Line, Op};
 use fencelock_chaos::{Fault, Run, Settings, Topology, outages, partition_summary, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
-
-fn seed() -> u64 {
-    std::env::var("FENCELOCK_CHAOS_SEED").map_or(1, |seed| seed.parse().expect("FENCELOCK_CHAOS_SEED is a number"))
-}
 
 /// Runs one round, and checks that the result is good and meaningful.
 fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {

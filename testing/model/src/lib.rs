@@ -4,7 +4,7 @@
 //! and `fencelock-redis` holds it against the real scripts on a real server.
 //!
 //! ```
-//! use fencelock_conformance::model::{Acquire, Claim, Gate, Delivery, KeyModel, Server};
+//! use fencelock_model::{Acquire, Claim, Gate, Delivery, KeyModel, Server};
 //!
 //! let server = Server::at(1_780_000_000_000_000);
 //! let mut key = KeyModel::default();

@@ -2,8 +2,8 @@
 
 use crate::client::Client;
 use crate::world::World;
-use fencelock_conformance::model::{KeyModel, Name, Value, Waiter};
 use fencelock_core::Mode;
+use fencelock_model::{KeyModel, Name, Value, Waiter};
 
 fn fit_together(beliefs: &[Mode]) -> bool {
     match beliefs {
