@@ -108,6 +108,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         not_before: Moment,
         cx: &mut Context<'_, W, L>,
     ) -> Duty {
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
+        }
         self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
             self.lose(id, reason, cx);
             Duty::Nothing
@@ -133,6 +136,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.settle(None, cx);
             }
             Some(Renewed::Waiters(_)) | None => {}
+        }
+        // The renewal has moved the timer.
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
         }
     }
 

@@ -4,6 +4,7 @@ use super::answer::{IdleLease, View};
 use super::claiming::{HandOff, PendingClaim, Phase};
 use super::context::Context;
 use super::leases::Leases;
+use super::permits::Spare;
 use super::queue::Queue;
 use super::request::AcquireRequest;
 use super::tenure::{End, HoldId, Tenure};
@@ -26,11 +27,20 @@ pub struct KeyEngine<W, L> {
     pub(super) failing_since: Option<Moment>,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
+    /// Claims for permits that wait at the place, and for which no task waits at the moment.
+    pub(super) spares: Vec<Spare>,
 }
 
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     fn default() -> Self {
-        Self { queue: Queue::new(), leases: Leases::new(), heard: None, failing_since: None, block: 1 }
+        Self {
+            queue: Queue::new(),
+            leases: Leases::new(),
+            heard: None,
+            failing_since: None,
+            block: 1,
+            spares: Vec::new(),
+        }
     }
 }
 
@@ -38,7 +48,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.leases.is_empty()
+        self.queue.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
     /// Adds a task that wants the key since `arrived`. A task whose granted lease was lost before it ran is `first` again.
@@ -179,8 +189,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         claim_ttl: Duration,
         cx: &mut Context<'_, W, L>,
     ) -> bool {
-        let Some((pending, task)) = self.queue.claim_of(holder) else { return false };
-        pending.hand_off = Some(HandOff { tokens, claim_ttl });
+        let hand_off = HandOff { tokens, claim_ttl };
+        let Some((pending, task)) = self.queue.claim_of(holder) else {
+            return self.spare_granted(holder, hand_off, cx);
+        };
+        pending.hand_off = Some(hand_off);
         pending.notified = true;
         cx.act(Action::Wake(std::mem::take(task)));
         true
@@ -290,6 +303,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let Some(pending) = pending {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
+        }
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
         }
     }
 

@@ -3,23 +3,36 @@
 //! A client may have many of these leases at the same time, and claims for more of them: as many as the semaphore can have. So
 //! several tasks in line claim at the place while other leases are passed on. To keep the order of arrival, a claim does not belong
 //! to its task: a lease goes to the first task in line, whether another task returned it or a claim was granted. A task that gets a
-//! lease while its claim waits leaves the claim to the last task in line, which carries it for as long as it waits itself.
+//! lease while its claim waits leaves the claim to the last task in line, which carries it for as long as it waits itself. If all of them
+//! claim, the claim is kept for the next task that comes, for a moment.
 //!
 //! All tasks in line ask for the same permits, with the same TTL and owner. Others claim for themselves.
 
 use super::action::{Action, Grant, Source, Step};
-use super::claiming::{Claiming, PendingClaim};
+use super::claiming::{Claiming, HandOff, PendingClaim};
 use super::claims::end_attempt;
 use super::context::Context;
 use super::key_engine::KeyEngine;
 use super::leases::Leases;
 use super::queue::Queue;
+use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
 use super::shared_lease::SharedLease;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
-use crate::{Lease, Mode, TokenBlock};
+use crate::{HolderId, Lease, Mode, Moment, TokenBlock};
 use std::time::Duration;
+
+/// How long a claim is kept for a task that comes next. Tasks that work in turns come back sooner.
+const SPARE: Duration = Duration::from_millis(5);
+
+/// A claim that waits at the place, and for which no task waits at the moment.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Spare {
+    claim: Box<PendingClaim>,
+    /// Until when the next task may take it over.
+    until: Moment,
+}
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether the tasks in line share leases with a task that has this request.
@@ -77,12 +90,51 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
         let Some((task, state)) = self.queue.serve(id, Step::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
-        let pending = match state {
+        let mut pending = match state {
             State::Queued => None,
             State::Called(pending) => pending,
             State::Claiming(claiming) => let_go(*claiming, cx),
         };
+        self.call_for_permits(&mut pending, cx);
+        let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);
+        if let Some(claim) = spare {
+            let until = claim.polled_at.min(cx.now + SPARE);
+            self.spares.push(Spare { claim, until });
+        }
         self.settle(pending, cx);
+    }
+
+    /// Releases the claims that no task has taken over in time, or all if the client has no permits any more.
+    pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
+        let (now, none_left) = (cx.now, self.leases.permits.is_empty());
+        for Spare { claim, .. } in self.spares.extract_if(.., |spare| none_left || spare.until <= now) {
+            cx.act(Action::ClaimEnded);
+            cx.act(Action::Release(Box::new(claim.release(cx.now))));
+        }
+        // The timer of a lease releases the others in time, if nothing else happens.
+        if let Some(until) = self.spares.iter().map(|spare| spare.until).min() {
+            self.leases.wake_at(until, cx);
+        }
+    }
+
+    /// The place has granted a claim for which no task waited. Returns whether there is one of this holder.
+    pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
+        let Some(index) = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder) else {
+            return false;
+        };
+        let mut claim = self.spares.swap_remove(index).claim;
+        (claim.hand_off, claim.notified) = (Some(hand_off), true);
+        if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
+            self.call(id, Some(claim), cx);
+        } else {
+            cx.act(Action::ClaimEnded);
+            cx.act(Action::Release(Box::new(PendingRelease { is_hold: true, ..claim.release(cx.now) })));
+        }
+        true
+    }
+
+    fn has_line_of(&self, mode: Mode) -> bool {
+        self.queue.front().is_some_and(|(_, first)| first.request.mode == mode)
     }
 
     /// Makes tasks in line claim, as long as another permit may be had for one of them. The last ones do: they wait for longest.
@@ -94,13 +146,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         while self.queue.claiming_in_line() < wanted
             && let Some(id) = self.queue.last_queued()
         {
-            self.call(id, pending.take(), cx);
+            let claim = pending.take().or_else(|| self.spares.pop().map(|spare| spare.claim));
+            self.call(id, claim, cx);
         }
     }
 
     /// The place says how many wait. The claims of this client are not among the others.
     pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
-        let claims = self.queue.waiting_at_place();
+        let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
+        let claims = self.queue.waiting_at_place().saturating_add(spares);
         self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
         self.settle(None, cx);
     }
@@ -202,6 +256,15 @@ impl<L: Default> Leases<L> {
                 // The answer to that renewal may be older than the waiter.
                 hold.expedite(cx.now, Duration::ZERO);
             }
+        }
+    }
+
+    /// The timer of one of these leases fires then or before.
+    fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
+        let Some(shared) = self.permits.first() else { return };
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) {
+            hold.expedite(cx.now, at.since(cx.now));
+            hold.set_timer(cx);
         }
     }
 

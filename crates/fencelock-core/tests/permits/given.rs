@@ -77,6 +77,56 @@ fn a_claim_of_a_task_that_got_other_permits_is_not_sent_again() {
     world.wind_down();
 }
 
+/// Four tasks, two of which have the permits that another client leaves, and a claim of each of the others waits.
+fn in_turns() -> World {
+    let mut world = World::new(1, 4);
+    for number in [0, 1] {
+        world.act(&Act::OtherComes { number, weight: 1 });
+    }
+    world.act(&Act::Pass(10));
+    for _ in 0..4 {
+        world.act(&Act::Enter { odd: false });
+    }
+    cycle(&mut world, 300);
+    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2));
+    world
+}
+
+#[test]
+fn tasks_that_take_turns_keep_their_claims() {
+    let mut world = in_turns();
+    let (claims, releases) = (world.place.claims, world.place.releases);
+    cycle(&mut world, 500);
+    assert!(world.place.claims - claims <= 2, "a claim that waits is polled once a second");
+    assert_eq!(world.place.releases, releases);
+    world.wind_down();
+}
+
+#[test]
+fn a_claim_that_no_task_takes_over_is_released_soon() {
+    let mut world = in_turns();
+    world.release(0);
+    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2), "another task may come at once");
+    world.act(&Act::Pass(5));
+    assert_eq!((world.place.waiting(), world.guards.len()), (1, 2));
+    world.release(0);
+    world.release(0);
+    world.release(0);
+    assert!(world.place.waiting() == 0 && world.guards.is_empty(), "nobody has permits, so no claim is kept");
+    world.wind_down();
+}
+
+#[test]
+fn permits_that_are_granted_to_a_claim_without_a_task_are_returned_at_once() {
+    let mut world = in_turns();
+    world.release(0);
+    world.act(&Act::OtherGoes { number: 0 });
+    world.act(&Act::OtherGoes { number: 1 });
+    assert_eq!((world.place.waiting(), world.guards.len()), (0, 3));
+    assert_eq!(world.place.row.len(), 3, "three tasks, three permits");
+    world.wind_down();
+}
+
 #[test]
 fn a_client_alone_claims_each_time() {
     let mut world = World::new(1, 4);

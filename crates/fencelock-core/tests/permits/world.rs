@@ -76,6 +76,8 @@ pub(crate) struct World {
     lose: (bool, u8),
     /// A task with another TTL has come.
     odd: bool,
+    /// What the client has released in the background.
+    given_up: BTreeSet<[u8; HolderId::HEX_LEN]>,
 }
 
 impl World {
@@ -105,6 +107,7 @@ impl World {
             detached: Vec::new(),
             lose: (false, 0),
             odd: false,
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -119,7 +122,10 @@ impl World {
                     assert!(ended.others.is_empty(), "two tasks had one hold");
                     self.timers.remove(&ended.hold);
                 }
-                Action::Release(release) => self.place.release(release.holder, self.now),
+                Action::Release(release) => {
+                    self.given_up.insert(release.holder.hex());
+                    self.place.release(release.holder, self.now);
+                }
                 Action::KeptIdle => panic!("permits are kept although nobody has them"),
                 _ => {}
             }
@@ -239,18 +245,18 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..200 {
             let handed = std::mem::take(&mut self.place.handed);
-            let due: Vec<_> =
-                self.timers.iter().filter(|(_, at)| **at <= self.now).map(|(id, at)| (*id, *at)).collect();
-            let mut moved = !handed.is_empty() || !due.is_empty();
+            let mut moved = !handed.is_empty();
             for (holder, tokens) in handed {
                 let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
-                if !waits {
+                // It may have been granted by an answer meanwhile.
+                if !waits && self.given_up.contains(&holder.hex()) {
                     self.place.release(holder, self.now);
                 }
             }
-            for (hold, at) in due {
+            while let Some((hold, at)) = self.first_due() {
                 self.timers.remove(&hold);
                 self.fire(hold, at);
+                moved = true;
             }
             for task in std::mem::take(&mut self.tasks) {
                 moved |= self.run(task);
@@ -260,6 +266,10 @@ impl World {
             }
         }
         panic!("the client does not come to rest");
+    }
+
+    fn first_due(&self) -> Option<(HoldId, Moment)> {
+        self.timers.iter().find(|(_, at)| **at <= self.now).map(|(hold, at)| (*hold, *at))
     }
 
     fn fire(&mut self, hold: HoldId, at: Moment) {
