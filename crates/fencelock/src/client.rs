@@ -133,8 +133,9 @@ impl Client {
 
     /// The number of tasks of this client that wait in the queue for `key`, locally or at the server.
     ///
-    /// Tasks that share leases are a single waiter at the server, so [`Holding::waiters`] counts at most one of them. Tasks
-    /// that try once, or poll ([`Lock::retry`]), do not wait in the queue. The number is zero for an invalid key.
+    /// Tasks that share leases are a single waiter at the server, so [`Holding::waiters`] counts at most one of them; of tasks
+    /// that wait for permits, at most as many as could hold some together. Tasks that try once, or poll ([`Lock::retry`]), do
+    /// not wait in the queue. The number is zero for an invalid key.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         let cells = Key::new(key).ok().map(|key| self.inner.keys.of_key(&key));
         cells.into_iter().flatten().map(|cell| cell.waiting()).sum()

@@ -37,12 +37,14 @@ pub(super) struct PendingClaim {
     pub(super) hand_off: Option<HandOff>,
     /// A new claim may succeed.
     pub(super) notified: bool,
+    /// When it is polled next, if its task got another lease meanwhile. The task that takes it over waits until then.
+    pub(super) polled_at: Moment,
 }
 
 impl PendingClaim {
     pub(super) const fn new(claim: Claim) -> Self {
         let (answered, stray_until, asked, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
-        Self { claim, answered, stray_until, asked, hand_off, notified }
+        Self { claim, answered, stray_until, asked, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
 
     /// The release of everything that it may have.
@@ -86,6 +88,8 @@ pub(super) struct Claiming {
     /// The next task may take over this attempt. `false` if it is being released or is useless.
     pub(super) transferable: bool,
     pub(super) phase: Phase,
+    /// When it asks again, while it sleeps.
+    pub(super) asks_at: Moment,
     pub(super) started: Moment,
     pub(super) deadline: Moment,
     pub(super) attempts: u32,
@@ -120,6 +124,7 @@ impl Claiming {
             in_flight: false,
             transferable: true,
             phase: Phase::Delayed,
+            asks_at: Moment::default(),
             started,
             deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
             attempts: 0,
@@ -133,6 +138,11 @@ impl Claiming {
 
     pub(super) const fn in_quarantine(&self) -> bool {
         self.quarantine.is_some()
+    }
+
+    /// Whether its task waits for no answer, so that it may get another lease at this moment.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        matches!(self.phase, Phase::Delayed | Phase::Sleeping)
     }
 
     pub(super) fn holder(&self) -> Option<HolderId> {
@@ -263,6 +273,13 @@ impl Claiming {
         left.then(|| attempt.release(now))
     }
 
+    /// Goes on to sleep after it has taken over a claim that is not to be polled yet.
+    pub(super) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
+        let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
+        (self.phase, self.asks_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
+        Some(self.asks_at)
+    }
+
     /// The attempt that the next task may take over.
     pub(super) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
         if !self.transferable || !self.left_behind {
@@ -273,7 +290,7 @@ impl Claiming {
             attempt.stray_until = now + STRAGGLER;
         }
         self.left_behind = false;
-        attempt.claim.intent = Intent::Poll;
+        (attempt.claim.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
         Some(attempt)
     }
 

@@ -123,6 +123,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             claiming.resume(*pending);
         }
         let until = if in_line { yield_until.min(claiming.deadline) } else { Moment::default() };
+        if let Some(until) = claiming.sleeps_on(cx.now) {
+            waiter.state = State::Claiming(Box::new(claiming));
+            return Step::Sleep { until, wakes: true };
+        }
         waiter.state = State::Claiming(Box::new(claiming));
         if cx.now < until {
             return Step::Sleep { until, wakes: false };
@@ -164,7 +168,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claim) = claiming.ask(block) else { return Step::Wait };
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
-        if last && !self.queue.line_is_empty() { Step::Inspect } else { Step::Claim(Box::new(claim)) }
+        if last && self.queue.is_known_to_wait(claim.mode) { Step::Inspect } else { Step::Claim(Box::new(claim)) }
     }
 
     /// Sleeps before the next claim, unless the wait is over.
@@ -180,7 +184,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return self.leave_then(id, busy, cx);
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
-        claiming.phase = Phase::Sleeping;
+        (claiming.phase, claiming.asks_at) = (Phase::Sleeping, until);
         Step::Sleep { until, wakes: request.retry.is_none() }
     }
 
@@ -244,6 +248,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return None;
         }
         let in_line = self.queue.is_in_line(id);
+        if in_line && self.queue.get(id)?.request.has_permits() {
+            return self.grant_permits(id, tokens, lease, source, cx);
+        }
         let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
         cx.act(Action::ClaimEnded);
@@ -329,7 +336,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             .filter(|(id, waiter)| *id != leader && matches!(waiter.state, State::Queued) && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, _)| id).collect();
         for id in others {
-            if let Some(task) = self.queue.serve(id, Step::Refused(Box::new(refusal.clone()))) {
+            if let Some((task, _)) = self.queue.serve(id, Step::Refused(Box::new(refusal.clone()))) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -362,20 +369,24 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Whether the next task could take over the queue position of this leader at the server.
+    /// Whether another task could take over the queue position of this task at the server.
     pub(super) fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
-        let Some((front, leader)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
-        let State::Claiming(claiming) = &leader.state else { return false };
-        let usable = front == id && claiming.transferable && claiming.left_behind;
-        let fits = |next: &Waiter<W>| {
-            matches!(next.state, State::Queued) && next.request.matches(leader.request.ttl, &leader.request.owner)
-        };
-        usable && self.queue.second().is_some_and(fits)
+        let Some((front, first)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get(id) else { return false };
+        if !claiming.transferable || !claiming.left_behind || !self.queue.is_in_line(id) {
+            return false;
+        }
+        if first.request.has_permits() {
+            return self.queue.last_queued().is_some();
+        }
+        let fits =
+            |next: &Waiter<W>| matches!(next.state, State::Queued) && next.request.matches(request.ttl, &request.owner);
+        front == id && self.queue.second().is_some_and(fits)
     }
 }
 
 /// Ends the attempt, if there is one, and releases everything that it may have.
-fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
+pub(super) fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
     if claiming.attempt.is_some() {
         cx.act(Action::ClaimEnded);
     }

@@ -31,7 +31,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         if self.leases.is_shared(id) {
             let queued = self.leader_claims();
-            self.leases.stop_sharing(queued, cx);
+            self.leases.stop_sharing(id, queued, cx);
         }
         let hold = self.leases.get_mut(id)?;
         let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl));

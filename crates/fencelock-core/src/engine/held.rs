@@ -53,11 +53,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return Leaving::PassedOn;
         }
         if self.leases.is_shared(id) {
-            if tenure.mode != Mode::Shared && self.pass_on(tenure, cx) {
+            if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
             }
             let queued = self.leader_claims();
-            self.leases.stop_sharing(queued, cx);
+            self.leases.stop_sharing(id, queued, cx);
         }
         self.leases.give_back(id, background, cx);
         self.settle(None, cx);
@@ -108,6 +108,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         not_before: Moment,
         cx: &mut Context<'_, W, L>,
     ) -> Duty {
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
+        }
         self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
             self.lose(id, reason, cx);
             Duty::Nothing
@@ -124,12 +127,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) {
         match self.leases.renewed(id, sent, answer, cx) {
             Some(Renewed::Lost(reason)) => self.lose(id, reason, cx),
+            Some(Renewed::Waiters(Some(waiters))) if self.leases.shares_permits(id) => {
+                self.on_permit_waiters(waiters, cx);
+            }
             // A leader that is already claiming may be that waiter; then the lease is no longer passed on.
             Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
                 self.leases.on_waiters(others, cx);
                 self.settle(None, cx);
             }
             Some(Renewed::Waiters(_)) | None => {}
+        }
+        // The renewal has moved the timer.
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
         }
     }
 

@@ -160,6 +160,11 @@ impl<L> Hold<L> {
         (one, all.filter(move |tenure| tenure.number != one.number))
     }
 
+    /// Whether its holder has permits of a semaphore.
+    pub(super) const fn has_permits(&self) -> bool {
+        matches!(self.tenure.mode, Mode::Permits { .. })
+    }
+
     /// Whether a renewal is in flight.
     pub(super) const fn is_renewing(&self) -> bool {
         self.renewing

@@ -4,9 +4,10 @@ use super::answer::{IdleLease, View};
 use super::claiming::{HandOff, PendingClaim, Phase};
 use super::context::Context;
 use super::leases::Leases;
+use super::permits::Spare;
 use super::queue::Queue;
 use super::request::AcquireRequest;
-use super::tenure::{End, Tenure};
+use super::tenure::{End, HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
@@ -26,11 +27,20 @@ pub struct KeyEngine<W, L> {
     pub(super) failing_since: Option<Moment>,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
+    /// Claims for permits that wait at the place, and for which no task waits at the moment.
+    pub(super) spares: Vec<Spare>,
 }
 
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     fn default() -> Self {
-        Self { queue: Queue::new(), leases: Leases::new(), heard: None, failing_since: None, block: 1 }
+        Self {
+            queue: Queue::new(),
+            leases: Leases::new(),
+            heard: None,
+            failing_since: None,
+            block: 1,
+            spares: Vec::new(),
+        }
     }
 }
 
@@ -38,7 +48,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.leases.is_empty()
+        self.queue.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
     /// Adds a task that wants the key since `arrived`. A task whose granted lease was lost before it ran is `first` again.
@@ -49,16 +59,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         first: bool,
         cx: &mut Context<'_, W, L>,
     ) -> WaiterId {
-        let in_line = cx.config.is_in_line(&request);
+        let in_line = cx.config.is_in_line(&request) && self.has_line_for(&request);
         let state = if in_line { State::Queued } else { State::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        let joined = request.mode == Mode::Shared || self.leases.shared().is_some() || !self.queue.line_is_empty();
+        let joined = request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.queue.line_is_empty();
         if in_line && (keeps_idle || joined) {
             self.block = self.block.max(FIRST_BLOCK);
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
-        if let Some((_, idle)) = self.leases.idle() {
-            self.hand_over(idle, cx);
+        if let Some((hold, idle)) = self.leases.idle() {
+            self.hand_over(hold, idle, cx);
         }
         self.admit(cx);
         self.settle(None, cx);
@@ -134,7 +144,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
         if request.shares()
-            && let Some(grant) = self.leases.hand_over(idle, request, cx)
+            && let Some(grant) = self.leases.hand_over(hold, idle, request, cx)
         {
             return IdleLease::Taken(grant);
         }
@@ -152,7 +162,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The known holder of the key, for a queued task.
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
-        if let Some(occupied) = self.leases.occupied(now) {
+        // The place knows all holders of permits.
+        let knows_all = self.heard.is_none() || self.leases.permits.is_empty();
+        if let Some(occupied) = self.leases.occupied(now).filter(|_| knows_all) {
             return Some(View { ahead: config.capabilities.queues.then_some(before), occupied });
         }
         let (ahead, occupied) = self.heard.as_deref()?;
@@ -177,8 +189,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         claim_ttl: Duration,
         cx: &mut Context<'_, W, L>,
     ) -> bool {
-        let Some((pending, task)) = self.queue.claim_of(holder) else { return false };
-        pending.hand_off = Some(HandOff { tokens, claim_ttl });
+        let hand_off = HandOff { tokens, claim_ttl };
+        let Some((pending, task)) = self.queue.claim_of(holder) else {
+            return self.spare_granted(holder, hand_off, cx);
+        };
+        pending.hand_off = Some(hand_off);
         pending.notified = true;
         cx.act(Action::Wake(std::mem::take(task)));
         true
@@ -219,32 +234,42 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// The shared lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The first queued task gets the shared lease after `from`, if it waits for it and the lease may be passed on.
-    fn hand_over(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+    /// The first queued task gets a shared lease after `from`, if it waits for it and the lease may be passed on.
+    fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let next = self.queue.front().filter(|(_, waiter)| matches!(waiter.state, State::Queued));
         let Some((_, waiter)) = next else { return false };
-        let Some(grant) = self.leases.hand_over(from, &waiter.request, cx) else { return false };
-        self.grow_block();
+        let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
+        self.grow_block(id);
         if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
             cx.act(Action::Wake(task));
         }
         true
     }
 
-    /// The next claim asks for more tokens if those of the shared lease are used up.
-    pub(super) fn grow_block(&mut self) {
-        if self.leases.is_used_up() {
+    /// The next claim asks for more tokens if those of this shared lease are used up.
+    pub(super) fn grow_block(&mut self, id: HoldId) {
+        if self.leases.is_used_up(id) {
             self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
         }
     }
 
-    /// Passes the shared lease to the next task, or keeps it idle for a moment.
-    pub(super) fn pass_on(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let passed = self.hand_over(from, cx) || self.queue.line_is_empty() && self.leases.keep_idle(from, cx);
+    /// Passes a shared lease to the next task, or keeps it idle for a moment.
+    pub(super) fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+        if self.queue.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
+            return self.hand_over_permits(id, from, cx);
+        }
+        let passed = self.hand_over(id, from, cx) || self.queue.line_is_empty() && self.leases.keep_idle(id, from, cx);
         if passed {
             self.settle(None, cx);
         }
         passed
+    }
+
+    /// This task in line is to claim.
+    pub(super) fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
+        if let Some(task) = self.queue.call(id, claim) {
+            cx.act(Action::Wake(task));
+        }
     }
 
     pub(super) fn leader_claims(&self) -> bool {
@@ -261,21 +286,26 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         {
             self.leases.give_back(hold, true, cx);
         }
-        let leases = &self.leases;
-        if let Some(waiter) = self.queue.front_mut()
-            && matches!(waiter.state, State::Queued)
-            && !leases.is_worth_waiting(&waiter.request, cx)
-        {
-            let claim = |pending: &mut Box<PendingClaim>| {
-                waiter.request.matches(pending.claim.ttl, &pending.claim.holder.owner)
-            };
-            waiter.state = State::Called(pending.take_if(claim));
-            cx.act(Action::Wake(std::mem::take(&mut waiter.task)));
+        match self.queue.front() {
+            Some((_, waiter)) if waiter.request.has_permits() => self.call_for_permits(&mut pending, cx),
+            Some((id, waiter))
+                if matches!(waiter.state, State::Queued) && !self.leases.is_worth_waiting(&waiter.request, cx) =>
+            {
+                let (ttl, owner) = (waiter.request.ttl, &waiter.request.owner);
+                let mut fits =
+                    |pending: &mut Box<PendingClaim>| pending.claim.ttl == ttl && pending.claim.holder.owner == *owner;
+                let claim = pending.take_if(&mut fits);
+                self.call(id, claim, cx);
+            }
+            _ => {}
         }
         // No task takes it over.
         if let Some(pending) = pending {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
+        }
+        if !self.spares.is_empty() {
+            self.release_spares(cx);
         }
     }
 

@@ -23,9 +23,11 @@ const YIELD_BLIND: Duration = Duration::from_millis(4);
 /// The leases of one key that this client has, and the one among them that its tasks share.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {
-    holds: Vec<Hold<L>>,
+    pub(super) holds: Vec<Hold<L>>,
     /// The lease that tasks share.
     shared: Option<SharedLease>,
+    /// The leases of permits that tasks share, in the order of their holds.
+    pub(super) permits: Vec<SharedLease>,
     /// The history of the last shared lease.
     history: LeaseHistory,
     /// Until then no queued task claims: the key is left to clients that only poll.
@@ -44,7 +46,7 @@ pub(super) enum Renewed {
 impl<L: Default> Leases<L> {
     pub(super) fn new() -> Self {
         let (history, yield_until) = (LeaseHistory::default(), Moment::default());
-        Self { holds: Vec::new(), shared: None, history, yield_until, last_hold: 0 }
+        Self { holds: Vec::new(), shared: None, permits: Vec::new(), history, yield_until, last_hold: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -90,9 +92,7 @@ impl<L: Default> Leases<L> {
 
     /// Removes a hold that is over.
     pub(super) fn end<W>(&mut self, id: HoldId, end: End, cx: &mut Context<'_, W, L>) {
-        if self.is_shared(id) {
-            self.shared = None;
-        }
+        self.take_shared(id);
         let Some(index) = self.holds.iter().position(|hold| hold.id == id) else { return };
         let hold = self.holds.swap_remove(index);
         let (tenure, others) = hold.tenures();
@@ -135,9 +135,7 @@ impl<L: Default> Leases<L> {
 
     /// The key may have changed: each hold is renewed after `after`.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
-        if let Some(shared) = &mut self.shared {
-            shared.unannounced();
-        }
+        self.shared.iter_mut().chain(&mut self.permits).for_each(SharedLease::unannounced);
         for hold in &mut self.holds {
             hold.expedite(cx.now, after);
             hold.set_timer(cx);
@@ -202,12 +200,31 @@ impl<L: Default> Leases<L> {
 /// The lease that tasks share.
 impl<L: Default> Leases<L> {
     pub(super) fn is_shared(&self, id: HoldId) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.hold == id)
+        self.sharing(id).is_some()
     }
 
-    /// The shared lease.
-    pub(super) fn shared(&self) -> Option<&Hold<L>> {
-        self.shared.as_ref().and_then(|shared| self.get(shared.hold))
+    fn sharing(&self, id: HoldId) -> Option<&SharedLease> {
+        self.shared.iter().chain(&self.permits).find(|shared| shared.hold == id)
+    }
+
+    fn sharing_mut(&mut self, id: HoldId) -> Option<(&mut SharedLease, &mut Hold<L>)> {
+        let shared = self.shared.iter_mut().chain(&mut self.permits).find(|shared| shared.hold == id)?;
+        let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
+        Some((shared, hold))
+    }
+
+    /// This lease is no longer shared.
+    fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
+        let one = self.shared.take_if(|shared| shared.hold == id);
+        one.or_else(|| {
+            let index = self.permits.iter().position(|shared| shared.hold == id)?;
+            Some(self.permits.remove(index))
+        })
+    }
+
+    /// A lease that tasks share, of one task at a time or of permits.
+    pub(super) fn any_shared(&self) -> Option<&Hold<L>> {
+        self.shared.iter().chain(&self.permits).next().and_then(|shared| self.get(shared.hold))
     }
 
     pub(super) fn shared_hold_mut(&mut self) -> Option<(&mut SharedLease, &mut Hold<L>)> {
@@ -222,30 +239,36 @@ impl<L: Default> Leases<L> {
         self.get(shared.hold).map(|hold| (hold.id, hold.tenure))
     }
 
-    /// Whether the shared lease has no token left for another tenure.
-    pub(super) fn is_used_up(&self) -> bool {
-        self.shared.as_ref().is_some_and(SharedLease::is_used_up)
+    /// Whether this shared lease has no token left for another tenure.
+    pub(super) fn is_used_up(&self, id: HoldId) -> bool {
+        self.sharing(id).is_some_and(SharedLease::is_used_up)
     }
 
-    /// Makes this lease the shared one, unless it is already over.
+    /// Makes this lease the shared one, unless it is already over. Leases of permits are shared beside each other.
     pub(super) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
         let history = std::mem::take(&mut self.history);
         let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
-        self.shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
+        let shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
+        if self.get(id).is_some_and(Hold::has_permits) {
+            return self.share_permits(shared, cx);
+        }
+        self.shared = shared;
         if let Some(hold) = self.get_mut(id).filter(|hold| alive && hold.tenure.mode == Mode::Shared) {
             hold.open_to_readers();
         }
     }
 
-    /// Passes the shared lease to a task with this request, if the request matches and the lease may be passed on.
+    /// Passes a shared lease to a task with this request, if the request matches and the lease may be passed on.
     pub(super) fn hand_over<W>(
         &mut self,
+        id: HoldId,
         from: Tenure,
         request: &AcquireRequest,
         cx: &mut Context<'_, W, L>,
     ) -> Option<Grant> {
-        let (shared, hold) = self.shared_hold_mut()?;
-        if !request.matches(hold.ttl, &hold.owner) {
+        let (shared, hold) = self.sharing_mut(id)?;
+        let permits = hold.has_permits() || request.has_permits();
+        if !request.matches(hold.ttl, &hold.owner) || permits && request.mode != from.mode {
             return None;
         }
         let fence = shared.next(cx.config, cx.now)?;
@@ -254,17 +277,23 @@ impl<L: Default> Leases<L> {
         if !hold.pass(from, next, ends) {
             return None;
         }
-        if shared.passed(cx.config, cx.now) {
+        let asks = shared.passed(cx.config, cx.now);
+        if asks {
             hold.expedite(cx.now, Duration::ZERO);
         }
         hold.set_timer(cx);
-        Some(Grant { hold: hold.id, tenure: hold.tenure, source: Source::Shared })
+        let grant = Grant { hold: id, tenure: hold.tenure, source: Source::Shared };
+        if asks {
+            self.ask_together(id);
+        }
+        Some(grant)
     }
 
     /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
-    pub(super) fn keep_idle<W>(&mut self, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+    pub(super) fn keep_idle<W>(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
-        let Some((shared, hold)) = self.shared_hold_mut() else { return false };
+        // Permits are not kept.
+        let Some((shared, hold)) = self.shared_hold_mut().filter(|(shared, _)| shared.hold == id) else { return false };
         if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
             return false;
         }
@@ -282,6 +311,7 @@ impl<L: Default> Leases<L> {
 
     /// The backend announces that another client waits.
     pub(super) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        self.on_permits_queued(cx);
         let Some((shared, hold)) = self.shared_hold_mut() else { return };
         shared.unannounced();
         if shared.idle {
@@ -293,9 +323,9 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// The shared lease is about to be released. `queued` says whether a task of this client waits at the place.
-    pub(super) fn stop_sharing<W>(&mut self, queued: bool, cx: &mut Context<'_, W, L>) {
-        let (Some(shared), Some(limits)) = (self.shared.take(), cx.config.sharing) else { return };
+    /// This shared lease is about to be released. `queued` says whether a task of this client waits at the place.
+    pub(super) fn stop_sharing<W>(&mut self, id: HoldId, queued: bool, cx: &mut Context<'_, W, L>) {
+        let (Some(shared), Some(limits)) = (self.take_shared(id), cx.config.sharing) else { return };
         if shared.yields(cx.config, &limits, cx.now) {
             self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
         }
@@ -332,7 +362,7 @@ impl<L: Default> Leases<L> {
 
     /// The holder of the shared lease.
     pub(super) fn occupied(&self, now: Moment) -> Option<Occupied> {
-        let hold = self.shared()?;
+        let hold = self.any_shared()?;
         let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
         let rest = hold.rest(now);
         let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };

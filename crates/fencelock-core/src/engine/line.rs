@@ -44,10 +44,6 @@ impl<W> Line<W> {
         self.iter().next()
     }
 
-    pub(super) fn first_mut(&mut self) -> Option<&mut Waiter<W>> {
-        self.entries.front_mut().and_then(|(_, waiter)| waiter.as_mut())
-    }
-
     pub(super) fn pop_first(&mut self) -> Option<(WaiterId, Waiter<W>)> {
         let (id, waiter) = self.entries.pop_front()?;
         self.len -= 1;
@@ -80,7 +76,7 @@ impl<W> Line<W> {
         self.entries.range(..index).filter(|(_, waiter)| waiter.is_some()).count()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (WaiterId, &Waiter<W>)> {
         self.entries.iter().filter_map(|(id, waiter)| waiter.as_ref().map(|waiter| (*id, waiter)))
     }
 
@@ -167,7 +163,7 @@ mod tests {
                 prop_assert_eq!(line.before(id), map.range(..number).count());
                 prop_assert_eq!(line.len(), map.len());
                 prop_assert_eq!(line.is_empty(), map.is_empty());
-                prop_assert_eq!(line.first_mut().map(|one| one.task), map.values().next().copied());
+                prop_assert_eq!(line.first().map(|(_, one)| one.task), map.values().next().copied());
                 prop_assert!(line.iter().map(|(_, one)| one.task).eq(map.values().copied()));
                 prop_assert!(line.entries.len() <= 2 * line.len() + SLACK, "empty places are bounded");
             }

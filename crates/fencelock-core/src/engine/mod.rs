@@ -7,6 +7,7 @@
 //!
 //! - A task that asks for another TTL or owner than the lease has claims for itself when it is first.
 //! - A lease that is lost, detached or has less than half of its time left is not passed on; the next task claims.
+//! - Leases of permits are passed on beside each other, and several tasks claim for more of them.
 //! - Other clients are served when they wait: renewals ask the server whether there are any, and after a bounded batch the lease is
 //!   released. Where the place cannot report waiters, the lease is released after a bounded time.
 //!
@@ -42,6 +43,7 @@ mod hold;
 mod key_engine;
 mod leases;
 mod line;
+mod permits;
 mod queue;
 mod readers;
 mod release_queue;

@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 
 /// The tasks of one client that want one key.
 ///
-/// Tasks that share leases wait in `line`, in the order of their arrival; only the first of them, the leader, claims.
-/// All others claim for themselves.
+/// Tasks that share leases wait in `line`, in the order of their arrival. Only the first of them, the leader, claims; for permits, as
+/// many as may hold some at the same time. All tasks outside the line claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: Line<W>,
+    /// How many tasks in line claim, or are about to.
+    claiming: usize,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks that no longer wait and do not know it yet.
     served: Served,
@@ -23,7 +25,7 @@ pub(super) struct Queue<W> {
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: Line::new(), claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
+        Self { line: Line::new(), claiming: 0, claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
     }
 
     /// Adds a task to the line, at its front if `first`; or to those that claim for themselves.
@@ -74,8 +76,30 @@ impl<W: Default> Queue<W> {
         self.line.first()
     }
 
-    pub(super) fn front_mut(&mut self) -> Option<&mut Waiter<W>> {
-        self.line.first_mut()
+    /// How many tasks in line claim, or are about to.
+    pub(super) const fn claiming_in_line(&self) -> usize {
+        self.claiming
+    }
+
+    /// The last task in line that does not claim.
+    pub(super) fn last_queued(&self) -> Option<WaiterId> {
+        self.line.iter().rev().find(|(_, waiter)| matches!(waiter.state, State::Queued)).map(|(id, _)| id)
+    }
+
+    /// A queued task in line is to claim, and takes over this claim if there is one. Returns what wakes it.
+    pub(super) fn call(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>) -> Option<W> {
+        let waiter = self.line.get_mut(id)?;
+        waiter.state = State::Called(pending);
+        self.claiming += 1;
+        Some(std::mem::take(&mut waiter.task))
+    }
+
+    /// A task in line that claimed waits for a lease of this client again.
+    pub(super) fn requeue(&mut self, id: WaiterId) {
+        if let Some(waiter) = self.line.get_mut(id).filter(|waiter| !matches!(waiter.state, State::Queued)) {
+            waiter.state = State::Queued;
+            self.claiming -= 1;
+        }
     }
 
     /// The task behind the first one.
@@ -96,23 +120,29 @@ impl<W: Default> Queue<W> {
 
     /// Removes a task that gives up.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
-        let waiter = self.line.remove(id).or_else(|| self.claimants.remove(&id));
+        let waiter = self.remove_from_line(id).or_else(|| self.claimants.remove(&id));
         self.shrink();
         waiter
     }
 
-    /// Stores the result of the first task in line. Returns what wakes it.
+    fn remove_from_line(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let waiter = self.line.remove(id)?;
+        self.claiming -= usize::from(!matches!(waiter.state, State::Queued));
+        Some(waiter)
+    }
+
+    /// Stores the result of the first task in line, which does not claim. Returns what wakes it.
     pub(super) fn serve_front(&mut self, step: Step) -> Option<W> {
         let (id, waiter) = self.line.pop_first()?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
 
-    /// Stores the result of a task in line. Returns what wakes it.
-    pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<W> {
-        let waiter = self.line.remove(id)?;
+    /// Stores the result of a task in line. Returns what wakes it, and what it did.
+    pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<(W, State)> {
+        let waiter = self.remove_from_line(id)?;
         self.served.insert(id, step);
-        Some(waiter.task)
+        Some((waiter.task, waiter.state))
     }
 
     /// Takes the result of a task that no longer waits.

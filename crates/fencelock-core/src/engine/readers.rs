@@ -21,7 +21,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             && matches!(waiter.state, State::Queued)
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
-            self.grow_block();
+            self.grow_block(grant.hold);
             if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
                 cx.act(Action::Wake(task));
             }

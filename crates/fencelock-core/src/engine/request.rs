@@ -23,7 +23,7 @@ pub enum LeaseSharing {
 /// What a task requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
-    /// The mode. Tasks that ask for permits claim for themselves.
+    /// The mode.
     pub mode: Mode,
     /// The owner of the claim, for display.
     pub owner: Owner,
@@ -49,12 +49,16 @@ impl AcquireRequest {
     /// Whether it may take a lease from another task, or pass one on.
     pub(super) fn shares(&self) -> bool {
         let alike = match self.mode {
-            Mode::Exclusive => true,
+            Mode::Exclusive | Mode::Permits { .. } => true,
             // The end of one reader's time would be that of all.
             Mode::Shared => self.max_hold.is_none(),
-            Mode::Permits { .. } => false,
         };
         alike && self.lease_sharing == LeaseSharing::Allowed
+    }
+
+    /// Whether it asks for permits of a semaphore.
+    pub(super) const fn has_permits(&self) -> bool {
+        matches!(self.mode, Mode::Permits { .. })
     }
 
     /// Whether this request would claim a lease of this TTL and owner.

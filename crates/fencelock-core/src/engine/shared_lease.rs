@@ -100,6 +100,11 @@ impl SharedLease {
         (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
     }
 
+    /// Another lease of the same client asks, and is told, for this one as well.
+    pub(super) const fn ask_with(&mut self, other: &Self) {
+        (self.question, self.announced) = (other.question, other.announced);
+    }
+
     /// The backend may not announce the next waiter: it has announced one, or events may have been lost.
     pub(super) fn unannounced(&mut self) {
         self.announced = false;

@@ -5,7 +5,7 @@ use crate::client::Renewing;
 use crate::coverage::Coverage;
 use crate::network::{Call, Load};
 use crate::task::certain;
-use crate::user::{Ended, Guard, User};
+use crate::user::{Ended, Guard, Task, User, Wait};
 use crate::world::World;
 use fencelock_core::engine::{Grant, Source, Status};
 use fencelock_core::{HolderId, LossReason, Mode, Moment};
@@ -163,6 +163,26 @@ impl World {
         self.users.iter().position(has).or(keeps.then_some(usize::MAX))
     }
 
+    /// A user gets permits. No other one of its client has waited for the same ones for longer, unless it waits for an answer.
+    pub(crate) fn check_order_of_permits(&mut self, user: usize) {
+        let plan = self.scenario.users[user];
+        let hasty = self.left.haste != self.scenario.budget.haste;
+        let tasks = || self.scenario.users.iter().zip(&self.users).filter(|(other, _)| other.client == plan.client);
+        let alike = tasks().all(|(other, _)| (other.kind, other.ttl) == (plan.kind, plan.ttl));
+        let queues = plan.wait != Some(Duration::ZERO);
+        if !matches!(plan.kind.mode(), Mode::Permits { .. }) || !queues || !alike || hasty || self.ledger.troubled {
+            return;
+        }
+        let turn = self.users[user].turn;
+        let overtaken = tasks().position(|(_, other)| {
+            let rests = |task: &Task| task.id.is_some() && matches!(task.wait, Wait::Poll | Wait::Sleep(_));
+            other.turn < turn && !other.woken && other.task.as_ref().is_some_and(rests)
+        });
+        if let Some(overtaken) = overtaken {
+            self.break_down(format!("user {user} got permits before another one of its client, the {overtaken}th"));
+        }
+    }
+
     /// A user begins to hold.
     pub(crate) fn check_grant(&mut self, user: usize, grant: &Grant, holder: HolderId) {
         let (fence, last) = (grant.tenure.fence.get(), self.ledger.last_fence);
@@ -172,6 +192,14 @@ impl World {
         // The message of a hand-off whose key another program has deleted comes at any time.
         if !grows && !self.was_deleted(holder) {
             self.break_down(format!("user {user} began with token {fence} after {last}"));
+        }
+        // Each grant of permits has a token of its own.
+        if matches!(grant.tenure.mode, Mode::Permits { .. }) && grant.source != Source::Resumed {
+            if self.ledger.permit_tokens.contains(&fence) {
+                self.break_down(format!("user {user} began with token {fence}, which another one had"));
+            }
+            self.ledger.permit_tokens.push(fence);
+            self.ledger.permit_tokens.sort_unstable();
         }
         self.ledger.last_fence = fence.max(self.ledger.last_fence);
         if grant.tenure.mode == Mode::Exclusive {

@@ -73,6 +73,10 @@ pub(crate) enum Coverage {
     DowngradeGivenUp,
     /// A writer lost its hold while it waited for the reply to its downgrade.
     DowngradeLost,
+    /// A user got a lease from another one of its client while its own claim waited at the server.
+    SharedWhileClaiming,
+    /// A claim of one user was granted, and another user got the lease.
+    GrantedToAnother,
 }
 
 /// A set of them.

@@ -19,6 +19,7 @@ mod modes;
 mod mutants;
 mod network;
 mod pass;
+mod permits;
 mod regressions;
 mod scenario;
 mod scenarios;

@@ -58,8 +58,10 @@ pub(crate) enum Mutant {
     TellsOneReader,
     /// A writer that downgrades writes until the reply.
     WritesUntilTheReply,
-    /// The first reader that is done releases the hold of all.
+    /// The first reader that is done releases the hold of all; so does a task that passes its permits on.
     ReleasesForAll,
+    /// Every task comes first in the queue of its client.
+    EntersFirst,
 }
 
 impl Mutant {

@@ -31,6 +31,7 @@ impl World {
 
     pub(crate) fn ask(&mut self, user: usize) {
         let (client, request) = (self.client_of(user), self.request(user));
+        self.users[user].turn = u8::try_from(self.users.iter().filter(|other| other.asked).count()).unwrap();
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
         if self.scenario.sharing.is_none() || request.queues() {
             return self.enter(user, false);
@@ -51,6 +52,7 @@ impl World {
 
     pub(crate) fn enter(&mut self, user: usize, first: bool) {
         let (client, request, arrived) = (self.client_of(user), self.request(user), self.users[user].arrived);
+        let first = first || self.mutant == Some(Mutant::EntersFirst);
         let id = self.call(client, |engine, cx| engine.enter(request, arrived, first, cx));
         self.users[user].task = Some(Task { id: Some(id), wait: Wait::Poll });
         self.users[user].woken = true;
@@ -71,8 +73,15 @@ impl World {
     pub(crate) fn run_task(&mut self, user: usize) {
         self.users[user].woken = false;
         let client = self.client_of(user);
-        let Some(Task { id: Some(id), wait: Wait::Poll | Wait::Sleep(_) }) = self.users[user].task else { return };
+        let Some(Task { id: Some(id), wait: wait @ (Wait::Poll | Wait::Sleep(_)) }) = self.users[user].task.clone()
+        else {
+            return;
+        };
         if let Some(step) = self.poll(client, user, id) {
+            let shared = matches!(step, Step::Granted(grant) if grant.source == Source::Shared);
+            let claimed = matches!(step, Step::Granted(grant) if grant.source != Source::Shared);
+            self.cover_if(shared && matches!(wait, Wait::Sleep(_)), Coverage::SharedWhileClaiming);
+            self.cover_if(claimed && matches!(wait, Wait::Poll), Coverage::GrantedToAnother);
             self.step(user, step);
         }
     }
@@ -108,6 +117,7 @@ impl World {
                 Step::Leave(holder) => self.answer_to(user, Call::Release(holder), Asked::Leave),
                 Step::Granted(grant) => {
                     self.users[user].task = None;
+                    self.check_order_of_permits(user);
                     return self.granted(user, grant);
                 }
                 Step::Refused(refusal) => {

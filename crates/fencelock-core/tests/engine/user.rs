@@ -8,6 +8,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct User {
     pub(crate) asked: bool,
+    /// How many users asked before.
+    pub(crate) turn: u8,
     pub(crate) arrived: Moment,
     pub(crate) task: Option<Task>,
     pub(crate) woken: bool,
@@ -117,6 +119,7 @@ impl User {
     pub(crate) fn new(looks: u8) -> Self {
         Self {
             asked: false,
+            turn: 0,
             arrived: Moment::default(),
             task: None,
             woken: false,

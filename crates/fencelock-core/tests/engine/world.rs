@@ -56,6 +56,8 @@ pub(crate) struct Ledger {
     pub(crate) last_fence: u64,
     /// The greatest of those of writers.
     pub(crate) last_writer: u64,
+    /// The tokens of permits so far.
+    pub(crate) permit_tokens: Vec<u64>,
     /// Packets were lost or came twice, or clients were stopped.
     pub(crate) troubled: bool,
     pub(crate) cancelled: bool,

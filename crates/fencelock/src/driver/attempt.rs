@@ -131,18 +131,23 @@ impl Waiter<'_> {
     /// `None` if the lease was lost before it could be taken.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
-        let next = if request.options.wait.is_none() && request.on_wait.is_none()
-            || !self.client.config.is_in_line(&request.options)
-        {
-            // Nothing was awaited since the task entered, so the context is the same.
-            let parked = self.parked;
-            self.next_unless(parked).await?
-        } else {
-            Box::pin(wait_in_queue(&self)).await?
-        };
-        let (last, lease) = match next {
-            (Step::Granted(_) | Step::Refused(_), _) => next,
-            (step, _) => Box::pin(self.claim(step)).await?,
+        let (last, lease) = loop {
+            let next = if request.options.wait.is_none() && request.on_wait.is_none()
+                || !self.client.config.is_in_line(&request.options)
+            {
+                // Nothing was awaited since the task entered, so the context is the same.
+                let parked = std::mem::take(&mut self.parked);
+                self.next_unless(parked).await?
+            } else {
+                Box::pin(wait_in_queue(&self)).await?
+            };
+            let next = match next {
+                (Step::Granted(_) | Step::Refused(_), _) => next,
+                (step, _) => Box::pin(self.claim(step)).await?,
+            };
+            if !matches!(next.0, Step::Wait) {
+                break next;
+            }
         };
         self.entered = false;
         match last {
@@ -156,11 +161,11 @@ impl Waiter<'_> {
         }
     }
 
+    /// Claims until the task has a result, or waits for other tasks of this client again: [`Step::Wait`].
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
     async fn claim(&self, mut step: Step) -> Result<Next, Error> {
         loop {
             let next = match step {
-                Step::Wait => self.next().await?,
                 Step::Sleep { until, .. } => self.sleep(until).await?,
                 Step::Claim(claim) => self.ask(&claim).await,
                 Step::Inspect => {
@@ -171,9 +176,9 @@ impl Waiter<'_> {
                     let left = self.client.backend.release(&self.request.key, &holder).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                Step::Granted(_) | Step::Refused(_) => (step, None),
+                Step::Wait | Step::Granted(_) | Step::Refused(_) => (step, None),
             };
-            if matches!(next.0, Step::Granted(_) | Step::Refused(_)) {
+            if matches!(next.0, Step::Wait | Step::Granted(_) | Step::Refused(_)) {
                 return Ok(next);
             }
             self.client.check_open()?;

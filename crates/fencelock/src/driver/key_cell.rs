@@ -1,8 +1,8 @@
 use super::Driver;
 use super::lease_state::LeaseState;
 use crate::identity::SystemRng;
-use fencelock_core::Key;
 use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
+use fencelock_core::{Key, Mode};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -28,8 +28,8 @@ impl WakeBy for Engine {
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
     key: Key,
-    /// Whether it is for tasks that read.
-    reads: bool,
+    /// What its tasks ask for.
+    mode: Mode,
     driver: Arc<Driver>,
     state: Mutex<State>,
 }
@@ -41,16 +41,16 @@ struct State {
 }
 
 impl KeyCell {
-    pub(super) fn new(key: Key, reads: bool, driver: Arc<Driver>) -> Self {
-        Self { key, reads, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
+    pub(super) fn new(key: Key, mode: Mode, driver: Arc<Driver>) -> Self {
+        Self { key, mode, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
     }
 
     pub(crate) const fn key(&self) -> &Key {
         &self.key
     }
 
-    pub(super) const fn reads(&self) -> bool {
-        self.reads
+    pub(super) const fn mode(&self) -> Mode {
+        self.mode
     }
 
     pub(super) const fn driver(&self) -> &Arc<Driver> {

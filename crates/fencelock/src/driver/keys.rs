@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys that a client waits for or holds.
 ///
-/// The tasks that read a key have a cell of their own, because they share leases at the same time and not one after another.
+/// The tasks that read a key have a cell of their own, because they share leases at the same time and not one after another. So have
+/// the tasks that ask for the same permits, because they share several leases.
 #[derive(Debug)]
 pub(crate) struct Keys {
     cells: Mutex<Cells>,
@@ -18,11 +19,40 @@ pub(crate) struct Keys {
 struct Cells {
     writers: HashMap<Key, Arc<KeyCell>>,
     readers: HashMap<Key, Arc<KeyCell>>,
+    permits: HashMap<Key, HashMap<Mode, Arc<KeyCell>>>,
 }
 
 impl Cells {
-    const fn of(&mut self, reads: bool) -> &mut HashMap<Key, Arc<KeyCell>> {
-        if reads { &mut self.readers } else { &mut self.writers }
+    fn get(&self, key: &Key, mode: Mode) -> Option<&Arc<KeyCell>> {
+        match mode {
+            Mode::Shared => self.readers.get(key),
+            Mode::Permits { .. } => self.permits.get(key)?.get(&mode),
+            _ => self.writers.get(key),
+        }
+    }
+
+    fn insert(&mut self, cell: Arc<KeyCell>) {
+        let (key, mode) = (cell.key().clone(), cell.mode());
+        match mode {
+            Mode::Shared => _ = self.readers.insert(key, cell),
+            Mode::Permits { .. } => _ = self.permits.entry(key).or_default().insert(mode, cell),
+            _ => _ = self.writers.insert(key, cell),
+        }
+    }
+
+    fn remove(&mut self, key: &Key, mode: Mode) {
+        match mode {
+            Mode::Shared => _ = self.readers.remove(key),
+            Mode::Permits { .. } => {
+                if let Some(cells) = self.permits.get_mut(key) {
+                    cells.remove(&mode);
+                    if cells.is_empty() {
+                        self.permits.remove(key);
+                    }
+                }
+            }
+            _ => _ = self.writers.remove(key),
+        }
     }
 }
 
@@ -34,47 +64,50 @@ impl Keys {
     /// Whether no task waits or holds.
     pub(crate) fn is_empty(&self) -> bool {
         let cells = self.cells();
-        cells.writers.is_empty() && cells.readers.is_empty()
+        cells.writers.is_empty() && cells.readers.is_empty() && cells.permits.is_empty()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<KeyCell>> {
         let cells = self.cells();
-        cells.writers.values().chain(cells.readers.values()).cloned().collect()
+        let all = cells
+            .writers
+            .values()
+            .chain(cells.readers.values())
+            .chain(cells.permits.values().flat_map(HashMap::values));
+        all.cloned().collect()
     }
 
     /// The cell of a key for tasks that ask for this mode, if one of them waits for it or holds it.
     pub(super) fn get(&self, key: &Key, mode: Mode) -> Option<Arc<KeyCell>> {
-        self.cells().of(mode == Mode::Shared).get(key).cloned()
+        self.cells().get(key, mode).cloned()
     }
 
     /// All cells of a key.
     pub(crate) fn of_key(&self, key: &Key) -> impl Iterator<Item = Arc<KeyCell>> + use<> {
         let cells = self.cells();
         let both = [cells.writers.get(key).cloned(), cells.readers.get(key).cloned()];
-        both.into_iter().flatten()
+        let permits: Vec<_> = cells.permits.get(key).into_iter().flat_map(HashMap::values).cloned().collect();
+        both.into_iter().flatten().chain(permits)
     }
 
     /// The cell of a key. It may be forgotten before it is used: [`KeyCell::try_with`].
     pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
-        let reads = mode == Mode::Shared;
         let mut cells = self.cells();
-        let cells = cells.of(reads);
-        if let Some(cell) = cells.get(key) {
+        if let Some(cell) = cells.get(key, mode) {
             return Arc::clone(cell);
         }
-        let cell = Arc::new(KeyCell::new(key.clone(), reads, Arc::clone(driver)));
-        cells.insert(key.clone(), Arc::clone(&cell));
+        let cell = Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
+        cells.insert(Arc::clone(&cell));
         cell
     }
 
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
-        let mut all = self.cells();
-        let cells = all.of(cell.reads());
-        if cells.get(cell.key()).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), cell)) {
-            cells.remove(cell.key());
+        let mut cells = self.cells();
+        if cells.get(cell.key(), cell.mode()).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), cell)) {
+            cells.remove(cell.key(), cell.mode());
         }
-        drop(all);
+        drop(cells);
         self.closing.emptied();
     }
 

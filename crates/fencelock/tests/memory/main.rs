@@ -19,6 +19,7 @@ mod idle_timeout;
 mod inheriting;
 mod losing;
 mod once;
+mod permits;
 mod places;
 mod reading;
 mod reaping;

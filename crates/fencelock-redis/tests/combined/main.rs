@@ -1,10 +1,10 @@
 //! Claims and releases that are made at the same time share a request.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod order;
+
 use fencelock::backends::connect;
-use fencelock_core::{
-    Acquire, Answer, Backend, Claim, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl, side_key,
-};
+use fencelock_core::{Acquire, Answer, Backend, Claim, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use futures_util::future::join_all;
 use std::future::poll_fn;
@@ -150,48 +150,6 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
     assert!(all.await.into_iter().all(|answer| is_granted(&answer.unwrap())));
 }
 
-/// A release that has joined a batch, and then a claim of the same lock, which has not.
-#[tokio::test]
-async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
-    let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 3));
-    acquire_all(&*place, &claims).await;
-    let mut releases: Vec<_> = claims.iter().map(|claim| place.release(&claim.key, &claim.holder.id)).collect();
-    for release in &mut releases {
-        assert!(once(release).await.is_pending());
-    }
-    let mut next = claims[ALONE + 1].with_intent(Intent::Try);
-    next.holder.id = HolderId::from_bytes([0xff; 16]);
-    let granted = place.acquire(&next);
-    let all = futures_util::future::join(granted, join_all(releases));
-    let (granted, answers) = tokio::time::timeout(SOON, all).await.unwrap();
-    assert!(answers.into_iter().all(|released| released.unwrap() == Release::Released));
-    assert!(is_granted(&granted.unwrap()), "the lock was released before");
-}
-
-/// A batch that waits for room in the queue of the connection could be overtaken.
-#[tokio::test]
-async fn a_full_queue_of_the_connection_keeps_the_order() {
-    let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "?timeout=10000").await, claims(ALONE + 2));
-    let other = Key::new("other").unwrap();
-    let mut full: Vec<_> = (0..5000).map(|_| place.inspect(&other)).collect();
-    for request in &mut full {
-        assert!(once(request).await.is_pending());
-    }
-    let mut started = start(&*place, &claims).await;
-    for request in started.iter_mut().skip(ALONE) {
-        assert!(once(request.as_mut().unwrap()).await.is_pending());
-    }
-    started[ALONE] = None;
-    let cancelled = &claims[ALONE];
-    let release = place.release(&cancelled.key, &cancelled.holder.id);
-    let (_, released) = tokio::time::timeout(SOON, futures_util::future::join(join_all(full), release)).await.unwrap();
-    released.unwrap();
-    join_all(started.into_iter().flatten()).await;
-    assert!(!exists(&server, cancelled.key.as_str()), "its claim was executed after its release");
-}
-
 #[tokio::test]
 async fn a_full_memory_refuses_claims_beside_releases() {
     let Some(server) = redis_or_skip() else { return };
@@ -291,62 +249,6 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
-    let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
-    let mut started = start(&*place, &claims).await;
-    // The first of the batch, and one in the middle.
-    for dropped in [ALONE, ALONE + 5] {
-        started[dropped] = None;
-    }
-    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
-    for (number, claim) in claims.iter().enumerate() {
-        let is_dropped = [ALONE, ALONE + 5].contains(&number);
-        assert_eq!(exists(&server, claim.key.as_str()), !is_dropped, "{}", claim.key);
-        assert_eq!(exists(&server, &side_key(claim.key.as_str(), "fence")), !is_dropped, "{}", claim.key);
-    }
-}
-
-#[tokio::test]
-async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_was_sent() {
-    let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
-    let mut started = start(&*place, &claims).await;
-    // The first of the batch sends it.
-    assert!(once(started[ALONE].as_mut().unwrap()).await.is_pending());
-    started[ALONE + 5] = None;
-    started[ALONE] = None;
-    for dropped in [&claims[ALONE], &claims[ALONE + 5]] {
-        let released = tokio::time::timeout(SOON, place.release(&dropped.key, &dropped.holder.id)).await.unwrap();
-        assert_eq!(released.unwrap(), Release::Released, "{}: its claim came first", dropped.key);
-    }
-    // The others do not depend on the one that sent the batch.
-    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
-}
-
-/// The thread of each runtime ends with it.
-#[test]
-fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
-    let Some(server) = redis_or_skip() else { return };
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The connection belongs to a runtime that stays.
-    let of_connection = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (place, claims) = (of_connection.block_on(place(&server, "")), claims(ALONE + 10));
-    let (sender, others) = (runtime(), runtime());
-    server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
-    let mut started = others.block_on(start(&*place, &claims));
-    let mut first = started[ALONE].take().unwrap();
-    sender.block_on(async { assert!(once(&mut first).await.is_pending()) });
-    drop(first);
-    drop(sender);
-    let all = async { tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap() };
-    let answers = others.block_on(all);
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
-}
-
-#[tokio::test]
 async fn a_server_that_forgets_its_scripts_or_starts_again_grants_as_before() {
     let Some(mut server) = redis_or_skip() else { return };
     let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
@@ -383,50 +285,4 @@ async fn a_server_that_does_not_answer_leaves_every_request_in_doubt() {
         }
     };
     tokio::time::timeout(SOON, settled).await.unwrap();
-}
-
-/// Claims are dropped at any of their steps, on several threads, and released. Nothing stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
-    let Some(server) = redis_or_skip() else { return };
-    let place = place(&server, "").await;
-    let tasks = (0..24).map(|task| {
-        let place = Arc::clone(&place);
-        tokio::spawn(async move {
-            let claim = claim(&format!("key:{task}"));
-            let mut other = claim.clone();
-            other.holder.id = HolderId::from_bytes([0xff; 16]);
-            let mut completed = 0;
-            for round in 0..400 {
-                let mut steps = (task * 7 + round * 5) % 9;
-                let mut request = place.acquire(&claim);
-                let granted = poll_fn(|context| match request.as_mut().poll(context) {
-                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                    Poll::Pending if steps == 0 => Poll::Ready(None),
-                    Poll::Pending => {
-                        steps -= 1;
-                        Poll::Pending
-                    }
-                });
-                let granted = granted.await;
-                drop(request);
-                let released = place.release(&claim.key, &claim.holder.id).await.unwrap();
-                if let Some(granted) = granted {
-                    assert!(is_granted(&granted.unwrap()));
-                    assert_eq!(released, Release::Released);
-                    completed += 1;
-                }
-                // If a claim came later than its release, the lock would be held now.
-                let next = place.acquire(&other).await.unwrap();
-                assert!(is_granted(&next), "task {task}, round {round}: {next:?}");
-                assert_eq!(place.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);
-            }
-            completed
-        })
-    });
-    let completed: usize = join_all(tasks).await.into_iter().map(|done| done.unwrap()).sum();
-    assert!(completed > 0 && completed < 24 * 400, "{completed} claims were not cancelled");
-    for task in 0..24 {
-        assert!(!exists(&server, &format!("key:{task}")), "key:{task}");
-    }
 }

@@ -1,0 +1,277 @@
+//! Tasks of one client that ask for the same permits pass their leases on, each lease from task to task.
+//!
+//! A client may have many of these leases at the same time, and claims for more of them: as many as the semaphore can have. So
+//! several tasks in line claim at the place while other leases are passed on. To keep the order of arrival, a claim does not belong
+//! to its task: a lease goes to the first task in line, whether another task returned it or a claim was granted. A task that gets a
+//! lease while its claim waits leaves the claim to the last task in line, which carries it for as long as it waits itself. If all of them
+//! claim, the claim is kept for the next task that comes, for a moment.
+//!
+//! All tasks in line ask for the same permits, with the same TTL and owner. Others claim for themselves.
+
+use super::action::{Action, Grant, Source, Step};
+use super::claiming::{Claiming, HandOff, PendingClaim};
+use super::claims::end_attempt;
+use super::context::Context;
+use super::key_engine::KeyEngine;
+use super::leases::Leases;
+use super::queue::Queue;
+use super::release_queue::PendingRelease;
+use super::request::AcquireRequest;
+use super::shared_lease::SharedLease;
+use super::tenure::{HoldId, Tenure};
+use super::waiter::{State, Waiter, WaiterId};
+use crate::{HolderId, Lease, Mode, Moment, TokenBlock};
+use std::time::Duration;
+
+/// How long a claim is kept for a task that comes next. Tasks that work in turns come back sooner.
+const SPARE: Duration = Duration::from_millis(5);
+
+/// A claim that waits at the place, and for which no task waits at the moment.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Spare {
+    claim: Box<PendingClaim>,
+    /// Until when the next task may take it over.
+    until: Moment,
+}
+
+impl<W: Default, L: Default> KeyEngine<W, L> {
+    /// Whether the tasks in line share leases with a task that has this request.
+    pub(super) fn has_line_for(&self, request: &AcquireRequest) -> bool {
+        let alike = |mode: Mode, matches: bool| {
+            let permits = request.has_permits() || matches!(mode, Mode::Permits { .. });
+            !permits || mode == request.mode && matches
+        };
+        if let Some((_, first)) = self.queue.front() {
+            return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
+        }
+        let hold = self.leases.any_shared();
+        hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl, &hold.owner)))
+    }
+
+    /// The first task in line gets this lease after `from`, unless it waits for an answer: then the next one does.
+    pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
+        let Some((next, waiter)) = self.queue.first_at_rest() else { return false };
+        let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
+        self.grow_block(id);
+        self.serve_permits(next, grant, cx);
+        true
+    }
+
+    /// A claim of a task in line was granted. The lease is for the first task in line.
+    pub(super) fn grant_permits(
+        &mut self,
+        id: WaiterId,
+        tokens: TokenBlock,
+        lease: Lease,
+        source: Source,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<Step> {
+        let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
+        cx.act(Action::ClaimEnded);
+        self.queue.requeue(id);
+        let (next, waiter) = self.queue.first_at_rest()?;
+        let request = waiter.request.clone();
+        let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
+        (self.heard, self.failing_since) = (None, None);
+        if let Some(limits) = &cx.config.sharing {
+            self.leases.share(hold, tokens, limits, cx);
+        }
+        let grant = Grant { hold, tenure, source };
+        if next == id {
+            self.queue.remove(id);
+            self.settle(None, cx);
+            return Some(Step::Granted(grant));
+        }
+        self.serve_permits(next, grant, cx);
+        Some(Step::Wait)
+    }
+
+    /// A task in line has a lease. The claim that it made meanwhile goes to another task.
+    fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
+        let Some((task, state)) = self.queue.serve(id, Step::Granted(grant)) else { return };
+        cx.act(Action::Wake(task));
+        let mut pending = match state {
+            State::Queued => None,
+            State::Called(pending) => pending,
+            State::Claiming(claiming) => let_go(*claiming, cx),
+        };
+        self.call_for_permits(&mut pending, cx);
+        let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);
+        if let Some(claim) = spare {
+            let until = claim.polled_at.min(cx.now + SPARE);
+            self.spares.push(Spare { claim, until });
+        }
+        self.settle(pending, cx);
+    }
+
+    /// Releases the claims that no task has taken over in time, or all if the client has no permits any more.
+    pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
+        let (now, none_left) = (cx.now, self.leases.permits.is_empty());
+        for Spare { claim, .. } in self.spares.extract_if(.., |spare| none_left || spare.until <= now) {
+            cx.act(Action::ClaimEnded);
+            cx.act(Action::Release(Box::new(claim.release(cx.now))));
+        }
+        // The timer of a lease releases the others in time, if nothing else happens.
+        if let Some(until) = self.spares.iter().map(|spare| spare.until).min() {
+            self.leases.wake_at(until, cx);
+        }
+    }
+
+    /// The place has granted a claim for which no task waited. Returns whether there is one of this holder.
+    pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
+        let Some(index) = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder) else {
+            return false;
+        };
+        let mut claim = self.spares.swap_remove(index).claim;
+        (claim.hand_off, claim.notified) = (Some(hand_off), true);
+        if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
+            self.call(id, Some(claim), cx);
+        } else {
+            cx.act(Action::ClaimEnded);
+            cx.act(Action::Release(Box::new(PendingRelease { is_hold: true, ..claim.release(cx.now) })));
+        }
+        true
+    }
+
+    fn has_line_of(&self, mode: Mode) -> bool {
+        self.queue.front().is_some_and(|(_, first)| first.request.mode == mode)
+    }
+
+    /// Makes tasks in line claim, as long as another permit may be had for one of them. The last ones do: they wait for longest.
+    pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
+        let Some((_, first)) = self.queue.front() else { return };
+        let Mode::Permits { weight, limit } = first.request.mode else { return };
+        let most = (limit / weight.max(1)) as usize;
+        let wanted = self.queue.line_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
+        while self.queue.claiming_in_line() < wanted
+            && let Some(id) = self.queue.last_queued()
+        {
+            let claim = pending.take().or_else(|| self.spares.pop().map(|spare| spare.claim));
+            self.call(id, claim, cx);
+        }
+    }
+
+    /// The place says how many wait. The claims of this client are not among the others.
+    pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
+        let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
+        let claims = self.queue.waiting_at_place().saturating_add(spares);
+        self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
+        self.settle(None, cx);
+    }
+}
+
+/// The claim of a task that has a lease, for another task. What cannot be taken over is released.
+fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
+    let polled_at = claiming.asks_at;
+    let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
+    end_attempt(&mut claiming, cx);
+    pending.map(|pending| Box::new(PendingClaim { polled_at, ..pending }))
+}
+
+impl<W: Default> Queue<W> {
+    /// The first task in line that waits for no answer.
+    fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.line().find(|(_, waiter)| match &waiter.state {
+            State::Queued | State::Called(_) => true,
+            State::Claiming(claiming) => claiming.is_at_rest(),
+        })
+    }
+
+    /// How many claims of tasks in line are known to wait at the place.
+    fn waiting_at_place(&self) -> u32 {
+        let waits = |waiter: &Waiter<W>| waiter.attempt().is_some_and(|attempt| attempt.answered.is_some());
+        let mut left = self.claiming_in_line();
+        let claims = self.line().take_while(|(_, waiter)| {
+            let more = left > 0;
+            left -= usize::from(!matches!(waiter.state, State::Queued) && more);
+            more
+        });
+        u32::try_from(claims.filter(|(_, waiter)| waits(waiter)).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a task that tries once in this mode would overtake a task in line. Where there are permits for several, the first
+    /// claims of tasks that have just come are no sign of that.
+    pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
+        let waits = |waiter: &Waiter<W>| match &waiter.state {
+            State::Queued => true,
+            State::Called(_) | State::Claiming(_) => waiter.attempt().is_some_and(|attempt| attempt.answered.is_some()),
+        };
+        let permits = matches!(mode, Mode::Permits { .. });
+        !self.line_is_empty() && (!permits || self.line().any(|(_, waiter)| waits(waiter)))
+    }
+}
+
+impl<W> Waiter<W> {
+    fn attempt(&self) -> Option<&PendingClaim> {
+        match &self.state {
+            State::Queued => None,
+            State::Called(pending) => pending.as_deref(),
+            State::Claiming(claiming) => claiming.attempt.as_ref(),
+        }
+    }
+}
+
+impl<L: Default> Leases<L> {
+    pub(super) fn shares_permits(&self, id: HoldId) -> bool {
+        self.permits.iter().any(|shared| shared.hold == id)
+    }
+
+    /// One lease more. What the others know of waiters, it knows too.
+    pub(super) fn share_permits<W>(&mut self, shared: Option<SharedLease>, cx: &Context<'_, W, L>) {
+        let (Some(mut shared), Some(limits)) = (shared, &cx.config.sharing) else { return };
+        if let Some(other) = self.permits.last() {
+            shared.ask_with(other);
+            if other.others_wait(cx.config) {
+                shared.on_waiters(1, cx.config, limits, cx.now);
+            }
+        }
+        self.permits.push(shared);
+    }
+
+    /// This lease asks whether others wait, so the other ones need not.
+    pub(super) fn ask_together(&mut self, id: HoldId) {
+        let Some(asked) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
+        for shared in &mut self.permits {
+            shared.ask_with(&asked);
+        }
+    }
+
+    fn on_permit_waiters<W>(&mut self, others: u32, claims: u32, cx: &mut Context<'_, W, L>) {
+        let Some(limits) = &cx.config.sharing else { return };
+        for shared in &mut self.permits {
+            shared.on_waiters(others, cx.config, limits, cx.now);
+            if claims > 0 {
+                // The next message may be about a claim of this client.
+                shared.unannounced();
+            }
+        }
+    }
+
+    /// The backend announces that another client waits, or another task of this one.
+    pub(super) fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        for shared in &mut self.permits {
+            shared.unannounced();
+            let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold);
+            if let Some(hold) = hold.filter(|hold| hold.is_renewing()) {
+                // The answer to that renewal may be older than the waiter.
+                hold.expedite(cx.now, Duration::ZERO);
+            }
+        }
+    }
+
+    /// The timer of one of these leases fires then or before.
+    fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
+        let Some(shared) = self.permits.first() else { return };
+        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) {
+            hold.expedite(cx.now, at.since(cx.now));
+            hold.set_timer(cx);
+        }
+    }
+
+    /// How many leases the next tasks may get, or are to be left free after the present ones.
+    fn permits_to_pass<W>(&self, cx: &Context<'_, W, L>) -> usize {
+        let Some(limits) = &cx.config.sharing else { return 0 };
+        let goes_on = |shared: &&SharedLease| shared.has_more() || shared.yields(cx.config, limits, cx.now);
+        self.permits.iter().filter(goes_on).count()
+    }
+}

@@ -1,0 +1,171 @@
+//! Permits that the tasks of one client pass on.
+
+use crate::coverage::Coverage;
+use crate::mutants::{Mutant, found};
+use crate::scenario::{Budget, Kind, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
+use crate::sizes::explore;
+
+const PERMIT: Plan = Plan { kind: Kind::Permits(1), drops: true, ..USER };
+const HELD: Plan = Plan { ready: true, ..PERMIT };
+
+/// Four tasks of a client and one of another share two permits. Each may be done, and two may give up, at any moment.
+const PASSED: Scenario = Scenario {
+    name: "passed-permits",
+    users: &[
+        HELD,
+        Plan { releases: true, ..PERMIT },
+        Plan { cancels: true, ..PERMIT },
+        Plan { cancels: true, ..PERMIT },
+        Plan { client: 1, ..PERMIT },
+    ],
+    covers: &[
+        Coverage::Together,
+        Coverage::Shared,
+        Coverage::HandedOff,
+        Coverage::SharedWhileClaiming,
+        Coverage::GrantedToAnother,
+        Coverage::Inherited,
+        Coverage::CancelledBeforeClaim,
+        Coverage::CancelledBeforeAnswer,
+        Coverage::CancelledBeforeHandOff,
+        Coverage::Released,
+    ],
+    ..PLAIN
+};
+
+/// The other client has a permit all the time, so that a task waits at the server while others pass one on.
+const BESIDE_ANOTHER: Scenario = Scenario {
+    name: "permits-beside-another",
+    users: &[
+        Plan { client: 1, ready: true, kind: Kind::Permits(1), ..USER },
+        HELD,
+        Plan { ready: true, cancels: true, ..PERMIT },
+        Plan { releases: true, cancels: true, ..PERMIT },
+    ],
+    budget: Budget { time: 1, haste: 1, ..NO_BUDGET },
+    covers: &[Coverage::Shared, Coverage::SharedWhileClaiming, Coverage::HandedOff],
+    ..PLAIN
+};
+
+/// Another client wants all permits.
+const BESIDE_A_LARGE_CLAIM: Scenario = Scenario {
+    name: "permits-beside-a-large-claim",
+    users: &[HELD, HELD, PERMIT, Plan { client: 1, kind: Kind::Permits(2), ..USER }],
+    budget: Budget { time: 1, duplicates: 1, ..NO_BUDGET },
+    covers: &[Coverage::Shared, Coverage::HandedOff, Coverage::Duplicated, Coverage::Together],
+    ..PLAIN
+};
+
+/// Another program deletes the key, or a lease ends.
+const LOST: Scenario = Scenario {
+    name: "lost-permits",
+    users: &[Plan { looks: 1, ..HELD }, Plan { looks: 1, ..HELD }, PERMIT, Plan { client: 1, ..PERMIT }],
+    ttl: SHORT,
+    server_ppm: 9_000,
+    budget: Budget { deletes: 1, time: 2, long: 3, ..NO_BUDGET },
+    covers: &[Coverage::Deleted, Coverage::Expired, Coverage::Shared, Coverage::Together],
+    ..PLAIN
+};
+
+/// Waits with an end, holds with an end, and a task that tries once.
+const BOUNDED: Scenario = Scenario {
+    name: "bounded-permits",
+    users: &[
+        HELD,
+        Plan { max_hold: Some(std::time::Duration::from_millis(200)), ..HELD },
+        Plan { wait: Some(std::time::Duration::from_millis(100)), ..PERMIT },
+        Plan { wait: Some(std::time::Duration::ZERO), ..PERMIT },
+    ],
+    budget: Budget { time: 4, ..NO_BUDGET },
+    covers: &[Coverage::MaxHold, Coverage::Refused, Coverage::Shared],
+    ..PLAIN
+};
+
+/// A task gives its permits to another process, and others resume or pass on theirs.
+const DETACHED: Scenario = Scenario {
+    name: "detached-permits",
+    users: &[Plan { detaches: true, ..HELD }, HELD, PERMIT, PERMIT, Plan { resumes: Some(0), ..PERMIT }],
+    budget: Budget { lost: 1, ..NO_BUDGET },
+    covers: &[Coverage::Shared, Coverage::Resumed],
+    ..PLAIN
+};
+
+/// A place without a queue.
+const POLLED: Scenario = Scenario {
+    name: "polled-permits",
+    users: &[HELD, Plan { ready: true, ..HELD }, Plan { cancels: true, ..PERMIT }, Plan { client: 1, ..PERMIT }],
+    queues: false,
+    budget: Budget { time: 2, ..NO_BUDGET },
+    covers: &[Coverage::Shared, Coverage::Together],
+    ..PLAIN
+};
+
+/// A client passes on permits, and its other tasks ask for another number of them, or with another TTL.
+const UNLIKE: Scenario = Scenario {
+    name: "unlike-permits",
+    users: &[
+        HELD,
+        Plan { kind: Kind::Permits(2), cancels: true, ..PERMIT },
+        Plan { ttl: Some(std::time::Duration::from_secs(20)), ..PERMIT },
+        PERMIT,
+        PERMIT,
+    ],
+    budget: Budget { haste: 1, ..NO_BUDGET },
+    covers: &[Coverage::Shared, Coverage::HandedOff, Coverage::Together],
+    ..PLAIN
+};
+
+#[test]
+fn permits_are_passed_on_in_the_order_of_arrival() {
+    explore(&PASSED);
+}
+
+#[test]
+fn a_task_that_waits_at_the_server_gets_the_permits_of_another_one() {
+    explore(&BESIDE_ANOTHER);
+}
+
+#[test]
+fn permits_that_are_passed_on_do_not_keep_a_large_claim_waiting() {
+    explore(&BESIDE_A_LARGE_CLAIM);
+}
+
+#[test]
+fn the_holder_of_passed_permits_is_told_of_their_loss() {
+    explore(&LOST);
+}
+
+#[test]
+fn waits_and_holds_of_permits_end_in_time() {
+    explore(&BOUNDED);
+}
+
+#[test]
+fn permits_that_are_given_away_are_not_passed_on() {
+    explore(&DETACHED);
+}
+
+#[test]
+fn permits_are_passed_on_where_the_place_has_no_queue() {
+    explore(&POLLED);
+}
+
+#[test]
+fn tasks_that_ask_for_other_permits_claim_for_themselves() {
+    explore(&UNLIKE);
+}
+
+#[test]
+fn a_task_that_releases_the_permits_that_it_passed_on_is_found() {
+    found(Mutant::ReleasesForAll, &PASSED);
+}
+
+#[test]
+fn a_task_that_overtakes_others_of_its_client_is_found() {
+    assert!(found(Mutant::EntersFirst, &PASSED).contains("of its client"));
+}
+
+#[test]
+fn a_claim_that_is_left_at_the_server_is_found() {
+    found(Mutant::GivesNothingBack, &PASSED);
+}

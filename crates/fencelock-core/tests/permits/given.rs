@@ -1,0 +1,166 @@
+//! Given schedules.
+
+use crate::world::{Act, World};
+use std::time::Duration;
+
+/// Every task that has permits returns them, and a new one comes, once in each of so many milliseconds.
+fn cycle(world: &mut World, millis: u64) {
+    for _ in 0..millis {
+        for _ in 0..world.guards.len() {
+            world.release(0);
+            world.act(&Act::Enter { odd: false });
+        }
+        world.act(&Act::Pass(1));
+    }
+}
+
+/// So many tasks of one client, on a semaphore that has been used before.
+fn busy(weight: u32, limit: u32, tasks: usize) -> World {
+    let mut world = World::new(weight, limit);
+    world.act(&Act::Pass(10));
+    for _ in 0..tasks {
+        world.act(&Act::Enter { odd: false });
+    }
+    world
+}
+
+#[test]
+fn hundreds_of_grants_need_one_claim_for_each_permit() {
+    let mut world = busy(1, 2, 6);
+    // The first leases have few tokens, and each claim asks for more of them than the one before.
+    cycle(&mut world, 300);
+    let (claims, releases, granted) = (world.place.claims, world.place.releases, world.granted);
+    cycle(&mut world, 500);
+    assert_eq!(world.granted - granted, 1000);
+    assert_eq!((world.place.claims, world.place.releases), (claims, releases), "no request was needed");
+    assert!(claims <= 10, "{claims} claims before that");
+    world.wind_down();
+}
+
+#[test]
+fn no_more_claims_wait_than_there_can_be_permits() {
+    let mut world = World::new(1, 4);
+    for number in 0..4 {
+        world.act(&Act::OtherComes { number, weight: 1 });
+    }
+    for _ in 0..50 {
+        world.act(&Act::Enter { odd: false });
+    }
+    assert_eq!((world.place.waiting(), world.guards.len()), (4, 0));
+    world.act(&Act::Pass(10));
+    world.act(&Act::OtherGoes { number: 0 });
+    assert!(
+        world.place.waiting() <= 4 && world.guards.len() == 1,
+        "the first lease has one token, and is claimed again"
+    );
+    world.wind_down();
+}
+
+#[test]
+fn a_claim_of_a_task_that_got_other_permits_is_not_sent_again() {
+    let mut world = World::new(1, 2);
+    world.act(&Act::OtherComes { number: 0, weight: 1 });
+    world.act(&Act::Pass(10));
+    for _ in 0..4 {
+        world.act(&Act::Enter { odd: false });
+    }
+    cycle(&mut world, 300);
+    let claims = world.place.claims;
+    assert_eq!(
+        (world.place.waiting(), world.guards.len()),
+        (1, 1),
+        "one is passed on, and a claim waits for the other"
+    );
+    cycle(&mut world, 500);
+    let more = world.place.claims - claims;
+    assert!(more <= 1, "a claim that waits is polled once a second, not {more} times");
+    world.wind_down();
+}
+
+/// Four tasks, two of which have the permits that another client leaves, and a claim of each of the others waits.
+fn in_turns() -> World {
+    let mut world = World::new(1, 4);
+    for number in [0, 1] {
+        world.act(&Act::OtherComes { number, weight: 1 });
+    }
+    world.act(&Act::Pass(10));
+    for _ in 0..4 {
+        world.act(&Act::Enter { odd: false });
+    }
+    cycle(&mut world, 300);
+    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2));
+    world
+}
+
+#[test]
+fn tasks_that_take_turns_keep_their_claims() {
+    let mut world = in_turns();
+    let (claims, releases) = (world.place.claims, world.place.releases);
+    cycle(&mut world, 500);
+    assert!(world.place.claims - claims <= 2, "a claim that waits is polled once a second");
+    assert_eq!(world.place.releases, releases);
+    world.wind_down();
+}
+
+#[test]
+fn a_claim_that_no_task_takes_over_is_released_soon() {
+    let mut world = in_turns();
+    world.release(0);
+    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2), "another task may come at once");
+    world.act(&Act::Pass(5));
+    assert_eq!((world.place.waiting(), world.guards.len()), (1, 2));
+    world.release(0);
+    world.release(0);
+    world.release(0);
+    assert!(world.place.waiting() == 0 && world.guards.is_empty(), "nobody has permits, so no claim is kept");
+    world.wind_down();
+}
+
+#[test]
+fn permits_that_are_granted_to_a_claim_without_a_task_are_returned_at_once() {
+    let mut world = in_turns();
+    world.release(0);
+    world.act(&Act::OtherGoes { number: 0 });
+    world.act(&Act::OtherGoes { number: 1 });
+    assert_eq!((world.place.waiting(), world.guards.len()), (0, 3));
+    assert_eq!(world.place.row.len(), 3, "three tasks, three permits");
+    world.wind_down();
+}
+
+#[test]
+fn a_client_alone_claims_each_time() {
+    let mut world = World::new(1, 4);
+    world.act(&Act::Enter { odd: false });
+    cycle(&mut world, 20);
+    assert_eq!((world.place.claims, world.place.releases, world.granted), (21, 20, 21));
+    world.wind_down();
+}
+
+/// How long another client waits for so many permits of a client whose tasks pass all of them on.
+fn wait_of_another(weight: u32, hides_waiters: bool) -> Duration {
+    let mut world = busy(1, 4, 20);
+    world.place.hides_waiters = hides_waiters;
+    cycle(&mut world, 30);
+    let came = world.now;
+    world.act(&Act::OtherComes { number: 0, weight });
+    while !world.place.has(crate::place::other(0)) {
+        cycle(&mut world, 1);
+        assert!(world.now.since(came) < Duration::from_secs(10), "it waits for ever");
+    }
+    let waited = world.now.since(came);
+    world.wind_down();
+    waited
+}
+
+#[test]
+fn another_client_waits_for_one_batch() {
+    for weight in [1, 4] {
+        let waited = wait_of_another(weight, false);
+        assert!(waited <= Duration::from_millis(20), "for {weight} permits: {waited:?}");
+    }
+}
+
+#[test]
+fn another_client_that_is_not_reported_waits_longer() {
+    assert!(wait_of_another(4, true) > Duration::from_millis(100), "so the other test can fail");
+}

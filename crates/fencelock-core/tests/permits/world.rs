@@ -1,0 +1,365 @@
+//! One client, its tasks, and the place.
+
+use crate::place::Place;
+use fencelock_core::engine::{
+    AcquireRequest, Action, Actions, Config, Context, Duty, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
+    SharingLimits, Status, Step, WaiterId,
+};
+use fencelock_core::{Capabilities, Drift, Fault, HolderId, Invalid, Key, Mode, Moment, Owner, Ttl, Unknown};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+type Engine = KeyEngine<Option<u8>, ()>;
+type Cx<'a> = Context<'a, Option<u8>, ()>;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// An odd task asks with another TTL.
+    Enter {
+        odd: bool,
+    },
+    Cancel(proptest::sample::Index),
+    Release(proptest::sample::Index),
+    Detach(proptest::sample::Index),
+    OtherComes {
+        number: u8,
+        weight: u32,
+    },
+    OtherGoes {
+        number: u8,
+    },
+    /// The holds of the client are deleted.
+    Forget,
+    Pass(u64),
+    /// The answers to the next requests are lost; with `carried_out` only the answers.
+    Lose {
+        carried_out: bool,
+        requests: u8,
+    },
+}
+
+struct Count(u64);
+
+impl Rng for Count {
+    fn next_u64(&mut self) -> u64 {
+        self.0 += 1;
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
+        self.0 += 1;
+        Ok(HolderId::from_bytes(u128::from(self.0).to_be_bytes()))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    id: WaiterId,
+    sleep: Moment,
+}
+
+pub(crate) struct World {
+    key: Key,
+    config: Config,
+    engine: Engine,
+    pub(crate) place: Place,
+    mode: Mode,
+    limit: u32,
+    pub(crate) now: Moment,
+    rng: Count,
+    timers: BTreeMap<HoldId, Moment>,
+    tasks: Vec<Task>,
+    pub(crate) guards: Vec<(Grant, HolderId)>,
+    pub(crate) granted: u32,
+    tokens: BTreeSet<u64>,
+    detached: Vec<HolderId>,
+    lose: (bool, u8),
+    /// A task with another TTL has come.
+    odd: bool,
+    /// What the client has released in the background.
+    given_up: BTreeSet<[u8; HolderId::HEX_LEN]>,
+}
+
+impl World {
+    pub(crate) fn new(weight: u32, limit: u32) -> Self {
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues) = (true, true);
+        let config = Config {
+            place: "place".to_owned(),
+            capabilities,
+            drift: Drift::default(),
+            sharing: Some(SharingLimits::default()),
+        };
+        Self {
+            key: Key::new("k").unwrap(),
+            config,
+            engine: Engine::default(),
+            place: Place::new(limit),
+            mode: Mode::permits(weight, limit).unwrap(),
+            limit,
+            now: Moment::from_micros(1_000_000_000),
+            rng: Count(0),
+            timers: BTreeMap::new(),
+            tasks: Vec::new(),
+            guards: Vec::new(),
+            granted: 0,
+            tokens: BTreeSet::new(),
+            detached: Vec::new(),
+            lose: (false, 0),
+            odd: false,
+            given_up: BTreeSet::new(),
+        }
+    }
+
+    fn call<R>(&mut self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+        let mut out = Actions::new();
+        let (key, config, now, rng) = (&self.key, &self.config, self.now, &mut self.rng);
+        let answer = call(&mut self.engine, &mut Context { key, config, now, rng, out: &mut out });
+        for action in out.drain() {
+            match action {
+                Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
+                Action::Ended(ended) => {
+                    assert!(ended.others.is_empty(), "two tasks had one hold");
+                    self.timers.remove(&ended.hold);
+                }
+                Action::Release(release) => {
+                    self.given_up.insert(release.holder.hex());
+                    self.place.release(release.holder, self.now);
+                }
+                Action::KeptIdle => panic!("permits are kept although nobody has them"),
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    /// What a request is answered, if it is.
+    fn ask<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
+        let (carried_out, left) = self.lose;
+        if left == 0 {
+            return Ok(request(&mut self.place, self.now));
+        }
+        self.lose.1 -= 1;
+        if carried_out {
+            request(&mut self.place, self.now);
+        }
+        Err(Unknown::new("place", Fault::Timeout, ""))
+    }
+
+    pub(crate) fn act(&mut self, act: &Act) {
+        match act {
+            Act::Enter { odd } => self.enter(*odd),
+            Act::Cancel(which) if !self.tasks.is_empty() => {
+                let task = self.tasks.remove(which.index(self.tasks.len()));
+                self.leave(task.id);
+            }
+            Act::Release(which) if !self.guards.is_empty() => self.release(which.index(self.guards.len())),
+            Act::Detach(which) if !self.guards.is_empty() => {
+                let (grant, holder) = self.guards.swap_remove(which.index(self.guards.len()));
+                let was = self.call(|engine, cx| engine.detach(grant.hold, grant.tenure, cx));
+                if matches!(was, Status::Held(_)) {
+                    self.detached.push(holder);
+                }
+            }
+            Act::OtherComes { number, weight } => {
+                self.place.other_comes(*number, (*weight).min(self.limit), self.now);
+            }
+            Act::OtherGoes { number } => self.place.other_goes(*number, self.now),
+            Act::Forget => self.forget(),
+            Act::Pass(ms) => self.pass(Duration::from_millis(*ms)),
+            Act::Lose { carried_out, requests } => self.lose = (*carried_out, *requests),
+            _ => {}
+        }
+        self.settle();
+        self.check();
+    }
+
+    fn enter(&mut self, odd: bool) {
+        let request = AcquireRequest {
+            mode: self.mode,
+            owner: Owner::new("host", 1, None).unwrap(),
+            ttl: Ttl::new(Duration::from_secs(if odd { 4 } else { 3 })).unwrap(),
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+        };
+        let arrived = self.now;
+        let id = self.call(|engine, cx| engine.enter(request, arrived, false, cx));
+        self.odd |= odd;
+        self.tasks.push(Task { id, sleep: Moment::NEVER });
+    }
+
+    fn leave(&mut self, id: WaiterId) {
+        if let Some(grant) = self.call(|engine, cx| engine.leave(id, cx)) {
+            self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
+        }
+    }
+
+    /// Another program deletes the holds, and the client is told.
+    fn forget(&mut self) {
+        self.lose = (false, 0);
+        self.place.forget(self.now);
+        self.detached.clear();
+        self.call(|engine, cx| engine.on_reset(Duration::ZERO, cx));
+    }
+
+    pub(crate) fn release(&mut self, which: usize) {
+        let (grant, holder) = self.guards.remove(which);
+        let others = self.held();
+        match self.call(|engine, cx| engine.release(grant.hold, grant.tenure, false, cx)) {
+            Leaving::PassedOn => {}
+            // The hold is another process's.
+            Leaving::Over if self.detached.contains(&holder) => {}
+            // As its guard does.
+            Leaving::Release | Leaving::Over => self.place.release(holder, self.now),
+        }
+        assert_eq!(self.held().len(), others.len(), "a release ended the hold of another task");
+        self.settle();
+        self.check();
+    }
+
+    /// The guards that are valid.
+    fn held(&mut self) -> Vec<(Grant, HolderId)> {
+        let mut held = self.guards.clone();
+        held.retain(|(grant, _)| {
+            matches!(self.call(|engine, cx| engine.status(grant.hold, grant.tenure, cx)), Status::Held(_))
+        });
+        held
+    }
+
+    /// Lets time pass in steps, so that timers fire when they are due.
+    fn pass(&mut self, span: Duration) {
+        let until = self.now + span;
+        while self.now < until {
+            let tasks = self.tasks.iter().map(|task| task.sleep);
+            let next = self.timers.values().copied().chain(tasks).filter(|at| *at > self.now).min();
+            self.now = next.unwrap_or(until).min(until);
+            self.place.expire(self.now);
+            self.settle();
+            self.check();
+        }
+    }
+
+    /// Delivers messages, fires timers and runs tasks, until nothing is left to do.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            let handed = std::mem::take(&mut self.place.handed);
+            let mut moved = !handed.is_empty();
+            for (holder, tokens) in handed {
+                let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
+                // It may have been granted by an answer meanwhile.
+                if !waits && self.given_up.contains(&holder.hex()) {
+                    self.place.release(holder, self.now);
+                }
+            }
+            while let Some((hold, at)) = self.first_due() {
+                self.timers.remove(&hold);
+                self.fire(hold, at);
+                moved = true;
+            }
+            for task in std::mem::take(&mut self.tasks) {
+                moved |= self.run(task);
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("the client does not come to rest");
+    }
+
+    fn first_due(&self) -> Option<(HoldId, Moment)> {
+        self.timers.iter().find(|(_, at)| **at <= self.now).map(|(hold, at)| (*hold, *at))
+    }
+
+    fn fire(&mut self, hold: HoldId, at: Moment) {
+        let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
+        let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
+        if let Duty::Renew(renewal) = duty {
+            let answer = self.ask(|place, now| place.renew(&renewal, now));
+            self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
+        }
+    }
+
+    /// Runs a task until it waits. Returns whether it had something to do.
+    fn run(&mut self, task: Task) -> bool {
+        let id = task.id;
+        let mut next = self.call(|engine, cx| engine.poll(id, cx));
+        if next.is_none() && task.sleep <= self.now {
+            next = Some(self.call(|engine, cx| engine.timer_fired(id, cx)));
+        }
+        let Some(mut step) = next else {
+            self.tasks.push(task);
+            return false;
+        };
+        loop {
+            let sent = self.now;
+            step = match step {
+                Step::Wait => {
+                    self.tasks.push(Task { sleep: Moment::NEVER, ..task });
+                    return true;
+                }
+                Step::Sleep { until, .. } => {
+                    self.tasks.push(Task { sleep: until.max(self.now + Duration::from_micros(1)), ..task });
+                    return true;
+                }
+                Step::Claim(claim) => {
+                    self.engine.claim_sent(id);
+                    let answer = self.ask(|place, now| place.claim(&claim, now));
+                    self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
+                }
+                Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
+                Step::Leave(holder) => {
+                    self.place.release(holder, sent);
+                    self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
+                }
+                Step::Granted(grant) => {
+                    self.begin(task, grant);
+                    return true;
+                }
+                Step::Refused(_) => return true,
+            };
+        }
+    }
+
+    fn begin(&mut self, task: Task, grant: Grant) {
+        // Tasks that ask for something else than those in line claim for themselves.
+        let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
+        let overtaken = self.tasks.iter().filter(|_| !self.odd).find(waits);
+        assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);
+        // A lease that is over by now is waited for again.
+        if let Some((holder, ..)) = self.engine.facts(grant.hold) {
+            assert!(self.tokens.insert(grant.tenure.fence.get()), "a token twice: {grant:?}");
+            self.granted += 1;
+            self.guards.push((grant, holder));
+        }
+    }
+
+    fn check(&mut self) {
+        let held = self.held();
+        let holders: BTreeSet<_> = held.iter().map(|(_, holder)| holder.hex()).collect();
+        assert_eq!(holders.len(), held.len(), "two tasks have one hold");
+        for (grant, holder) in &held {
+            assert!(self.place.has(*holder), "a task has permits without a hold at the place: {grant:?}");
+        }
+        assert!(self.place.used() <= self.limit);
+    }
+
+    /// Everybody leaves. What was given away stays.
+    pub(crate) fn wind_down(&mut self) {
+        self.lose = (false, 0);
+        while let Some(task) = self.tasks.pop() {
+            self.leave(task.id);
+        }
+        while !self.guards.is_empty() {
+            self.release(0);
+        }
+        (0..4).for_each(|number| self.place.other_goes(number, self.now));
+        self.settle();
+        assert!(self.engine.is_empty() && self.timers.is_empty(), "the engine keeps something");
+        for holder in std::mem::take(&mut self.detached) {
+            self.place.release(holder, self.now);
+        }
+        assert!(self.place.is_free(), "left at the place: {:?}", self.place);
+    }
+}
