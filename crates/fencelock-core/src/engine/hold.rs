@@ -32,13 +32,18 @@ pub(super) struct Hold<L> {
     /// What the driver has attached.
     pub(super) lease: L,
     plan: RenewalPlan,
-    /// The length of the lease when it was granted or last renewed.
-    fresh: Duration,
+    /// When half of the lease is over, from when it was granted or last renewed.
+    half: Moment,
     /// Where its timer is; [`Moment::NEVER`] without one.
     pub(super) timer: Moment,
     renewing: bool,
     /// A hint arrived while a renewal was in flight: renew again after it.
     expedited: bool,
+}
+
+/// When half of what is left is over.
+fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
+    now + plan.rest(now) / 2
 }
 
 /// How a hold begins.
@@ -58,10 +63,10 @@ impl<L: Default> Hold<L> {
     pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
         let Beginning { holder, owner, ttl, mode, fence, plan, stray_until } = beginning;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
-        let (fresh, lease) = (plan.rest(now), L::default());
+        let (half, lease) = (half_of(&plan, now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
         let readers = None;
-        Self { id, holder, owner, ttl, stray_until, tenure, readers, lease, plan, fresh, timer, renewing, expedited }
+        Self { id, holder, owner, ttl, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited }
     }
 }
 
@@ -88,7 +93,7 @@ impl<L> Hold<L> {
     /// Whether the lease may have another tenure: it still has more than half of what it had when it was fresh. A new claim would
     /// not bring much more.
     fn may_continue(&self, now: Moment) -> bool {
-        self.lapse(now).is_none() && self.plan.rest(now) > self.fresh / 2
+        self.lapse(now).is_none() && now < self.half
     }
 
     /// Ends a tenure and begins the next, if the lease may have another one.
@@ -117,7 +122,7 @@ impl<L> Hold<L> {
         random: u64,
     ) -> Result<Tenure, LossReason> {
         self.plan.renewed(sent, now, random)?;
-        self.fresh = self.plan.rest(now);
+        self.half = half_of(&self.plan, now);
         self.tenure.fence = token;
         Ok(self.tenure)
     }
@@ -216,7 +221,7 @@ impl<L> Hold<L> {
     pub(super) fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
         self.renewing = false;
         self.plan.renewed(sent, now, random)?;
-        self.fresh = self.plan.rest(now);
+        self.half = half_of(&self.plan, now);
         self.ask_again(now);
         Ok(())
     }

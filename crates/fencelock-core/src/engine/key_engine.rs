@@ -1,6 +1,7 @@
 use super::Config;
 use super::action::{Action, Grant, Step};
 use super::answer::{IdleLease, View};
+use super::boxed_vec::BoxedVec;
 use super::claiming::{HandOff, PendingClaim, Phase};
 use super::context::Context;
 use super::leases::Leases;
@@ -28,7 +29,7 @@ pub struct KeyEngine<W, L> {
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
     /// Claims for permits that wait at the place, and for which no task waits at the moment.
-    pub(super) spares: Vec<Spare>,
+    pub(super) spares: BoxedVec<Spare>,
 }
 
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
@@ -39,7 +40,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
             heard: None,
             failing_since: None,
             block: 1,
-            spares: Vec::new(),
+            spares: BoxedVec::new(),
         }
     }
 }

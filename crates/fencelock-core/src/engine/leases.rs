@@ -1,4 +1,5 @@
 use super::action::{Action, Ended, Grant, Source};
+use super::boxed_vec::BoxedVec;
 use super::context::Context;
 use super::hold::{Beginning, Duty, Hold};
 use super::release_queue::PendingRelease;
@@ -27,7 +28,7 @@ pub(super) struct Leases<L> {
     /// The lease that tasks share.
     shared: Option<SharedLease>,
     /// The leases of permits that tasks share, in the order of their holds.
-    pub(super) permits: Vec<SharedLease>,
+    pub(super) permits: BoxedVec<SharedLease>,
     /// The history of the last shared lease.
     history: LeaseHistory,
     /// Until then no queued task claims: the key is left to clients that only poll.
@@ -46,7 +47,7 @@ pub(super) enum Renewed {
 impl<L: Default> Leases<L> {
     pub(super) fn new() -> Self {
         let (history, yield_until) = (LeaseHistory::default(), Moment::default());
-        Self { holds: Vec::new(), shared: None, permits: Vec::new(), history, yield_until, last_hold: 0 }
+        Self { holds: Vec::new(), shared: None, permits: BoxedVec::new(), history, yield_until, last_hold: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -135,7 +136,7 @@ impl<L: Default> Leases<L> {
 
     /// The key may have changed: each hold is renewed after `after`.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
-        self.shared.iter_mut().chain(&mut self.permits).for_each(SharedLease::unannounced);
+        self.shared.iter_mut().chain(self.permits.iter_mut()).for_each(SharedLease::unannounced);
         for hold in &mut self.holds {
             hold.expedite(cx.now, after);
             hold.set_timer(cx);
@@ -204,11 +205,11 @@ impl<L: Default> Leases<L> {
     }
 
     fn sharing(&self, id: HoldId) -> Option<&SharedLease> {
-        self.shared.iter().chain(&self.permits).find(|shared| shared.hold == id)
+        self.shared.iter().chain(self.permits.iter()).find(|shared| shared.hold == id)
     }
 
     fn sharing_mut(&mut self, id: HoldId) -> Option<(&mut SharedLease, &mut Hold<L>)> {
-        let shared = self.shared.iter_mut().chain(&mut self.permits).find(|shared| shared.hold == id)?;
+        let shared = self.shared.iter_mut().chain(self.permits.iter_mut()).find(|shared| shared.hold == id)?;
         let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
         Some((shared, hold))
     }
@@ -218,13 +219,13 @@ impl<L: Default> Leases<L> {
         let one = self.shared.take_if(|shared| shared.hold == id);
         one.or_else(|| {
             let index = self.permits.iter().position(|shared| shared.hold == id)?;
-            Some(self.permits.remove(index))
+            self.permits.remove(index)
         })
     }
 
     /// A lease that tasks share, of one task at a time or of permits.
     pub(super) fn any_shared(&self) -> Option<&Hold<L>> {
-        self.shared.iter().chain(&self.permits).next().and_then(|shared| self.get(shared.hold))
+        self.shared.iter().chain(self.permits.iter()).next().and_then(|shared| self.get(shared.hold))
     }
 
     pub(super) fn shared_hold_mut(&mut self) -> Option<(&mut SharedLease, &mut Hold<L>)> {

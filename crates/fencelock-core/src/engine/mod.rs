@@ -33,6 +33,7 @@ mod acquire_slot;
 mod action;
 mod actions;
 mod answer;
+mod boxed_vec;
 mod claiming;
 mod claims;
 mod config;

@@ -107,7 +107,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Releases the claims that no task has taken over in time, or all if the client has no permits any more.
     pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
         let (now, none_left) = (cx.now, self.leases.permits.is_empty());
-        for Spare { claim, .. } in self.spares.extract_if(.., |spare| none_left || spare.until <= now) {
+        for Spare { claim, .. } in self.spares.extract(|spare| none_left || spare.until <= now) {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(claim.release(cx.now))));
         }
@@ -119,10 +119,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The place has granted a claim for which no task waited. Returns whether there is one of this holder.
     pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
-        let Some(index) = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder) else {
-            return false;
-        };
-        let mut claim = self.spares.swap_remove(index).claim;
+        let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
+        let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
         if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
             self.call(id, Some(claim), cx);
@@ -231,14 +229,14 @@ impl<L: Default> Leases<L> {
     /// This lease asks whether others wait, so the other ones need not.
     pub(super) fn ask_together(&mut self, id: HoldId) {
         let Some(asked) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
-        for shared in &mut self.permits {
+        for shared in self.permits.iter_mut() {
             shared.ask_with(&asked);
         }
     }
 
     fn on_permit_waiters<W>(&mut self, others: u32, claims: u32, cx: &mut Context<'_, W, L>) {
         let Some(limits) = &cx.config.sharing else { return };
-        for shared in &mut self.permits {
+        for shared in self.permits.iter_mut() {
             shared.on_waiters(others, cx.config, limits, cx.now);
             if claims > 0 {
                 // The next message may be about a claim of this client.
@@ -249,7 +247,7 @@ impl<L: Default> Leases<L> {
 
     /// The backend announces that another client waits, or another task of this one.
     pub(super) fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        for shared in &mut self.permits {
+        for shared in self.permits.iter_mut() {
             shared.unannounced();
             let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold);
             if let Some(hold) = hold.filter(|hold| hold.is_renewing()) {

@@ -10,29 +10,31 @@ use std::hash::{Hash, Hasher};
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     one: Option<(WaiterId, Step)>,
-    others: BTreeMap<WaiterId, Step>,
+    /// The others, which most keys do not have.
+    #[allow(clippy::box_collection, reason = "there may be very many keys")]
+    others: Option<Box<BTreeMap<WaiterId, Step>>>,
 }
 
 impl Served {
     pub(super) const fn new() -> Self {
-        Self { one: None, others: BTreeMap::new() }
+        Self { one: None, others: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.one.is_none() && self.others.is_empty()
+        self.one.is_none() && self.others.as_ref().is_none_or(|others| others.is_empty())
     }
 
     pub(super) fn insert(&mut self, id: WaiterId, step: Step) {
         match &self.one {
             None => self.one = Some((id, step)),
-            Some(_) => _ = self.others.insert(id, step),
+            Some(_) => _ = self.others.get_or_insert_default().insert(id, step),
         }
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Step> {
         match &self.one {
             Some((one, step)) if *one == id => Some(step),
-            _ => self.others.get(&id),
+            _ => self.others.as_ref()?.get(&id),
         }
     }
 
@@ -40,18 +42,18 @@ impl Served {
         if self.one.as_ref().is_some_and(|(one, _)| *one == id) {
             return self.one.take().map(|(_, step)| step);
         }
-        self.others.remove(&id)
+        self.others.as_mut()?.remove(&id)
     }
 
     pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.one.iter().map(|(_, step)| step).chain(self.others.values())
+        self.one.iter().map(|(_, step)| step).chain(self.others.iter().flat_map(|others| others.values()))
     }
 }
 
 /// Which of them is stored in place makes no difference.
 impl Hash for Served {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut all: BTreeMap<_, _> = self.others.iter().collect();
+        let mut all: BTreeMap<_, _> = self.others.iter().flat_map(|others| others.iter()).collect();
         all.extend(self.one.as_ref().map(|(id, step)| (id, step)));
         all.hash(state);
     }

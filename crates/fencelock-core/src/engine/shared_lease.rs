@@ -26,12 +26,20 @@ pub(super) struct SharedLease {
 }
 
 /// What one shared lease of a key leaves to the next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct LeaseHistory {
     /// Another client waited when it was released.
     others_waited: bool,
-    /// Since when the key was shared, and until when a new lease continues that time.
-    stretch: Option<(Moment, Moment)>,
+    /// Since when the key was shared; [`Moment::NEVER`] if a new lease does not continue that time.
+    began: Moment,
+    /// Until when a new lease continues it.
+    until: Moment,
+}
+
+impl Default for LeaseHistory {
+    fn default() -> Self {
+        Self { others_waited: false, began: Moment::NEVER, until: Moment::default() }
+    }
 }
 
 impl SharedLease {
@@ -46,12 +54,12 @@ impl SharedLease {
     ) -> Self {
         let queues = config.capabilities.queues;
         let (grants, span) = limits.batch(queues);
-        let recent = |(_, until): &(Moment, Moment)| granted <= *until;
+        let goes_on = history.began != Moment::NEVER && granted <= history.until;
         Self {
             hold,
             next: tokens.first().get() + 1,
             last: tokens.last().get(),
-            began: history.stretch.filter(recent).map(|(began, _)| began),
+            began: goes_on.then_some(history.began),
             bound: (history.others_waited || !queues).then(|| (grants, granted + span)),
             question: Moment::default(),
             announced: false,
@@ -151,7 +159,8 @@ impl SharedLease {
         // waits, though that takes as long as a round trip.
         let until = now + if queued { limits.stretch } else { limits.pause };
         let goes_on = !others_waited && !self.yields(config, limits, now);
-        LeaseHistory { others_waited, stretch: self.began.filter(|_| goes_on).map(|began| (began, until)) }
+        let began = self.began.filter(|_| goes_on).unwrap_or(Moment::NEVER);
+        LeaseHistory { others_waited, began, until }
     }
 
     fn is_over(&self, config: &Config, now: Moment) -> bool {

@@ -3,7 +3,7 @@
 use crate::coverage::Coverage;
 use crate::mutants::{Mutant, found};
 use crate::scenario::{Budget, Kind, NO_BUDGET, PLAIN, Plan, SHORT, Scenario, USER};
-use crate::sizes::explore;
+use crate::sizes::{explore, explore_with};
 
 const PERMIT: Plan = Plan { kind: Kind::Permits(1), drops: true, ..USER };
 const HELD: Plan = Plan { ready: true, ..PERMIT };
@@ -117,7 +117,7 @@ const UNLIKE: Scenario = Scenario {
 
 #[test]
 fn permits_are_passed_on_in_the_order_of_arrival() {
-    explore(&PASSED);
+    explore_with(&PASSED, 30_000);
 }
 
 #[test]

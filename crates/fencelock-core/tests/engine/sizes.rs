@@ -17,6 +17,11 @@ pub(crate) fn large(small: &Scenario) -> Scenario {
 
 /// Every state of the small version, and random schedules of the large one.
 pub(crate) fn explore(small: &Scenario) {
+    explore_with(small, USUAL);
+}
+
+/// With so many random schedules, because the subject of the scenario is rare.
+pub(crate) fn explore_with(small: &Scenario, schedules: usize) {
     if let Some(replayed) = explore::replay(small) {
         replayed.unwrap_or_else(|failure| panic!("{}", explore::explain(small, &failure)));
     }
@@ -29,7 +34,7 @@ pub(crate) fn explore(small: &Scenario) {
     let fail = |scenario: &Scenario, failure| -> SearchSummary { panic!("{}", explore::explain(scenario, &failure)) };
     let every = explore::search(small, None, MOST).unwrap_or_else(|failure| fail(small, failure));
     let large = named(&large(small));
-    let many = explore::random(&large, None, explore::schedules(USUAL));
+    let many = explore::random(&large, None, explore::schedules(schedules));
     let many = many.unwrap_or_else(|failure| fail(&large, failure));
     println!(
         "{}: {} states{}, {} acts deep; {} random schedules, up to {} choices",
