@@ -145,6 +145,11 @@ impl Claiming {
         matches!(self.phase, Phase::Delayed | Phase::Sleeping)
     }
 
+    /// Whether the claim may have been granted already.
+    pub(super) fn is_notified(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.notified)
+    }
+
     pub(super) fn holder(&self) -> Option<HolderId> {
         self.attempt.as_ref().map(|attempt| attempt.claim.holder.id)
     }

@@ -122,13 +122,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
             claiming.resume(*pending);
         }
-        let until = if in_line { yield_until.min(claiming.deadline) } else { Moment::default() };
+        let (yields, until) = (in_line && !claiming.is_notified(), yield_until.min(claiming.deadline));
         if let Some(until) = claiming.sleeps_on(cx.now) {
             waiter.state = State::Claiming(Box::new(claiming));
             return Step::Sleep { until, wakes: true };
         }
         waiter.state = State::Claiming(Box::new(claiming));
-        if cx.now < until {
+        if yields && cx.now < until {
             return Step::Sleep { until, wakes: false };
         }
         self.attempt(id, cx)
@@ -269,8 +269,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone());
         if in_line {
-            self.heard = Some(Box::new((ahead, occupied.clone())));
-            self.failing_since = None;
+            (self.heard, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), None);
+            self.leases.on_own_claim_queued();
         }
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }

@@ -108,13 +108,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         not_before: Moment,
         cx: &mut Context<'_, W, L>,
     ) -> Duty {
+        let duty = self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
+            self.lose(id, reason, cx);
+            Duty::Nothing
+        });
+        // It may set the timer, so not before the lease knows that its own has fired.
         if !self.spares.is_empty() {
             self.release_spares(cx);
         }
-        self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
-            self.lose(id, reason, cx);
-            Duty::Nothing
-        })
+        duty
     }
 
     /// The answer to a renewal that was sent at `sent`.

@@ -229,6 +229,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let _claims = waiter.notify(cx);
         }
+        self.poll_spares();
         self.leases.expedite(after, cx);
     }
 }

@@ -104,6 +104,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.settle(pending, cx);
     }
 
+    /// Messages may be lost: a task that takes over one of these claims polls at once.
+    pub(super) fn poll_spares(&mut self) {
+        for spare in self.spares.iter_mut() {
+            spare.claim.polled_at = Moment::default();
+        }
+    }
+
     /// Releases the claims that no task has taken over in time, or all if the client has no permits any more.
     pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
         let (now, none_left) = (cx.now, self.leases.permits.is_empty());
@@ -257,10 +264,15 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// The timer of one of these leases fires then or before.
+    /// A claim of this client waits at the place. It may have used up the announcement of the next waiter.
+    pub(super) fn on_own_claim_queued(&mut self) {
+        self.permits.iter_mut().for_each(SharedLease::unannounced);
+    }
+
+    /// The timer of one of these leases fires then or before. If all of them are being renewed, the next answer comes here again.
     fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
-        let Some(shared) = self.permits.first() else { return };
-        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == shared.hold) {
+        let is_shared = |id: HoldId| self.permits.iter().any(|shared| shared.hold == id);
+        if let Some(hold) = self.holds.iter_mut().find(|hold| is_shared(hold.id) && !hold.is_renewing()) {
             hold.expedite(cx.now, at.since(cx.now));
             hold.set_timer(cx);
         }

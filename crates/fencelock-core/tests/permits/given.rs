@@ -164,3 +164,33 @@ fn another_client_waits_for_one_batch() {
 fn another_client_that_is_not_reported_waits_longer() {
     assert!(wait_of_another(4, true) > Duration::from_millis(100), "so the other test can fail");
 }
+
+/// How long another client waits whose claim comes after those of tasks of this client, if the place announces waiters.
+#[test]
+fn a_claim_of_the_client_does_not_hide_the_next_waiter() {
+    let mut world = World::new(1, 4);
+    world.config.capabilities.announces_waiters = true;
+    world.act(&Act::OtherComes { number: 0, weight: 1 });
+    world.act(&Act::Pass(10));
+    for _ in 0..3 {
+        world.act(&Act::Enter { odd: false });
+        world.act(&Act::Pass(1));
+    }
+    world.release(0);
+    world.act(&Act::Enter { odd: false });
+    world.act(&Act::Pass(100));
+    for _ in 0..4 {
+        world.act(&Act::Enter { odd: false });
+    }
+    world.act(&Act::Pass(1));
+    let came = world.now;
+    world.act(&Act::OtherComes { number: 1, weight: 3 });
+    while !world.place.has(crate::place::other(1)) {
+        for _ in 0..world.guards.len() {
+            world.release(0);
+            world.act(&Act::Enter { odd: false });
+        }
+        world.act(&Act::Pass(10));
+        assert!(world.now.since(came) < Duration::from_millis(100), "it waits for longer than a batch");
+    }
+}

@@ -22,6 +22,10 @@ pub(crate) struct Place {
     pub(crate) releases: u32,
     /// It does not say how many wait.
     pub(crate) hides_waiters: bool,
+    /// Whether it announces the next waiter.
+    tracked: bool,
+    /// An announcement that is on its way.
+    pub(crate) announces: bool,
 }
 
 #[derive(Debug)]
@@ -56,6 +60,8 @@ impl Place {
             claims: 0,
             releases: 0,
             hides_waiters: false,
+            tracked: false,
+            announces: false,
         }
     }
 
@@ -119,6 +125,8 @@ impl Place {
             (None, Intent::Try) => Acquire::Busy(self.occupied(claim)),
             (place, _) => {
                 let ahead = place.unwrap_or_else(|| {
+                    // As Redis: a write of the client ends it without a message.
+                    self.tracked = false;
                     self.queue.push_back((me, weight, claim.block));
                     self.queue.len() - 1
                 });
@@ -139,6 +147,7 @@ impl Place {
         match self.row.iter_mut().find(|hold| hold.holder == renewal.holder) {
             Some(hold) => {
                 hold.until = hold.until.max(now + renewal.ttl.get());
+                self.tracked |= waiters == 0;
                 Renew::Renewed { waiters }
             }
             None => Renew::Absent,
@@ -157,6 +166,7 @@ impl Place {
         let holder = other(number);
         if !self.has(holder) && self.queue.iter().all(|(waiter, ..)| *waiter != holder) {
             self.queue.push_back((holder, weight, NonZeroU32::MIN));
+            self.announces |= std::mem::take(&mut self.tracked);
             self.advance(now);
         }
     }

@@ -60,7 +60,7 @@ struct Task {
 
 pub(crate) struct World {
     key: Key,
-    config: Config,
+    pub(crate) config: Config,
     engine: Engine,
     pub(crate) place: Place,
     mode: Mode,
@@ -246,6 +246,10 @@ impl World {
         for _ in 0..200 {
             let handed = std::mem::take(&mut self.place.handed);
             let mut moved = !handed.is_empty();
+            if std::mem::take(&mut self.place.announces) {
+                self.call(KeyEngine::on_queued);
+                moved = true;
+            }
             for (holder, tokens) in handed {
                 let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
                 // It may have been granted by an answer meanwhile.
