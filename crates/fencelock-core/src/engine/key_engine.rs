@@ -224,10 +224,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.settle(None, cx);
     }
 
-    /// Events may have been missed: every task claims again, and every hold is renewed after `after`.
+    /// Events may have been missed: every task claims again, and every hold is renewed after `after`. A hand-off that no task has
+    /// taken yet may be over, so a poll confirms it.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
-        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
-            let _claims = waiter.notify(cx);
+        for waiter in self.queue.all_mut() {
+            if let Some(pending) = waiter.pending() {
+                pending.hand_off = None;
+            }
+            if waiter.request.retry.is_none() {
+                let _claims = waiter.notify(cx);
+            }
         }
         self.poll_spares();
         self.leases.expedite(after, cx);
