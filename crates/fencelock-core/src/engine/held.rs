@@ -113,9 +113,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Duty::Nothing
         });
         // It may set the timer, so not before the lease knows that its own has fired.
-        if !self.spares.is_empty() {
-            self.release_spares(cx);
-        }
+        self.release_spares(cx);
         duty
     }
 
@@ -140,9 +138,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Some(Renewed::Waiters(_)) | None => {}
         }
         // The renewal has moved the timer.
-        if !self.spares.is_empty() {
-            self.release_spares(cx);
-        }
+        self.release_spares(cx);
     }
 
     /// Releases the lease that is kept for the next task, if there is one.

@@ -312,9 +312,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
         }
-        if !self.spares.is_empty() {
-            self.release_spares(cx);
-        }
+        self.release_spares(cx);
     }
 
     /// The first queued task, as reported to a task outside the queue.

@@ -98,8 +98,8 @@ impl Redis {
         common: impl Fn() -> Option<Common>,
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> RedisResult<Value> {
-        let turn = session.combiner.enter();
-        let combines = turn.combines(wire) && self.quarantine().is_none() && session.server_info.combines();
+        let turn = session.combiner.enter(wire);
+        let combines = turn.combines() && self.quarantine().is_none() && session.server_info.combines();
         if combines && let Some(common) = common() {
             // Boxed: a claim that is sent alone would move its size.
             let answer = Box::pin(session.send_common(&turn, common)).await;
@@ -110,7 +110,7 @@ impl Redis {
         }
         turn.after_others(wire).await;
         let answer = self.call_naming_keys(session, call).await;
-        turn.note(wire, &answer);
+        turn.note(&answer);
         answer
     }
 }

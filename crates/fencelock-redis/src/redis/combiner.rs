@@ -21,7 +21,7 @@ use std::future::poll_fn;
 use std::hash::BuildHasher;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) struct Combiner {
     under_way: AtomicUsize,
     /// What has been sent to the connection, or waits for room in its queue.
     messages: Arc<AtomicUsize>,
-    pub(super) open: Mutex<Option<Arc<SharedBatch>>>,
+    open: Mutex<Option<Arc<SharedBatch>>>,
     /// Whether the server knows the script.
     is_known: Arc<AtomicBool>,
     /// Errors that were the answer to a batch, since the last batch without.
@@ -56,11 +56,13 @@ pub(crate) struct Combiner {
     hasher: RandomState,
 }
 
-/// A claim or a release that is under way.
+/// A claim or a release of a lock that is under way.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     combiner: &'a Combiner,
     others: usize,
+    /// Where its lock is remembered, and as what.
+    remembered: (&'a AtomicU32, u32),
 }
 
 /// A request that is sent to the connection.
@@ -83,9 +85,14 @@ impl Combiner {
         }
     }
 
-    /// Counts a claim or a release until it is dropped.
-    pub(crate) fn enter(&self) -> Turn<'_> {
-        Turn { combiner: self, others: self.under_way.fetch_add(1, Ordering::Relaxed) }
+    /// Counts a claim or a release of a lock until it is dropped.
+    pub(crate) fn enter(&self, wire: &str) -> Turn<'_> {
+        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
+        Turn { combiner: self, others, remembered: self.place(wire) }
+    }
+
+    pub(super) fn open(&self) -> MutexGuard<'_, Option<Arc<SharedBatch>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts what is sent to the connection until it is dropped.
@@ -132,29 +139,18 @@ impl Combiner {
         // 0 is an empty place.
         (&self.contended[place as usize % REMEMBERED], value | 1)
     }
-
-    fn is_contended(&self, wire: &str) -> bool {
-        let (place, value) = self.place(wire);
-        place.load(Ordering::Relaxed) == value
-    }
-
-    /// Remembers whether the last request for a lock was a common case.
-    fn note(&self, wire: &str, is_common: bool) {
-        let (place, value) = self.place(wire);
-        if !is_common {
-            place.store(value, Ordering::Relaxed);
-        } else if place.load(Ordering::Relaxed) == value {
-            place.store(0, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Turn<'_> {
     /// Whether this request may join a batch.
-    pub(crate) fn combines(&self, wire: &str) -> bool {
-        self.others >= FEWEST
-            && !self.combiner.is_contended(wire)
-            && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
+    pub(crate) fn combines(&self) -> bool {
+        self.others >= FEWEST && !self.is_contended() && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
+    }
+
+    /// Whether the last request for this lock was no common case.
+    fn is_contended(&self) -> bool {
+        let (place, value) = self.remembered;
+        place.load(Ordering::Relaxed) == value
     }
 
     /// The answer to a common case; `None` if it is to be sent alone. Then the server has done nothing.
@@ -178,7 +174,7 @@ impl Turn<'_> {
 
     /// Sends the open batch if it has a request for this lock: a later request must not overtake it.
     pub(crate) async fn after_others(&self, wire: &str) {
-        let batch = self.combiner.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let batch = self.combiner.open().clone();
         if let Some(batch) = batch.filter(|batch| batch.has(wire)) {
             poll_fn(|context| {
                 batch.send(self.combiner, context);
@@ -189,8 +185,13 @@ impl Turn<'_> {
     }
 
     /// Remembers whether a request that was sent alone was a common case.
-    pub(crate) fn note(&self, wire: &str, answer: &RedisResult<Value>) {
-        self.combiner.note(wire, matches!(answer, Ok(Value::Int(_))));
+    pub(crate) fn note(&self, answer: &RedisResult<Value>) {
+        let (place, value) = self.remembered;
+        if !matches!(answer, Ok(Value::Int(_))) {
+            place.store(value, Ordering::Relaxed);
+        } else if self.is_contended() {
+            place.store(0, Ordering::Relaxed);
+        }
     }
 }
 

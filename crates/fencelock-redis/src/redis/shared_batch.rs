@@ -49,7 +49,7 @@ impl SharedBatch {
     /// Sends the batch, unless it is sent.
     pub(super) fn send(self: &Arc<Self>, combiner: &Combiner, context: &mut Context<'_>) {
         // No request joins from now on.
-        lock(&combiner.open).take_if(|open| Arc::ptr_eq(open, self));
+        combiner.open().take_if(|open| Arc::ptr_eq(open, self));
         let (wakers, is_answered) = {
             let mut state = self.state();
             if state.sent.is_some() {
@@ -75,7 +75,7 @@ impl SharedBatch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,7 +88,7 @@ impl State {
 impl<'a> Seat<'a> {
     /// Joins the open batch; `None` if it has this lock already.
     pub(super) fn join(combiner: &'a Combiner, common: Common) -> Option<Self> {
-        let mut open = lock(&combiner.open);
+        let mut open = combiner.open();
         let full = |batch: &Arc<SharedBatch>| batch.state().requests.len() >= LONGEST;
         if open.as_ref().is_none_or(full) {
             *open = Some(Arc::default());
@@ -154,8 +154,4 @@ impl Drop for Seat<'_> {
         drop(state);
         drop((request, waker));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! Tasks of one client pass permits on.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
+use crate::sharing::all;
 use fencelock::{Client, Error, FencingToken, Guard, LossReason, Released};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -23,12 +24,6 @@ async fn line_up(client: &Client, who: char, tasks: usize, weight: u32, log: &Lo
         tokio::task::yield_now().await;
     }
     waiting
-}
-
-async fn all(tasks: Vec<JoinHandle<()>>) {
-    for task in tasks {
-        task.await.unwrap();
-    }
 }
 
 /// A task that waits so long for one of two permits.

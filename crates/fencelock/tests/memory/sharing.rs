@@ -33,7 +33,7 @@ async fn line_up(
     waiting
 }
 
-async fn all(tasks: Vec<JoinHandle<()>>) {
+pub(crate) async fn all(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
         task.await.unwrap();
     }
