@@ -31,7 +31,6 @@ pub(crate) struct Supervisor {
     since: Instant,
     report: Reporter,
     grace: Duration,
-    stopped: bool,
     /// The processes that cannot be signalled and were reported.
     refused: Vec<Refusal>,
     /// Consecutive kill rounds that found no process.
@@ -80,7 +79,6 @@ impl Supervisor {
             since,
             report,
             grace: rules.grace,
-            stopped: false,
             refused: Vec::new(),
             idle_rounds: 0,
             own_stop: false,
@@ -211,7 +209,7 @@ impl Supervisor {
                 self.report.tell(&Event::Passed(signal));
                 self.child.signal(signal);
                 if is_termination(signal) {
-                    self.resume_if_stopped();
+                    self.let_it_end();
                 }
             }
         }
@@ -220,7 +218,7 @@ impl Supervisor {
     /// Sends TERM to the process group of the command.
     fn ask(&mut self) {
         let refused = self.child.ask();
-        self.resume_if_stopped();
+        self.let_it_end();
         self.report_refused(refused);
     }
 
@@ -248,11 +246,10 @@ impl Supervisor {
         left
     }
 
-    /// A stopped command handles no signal except KILL, so a terminated command is also continued.
-    fn resume_if_stopped(&mut self) {
-        if std::mem::take(&mut self.stopped) {
-            self.child.signal(Signal::CONT);
-        }
+    /// A stopped command handles no signal except KILL, so a terminated command is also continued. The report that it was stopped
+    /// may still be on its way, so this is always done. CONT changes nothing for a command that runs.
+    fn let_it_end(&self) {
+        self.child.signal(Signal::CONT);
     }
 
     /// Reports each process that cannot be killed, once.
@@ -274,7 +271,6 @@ impl Supervisor {
 
     /// The command was stopped. Stops this process too if a shell can resume the job.
     fn stopped(&mut self, signal: i32) {
-        self.stopped = true;
         // Without a terminal, another process sent the signal: keep the lock, because the command may continue at any time.
         let Some(terminal) = &mut self.terminal else { return };
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
@@ -303,7 +299,6 @@ impl Supervisor {
             terminal.give_to(self.child.group());
         }
         self.child.signal(Signal::CONT);
-        self.stopped = false;
     }
 
     /// If the command was terminated, terminates its remaining descendants. If it exited by itself, its descendants keep

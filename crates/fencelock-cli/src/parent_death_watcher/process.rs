@@ -50,8 +50,6 @@ struct Watcher {
     child_signals: SignalFd,
     timer: OwnedFd,
     command: Pid,
-    /// The last reported state of the command is stopped.
-    stopped: bool,
     below: Descendants,
     deadlines: Deadlines,
     /// The wrapper has died.
@@ -86,7 +84,6 @@ impl Watcher {
             child_signals,
             timer,
             command,
-            stopped: false,
             below: Descendants::of_this_process(None),
             deadlines: Deadlines::NEVER,
             wrapper_dead: false,
@@ -155,7 +152,6 @@ impl Watcher {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.command => {
                     if let Some(change) = Change::of(status) {
-                        self.stopped = matches!(change, Change::Stopped(_));
                         self.send_message(WatcherMessage::Changed(change));
                     }
                 }
@@ -177,10 +173,8 @@ impl Watcher {
             self.deadlines.term = Moment::NEVER;
             self.below.ask_group(self.command);
             self.below.ask_others();
-            if self.stopped {
-                // A stopped process does not handle TERM.
-                let _ = kill_process_group(self.command, Signal::CONT);
-            }
+            // A stopped process does not handle TERM.
+            let _ = kill_process_group(self.command, Signal::CONT);
             self.send_message(WatcherMessage::Late(Signal::TERM));
         } else {
             return;

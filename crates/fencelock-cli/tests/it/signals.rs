@@ -1,5 +1,5 @@
 use crate::place::Place;
-use crate::running::{Running, is_alive, is_stopped, wait_until};
+use crate::running::{Running, children, is_alive, is_stopped, send, wait_until};
 use crate::test::Test;
 use std::fs;
 
@@ -118,7 +118,7 @@ fn a_stopped_command_keeps_its_lock_and_goes_on() {
     let place = Place::files();
     let mut wrapper = Test::script(&place, "k", "echo $$; read _; echo on").start();
     let child = wrapper.wait_for("");
-    crate::running::send(&child, "STOP");
+    send(&child, "STOP");
     Test::new(&place, "run -q -n k -- true").status(75).run();
     wrapper.say("\n");
     wrapper.kill("CONT");
@@ -130,9 +130,29 @@ fn a_stopped_command_can_be_asked_to_end() {
     let place = Place::files();
     let mut wrapper = Test::script(&place, "k", "echo $$; exec sleep 1000").start();
     let child = wrapper.wait_for("");
-    crate::running::send(&child, "STOP");
+    send(&child, "STOP");
     wait_until("the stop", || is_stopped(&child).then_some(()));
     wrapper.kill("TERM");
+    assert_eq!(wrapper.status(), 143);
+}
+
+#[test]
+fn a_stop_that_is_not_reported_yet_does_not_keep_a_command_from_its_end() {
+    let place = Place::files();
+    let script = "trap 'echo forwarded' USR1; echo $$; while true; do sleep 0.05; done";
+    let mut wrapper = Test::script(&place, "k", script).start();
+    let child = wrapper.wait_for("");
+    // From now on the wrapper needs nothing of the watcher.
+    wrapper.kill("USR1");
+    wrapper.wait_for("forwarded");
+    let [watcher] = children(wrapper.pid()).try_into().expect("one child, the watcher");
+    for process in [&watcher, &child] {
+        send(process, "STOP");
+        wait_until("the stop", || is_stopped(process).then_some(()));
+    }
+    wrapper.kill("TERM");
+    wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
+    send(&watcher, "CONT");
     assert_eq!(wrapper.status(), 143);
 }
 
