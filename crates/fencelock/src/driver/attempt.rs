@@ -1,7 +1,7 @@
 //! One task that wants a key: carries out the steps that the engine gives it.
 
 use super::lease::Lease;
-use super::waiter::{LAST_ANSWER, Next, Waiter, guard};
+use super::waiter::{First, LAST_ANSWER, Next, Waiter, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
@@ -27,6 +27,7 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     }
     let mut again = None;
     loop {
+        client.check_open()?;
         let waiter = poll_fn(|context| Poll::Ready(Waiter::enter(client, request, again, context))).await;
         // If the lease is lost on the way, the task that it was handed to comes first again.
         again = Some(waiter.arrived);
@@ -57,8 +58,8 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
             Lease::of(&cell, engine, &grant).map(|lease| (grant, lease))
         });
         match granted {
-            Some(Some((grant, lease))) => return Ok(guard(client, grant, lease, Duration::ZERO)),
-            Some(None) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
+            Some((Some((grant, lease)), _)) => return Ok(guard(client, grant, lease, Duration::ZERO)),
+            Some((None, _)) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
             None => {}
         }
     }
@@ -132,12 +133,14 @@ impl Waiter<'_> {
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
         let (last, lease) = loop {
-            let next = if request.options.wait.is_none() && request.on_wait.is_none()
+            let first = std::mem::replace(&mut self.first, First::Seen);
+            let next = if let First::Ready(next) = first {
+                next
+            } else if request.options.wait.is_none() && request.on_wait.is_none()
                 || !self.client.config.is_in_line(&request.options)
             {
                 // Nothing was awaited since the task entered, so the context is the same.
-                let parked = std::mem::take(&mut self.parked);
-                self.next_unless(parked).await?
+                self.next_unless(matches!(first, First::Parked)).await?
             } else {
                 Box::pin(wait_in_queue(&self)).await?
             };

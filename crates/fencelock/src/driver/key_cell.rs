@@ -91,15 +91,18 @@ impl KeyCell {
         self.with_state(state, call)
     }
 
-    /// As [`KeyCell::with`], unless the cell is forgotten: then another one is to be used.
-    pub(super) fn try_with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> Option<R> {
+    /// As [`KeyCell::with_report`], unless the cell is forgotten: then another one is to be used.
+    pub(super) fn try_with<R>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
+    ) -> Option<(R, Option<ClaimReport>)> {
         let state = self.lock();
         if state.gone {
             drop(state);
             self.driver.keys.forget(self);
             return None;
         }
-        Some(self.with_state(state, call).0)
+        Some(self.with_state(state, call))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

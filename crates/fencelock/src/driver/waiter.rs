@@ -24,8 +24,16 @@ pub(super) struct Waiter<'a> {
     pub(super) cell: Arc<KeyCell>,
     pub(super) id: WaiterId,
     pub(super) entered: bool,
-    /// The context in which it entered wakes it already.
-    pub(super) parked: bool,
+    pub(super) first: First,
+}
+
+/// What the engine has for a task when it enters.
+pub(super) enum First {
+    /// Nothing. The context in which it entered wakes it.
+    Parked,
+    Ready(Next),
+    /// The task has seen it.
+    Seen,
 }
 
 /// A step, and the lease of a grant unless that is over already.
@@ -41,17 +49,24 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         loop {
             let cell = client.keys.get_or_insert(&request.key, request.options.mode, client);
+            let options = request.options.clone();
             let entered = cell.try_with(|engine, cx| {
                 let arrived = again.unwrap_or(cx.now);
-                let id = engine.enter(request.options.clone(), arrived, again.is_some(), cx);
-                let parked = engine.is_queued(id);
-                if parked {
-                    engine.wake_by(id, context);
-                }
-                (id, arrived, parked)
+                let id = engine.enter(options, arrived, again.is_some(), cx);
+                // Under the same lock, because most tasks get something at once.
+                let first = match engine.poll(id, cx) {
+                    Some(step) => First::Ready(with_lease(&cell, step, engine)),
+                    None => {
+                        engine.wake_by(id, context);
+                        First::Parked
+                    }
+                };
+                (id, arrived, first)
             });
-            if let Some((id, arrived, parked)) = entered {
-                return Self { client, request, arrived, cell, id, entered: true, parked };
+            if let Some(((id, arrived, first), report)) = entered {
+                let waiter = Self { client, request, arrived, cell, id, entered: true, first };
+                waiter.hear(report);
+                return waiter;
             }
         }
     }
@@ -91,7 +106,7 @@ impl<'a> Waiter<'a> {
                 if step.is_none() {
                     engine.wake_by(self.id, context);
                 }
-                Some(self.with_lease(step?, engine))
+                Some(with_lease(&self.cell, step?, engine))
             });
             self.hear(report);
             next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
@@ -103,15 +118,10 @@ impl<'a> Waiter<'a> {
     pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
         let (next, report) = self.cell.with_report(|engine, cx| {
             let step = call(engine, cx);
-            self.with_lease(step, engine)
+            with_lease(&self.cell, step, engine)
         });
         self.hear(report);
         next
-    }
-
-    fn with_lease(&self, step: Step, engine: &mut Engine) -> Next {
-        let lease = if let Step::Granted(grant) = &step { Lease::of(&self.cell, engine, grant) } else { None };
-        (step, lease)
     }
 
     /// Returns whether there is a callback.
@@ -148,6 +158,11 @@ impl<'a> Waiter<'a> {
             }
         }
     }
+}
+
+fn with_lease(cell: &Arc<KeyCell>, step: Step, engine: &mut Engine) -> Next {
+    let lease = if let Step::Granted(grant) = &step { Lease::of(cell, engine, grant) } else { None };
+    (step, lease)
 }
 
 impl Drop for Waiter<'_> {
