@@ -11,12 +11,13 @@ const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A claim on all nodes: a [`Round`], and releases on every node unless the round is won and the caller receives the result.
+/// A claim on all nodes: a [`Round`], and releases on every node unless the round is won and the caller receives the
+/// result.
 ///
 /// - A node's claim is released only after the request of the claim has ended there. A release that overtakes its claim
 ///   would free nothing.
-/// - A call that is lost, too late or dropped releases on every node that it has sent a request to, even if the node did not
-///   answer, and repeats the release until the node answers or the lease is over.
+/// - A call that is lost, too late or dropped releases on every node that it has sent a request to, even if the node
+///   did not answer, and repeats the release until the node answers or the lease is over.
 /// - A call that wins keeps its grants, including later ones, once the caller has received the result.
 #[derive(Debug, Clone, Hash)]
 pub struct ClaimCall {

@@ -2,8 +2,8 @@ use super::Quorum;
 use crate::{Completion, CompletionRead};
 use std::time::Duration;
 
-/// The maximum difference between the clocks of a majority of the nodes. These clocks define where windows begin; with a greater
-/// difference, a client could confuse the next window with the current one.
+/// The maximum difference between the clocks of a majority of the nodes. These clocks define where windows begin; with
+/// a greater difference, a client could confuse the next window with the current one.
 const CLOCKS_APART: Duration = Duration::from_secs(5);
 
 /// The result of a read on all nodes.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 /// One downgrade on all nodes: a [`Round`] over the tokens that the nodes give to the shared hold.
 ///
 /// - It is decided by a majority of the nodes, like a renewal, so no other claim can have won in between.
-/// - Each node converts its own exclusive hold into a shared one, so no node is free for a moment. A node that does not take part
-///   keeps the hold exclusive, and refuses readers, until it is released.
-/// - It can be repeated: a node that has already converted the hold returns the same token. So a failed call releases nothing.
+/// - Each node converts its own exclusive hold into a shared one, so no node is free for a moment. A node that does not
+///   take part keeps the hold exclusive, and refuses readers, until it is released.
+/// - It can be repeated: a node that has already converted the hold returns the same token. So a failed call releases
+///   nothing.
 #[derive(Debug, Clone, Hash)]
 pub struct DowngradeCall {
     settings: Arc<Settings>,

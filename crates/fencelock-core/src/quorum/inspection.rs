@@ -30,8 +30,8 @@ pub enum InspectionResult<H> {
     },
     /// No holder can have a majority, and a majority of the nodes may be free: a claim may win.
     Free,
-    /// No holder can have a majority, but conflicting or failed attempts hold so many nodes that no claim can win. This ends with
-    /// their leases.
+    /// No holder can have a majority, but conflicting or failed attempts hold so many nodes that no claim can win. This
+    /// ends with their leases.
     Contested,
     /// Unknown: it depends on the nodes that did not answer.
     Unknown,

@@ -36,8 +36,8 @@ pub enum HealthChange {
 }
 
 impl NodeHealth {
-    /// The time limit for a reply, between `shortest` and `most`. Fast replies shorten it, except after a failure: the node may
-    /// have become slower.
+    /// The time limit for a reply, between `shortest` and `most`. Fast replies shorten it, except after a failure: the
+    /// node may have become slower.
     pub fn limit(&self, most: Duration, shortest: Duration) -> Duration {
         let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
         match self.usual {
@@ -94,7 +94,8 @@ impl NodeHealth {
     }
 }
 
-/// Selects the nodes to leave out of a call from those that are down. None if fewer than a majority are known to be healthy.
+/// Selects the nodes to leave out of a call from those that are down. None if fewer than a majority are known to be
+/// healthy.
 pub fn left_out(size: Quorum, mut down: Vec<Option<Unknown>>) -> Vec<Option<Unknown>> {
     if down.iter().flatten().count() > size.spare() {
         down.fill(None);

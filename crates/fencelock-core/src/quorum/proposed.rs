@@ -6,17 +6,17 @@ use std::time::Duration;
 const CLAMP: Duration = Duration::from_secs(1);
 
 /// The tokens of the next grant on a node of a quorum, at most `wanted`. The last one is
-/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than 1 s ahead of
-/// the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
+/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than 1
+/// s ahead of the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
 ///
-/// A quorum wins in one round trip if its nodes grant the same token, so a client proposes the same token to all of them. The clamp
-/// prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a node may have granted tokens
-/// up to 1 s ahead of its time, and after a loss of data it could grant smaller ones: therefore a node that may have lost data
-/// does not grant before the end of its quarantine, which is at least 4 s ([`crate::quarantine`]). A place without such a
-/// quarantine generates its tokens by [`crate::next_block`].
+/// A quorum wins in one round trip if its nodes grant the same token, so a client proposes the same token to all of
+/// them. The clamp prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a
+/// node may have granted tokens up to 1 s ahead of its time, and after a loss of data it could grant smaller ones:
+/// therefore a node that may have lost data does not grant before the end of its quarantine, which is at least 4 s
+/// ([`crate::quarantine`]). A place without such a quarantine generates its tokens by [`crate::next_block`].
 ///
-/// Each of these tokens, however many are wanted, has the properties of a single token: it is greater than `previous`, at most
-/// 1 s ahead of the node's time unless it is `previous + 1`, and at most 1 s behind it.
+/// Each of these tokens, however many are wanted, has the properties of a single token: it is greater than `previous`,
+/// at most 1 s ahead of the node's time unless it is `previous + 1`, and at most 1 s behind it.
 ///
 /// # Errors
 /// [`Invalid`] if the token would exceed the largest one.

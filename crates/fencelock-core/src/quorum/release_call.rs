@@ -14,8 +14,8 @@ const SETTLING: u32 = 5;
 
 /// A release on all nodes.
 ///
-/// - It is sent to every node, even to one that is left out or has not answered a claim of this holder. There it is sent after
-///   the claim has ended, because a release that overtakes its claim would free nothing.
+/// - It is sent to every node, even to one that is left out or has not answered a claim of this holder. There it is
+///   sent after the claim has ended, because a release that overtakes its claim would free nothing.
 /// - A [`super::Tally`] counts it. Late replies count until it is decided.
 /// - Requests in flight when the caller receives the result, or stops waiting, continue in the background.
 #[derive(Debug, Clone, Hash)]

@@ -47,8 +47,8 @@ fn said(verdict: Verdict) -> String {
     }
 }
 
-/// `n=3 votes=5,7,-`: votes of nodes 1, 2, 3 in this order; `.` has not arrived. Then, in order: `grace` is over, `+1` node 1
-/// acks the raise, `!1` node 1 refuses it, `1=7` a late vote.
+/// `n=3 votes=5,7,-`: votes of nodes 1, 2, 3 in this order; `.` has not arrived. Then, in order: `grace` is over, `+1`
+/// node 1 acks the raise, `!1` node 1 refuses it, `1=7` a late vote.
 fn play(line: &str) -> String {
     let mut words = line.split_whitespace();
     let nodes = words.next().unwrap().strip_prefix("n=").unwrap().parse().unwrap();

@@ -26,8 +26,8 @@ impl Settings {
         self.names.get(node).map_or("", String::as_str)
     }
 
-    /// The error of a call without a result. If so many nodes need an operator that no majority is left, only these nodes are
-    /// named: waiting for the others does not help.
+    /// The error of a call without a result. If so many nodes need an operator that no majority is left, only these
+    /// nodes are named: waiting for the others does not help.
     pub(super) fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
         let (permanent, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
         if permanent.len() > self.size.spare() {
@@ -37,8 +37,8 @@ impl Settings {
     }
 }
 
-/// The fence that a claim of `block` tokens proposes to every node. It is beyond `seen`, the greatest fence that any node has
-/// reported, so that no node has to move it.
+/// The fence that a claim of `block` tokens proposes to every node. It is beyond `seen`, the greatest fence that any
+/// node has reported, so that no node has to move it.
 pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
     wall_micros.saturating_add(1).max(seen.saturating_add(block.get().into()))
 }

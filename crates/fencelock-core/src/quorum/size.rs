@@ -51,8 +51,8 @@ const FENCE_ERROR: Duration = Duration::from_secs(2);
 
 /// How long a node that may have lost data must not grant, from when it starts to serve again.
 ///
-/// By then every lease of up to `max_ttl` that it may have granted has expired, and its clock is past every fence that it may
-/// have granted: more than twice the error of a fence. Both bounds are exact; the 10 ms exceed them.
+/// By then every lease of up to `max_ttl` that it may have granted has expired, and its clock is past every fence that
+/// it may have granted: more than twice the error of a fence. Both bounds are exact; the 10 ms exceed them.
 pub fn quarantine(max_ttl: Duration, drift: Drift) -> Duration {
     max_ttl.saturating_add(drift.of(max_ttl)).max(FENCE_ERROR * 2).saturating_add(Duration::from_millis(10))
 }

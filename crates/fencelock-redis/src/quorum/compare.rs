@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The fence stays within one second of the clock of a server, and the quarantine allows four seconds for tokens: twice, one
-/// second for each of two clocks.
+/// The fence stays within one second of the clock of a server, and the quarantine allows four seconds for tokens:
+/// twice, one second for each of two clocks.
 const CLOCK_BROKEN: Duration = Duration::from_secs(1);
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 

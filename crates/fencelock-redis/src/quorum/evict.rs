@@ -39,8 +39,8 @@ impl Quorum {
     }
 }
 
-/// Evicts the holds that `seen` lists from one node. A node may have another token for a reader than the majority reports, and may
-/// list other readers than other nodes do, so the holds of these holders are read from the node first.
+/// Evicts the holds that `seen` lists from one node. A node may have another token for a reader than the majority
+/// reports, and may list other readers than other nodes do, so the holds of these holders are read from the node first.
 async fn evict(node: &Arc<dyn QuorumNode>, seen: &Holding) -> Result<Eviction, Unknown> {
     if seen.first().mode == Mode::Exclusive {
         return node.evict(seen).await;

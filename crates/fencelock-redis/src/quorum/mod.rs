@@ -1,18 +1,18 @@
 //! A lock on several independent servers, held while a majority holds it.
 //!
 //! A claim is sent to all nodes at once, with one proposal for the fencing token, and the deciding vote ends the round. The
-//! calls in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered; `driver`
-//! does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is released on every
-//! node, each after the claim has ended there.
+//! calls in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered;
+//! `driver` does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is
+//! released on every node, each after the claim has ended there.
 //!
-//! The time limit of a node follows its response times. After three failures in a row, a node is left out until a background
-//! probe succeeds, unless fewer than a majority would be left.
+//! The time limit of a node follows its response times. After three failures in a row, a node is left out until a
+//! background probe succeeds, unless fewer than a majority would be left.
 //!
-//! **A node that may have lost its data** (restarted, flushed, failed over, or new) does not grant until every lease that it
-//! may have granted has expired: its *quarantine*, which each Redis node enforces by a marker (`redis/quarantine.rs`). A round
-//! counts the node as unreachable. Renewals and releases are served meanwhile, because they create no lock. The marker also
-//! contains the set of nodes. If two clients are configured with different sets, all sets but one fail, so there are never two
-//! locks on one key.
+//! **A node that may have lost its data** (restarted, flushed, failed over, or new) does not grant until every lease
+//! that it may have granted has expired: its *quarantine*, which each Redis node enforces by a marker
+//! (`redis/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
+//! they create no lock. The marker also contains the set of nodes. If two clients are configured with different sets,
+//! all sets but one fail, so there are never two locks on one key.
 //!
 //! **Shared locks**: a node grants shared locks together, and none beside an exclusive one, so readers and writers exclude
 //! each other by majority. Permits are refused: [`Quorum::modes`](Backend::capabilities).
@@ -61,13 +61,15 @@ pub(crate) use url::node_urls;
 /// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
 /// A node that loses data must not grant too early: after a restart without an append-only file, a flush, or a failover, a
-/// second client could get the lock. [`Quorum::connect`] prevents this by a quarantine; [`Quorum::trusting_empty`] does not.
+/// second client could get the lock. [`Quorum::connect`] prevents this by a quarantine; [`Quorum::trusting_empty`] does
+/// not.
 #[derive(Debug)]
 pub struct Quorum {
     nodes: Arc<[Arc<Node>]>,
     settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
-    /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal is greater.
+    /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal
+    /// is greater.
     seen: Arc<AtomicU64>,
     listeners: Listeners,
     /// The checks that must pass before the first claim or inspection.
@@ -80,11 +82,12 @@ type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 impl Quorum {
     /// Creates a quorum of these nodes; three or five are usual.
     ///
-    /// The nodes are trusted not to have lost grants. Keep a node that may have lost some out of the quorum for the longest TTL
-    /// in use. [`Quorum::connect`] does this for Redis servers.
+    /// The nodes are trusted not to have lost grants. Keep a node that may have lost some out of the quorum for the
+    /// longest TTL in use. [`Quorum::connect`] does this for Redis servers.
     ///
     /// # Errors
-    /// [`Invalid`] for no nodes, for more than 64, for a node that is listed twice, and if leases expire only on some of the nodes.
+    /// [`Invalid`] for no nodes, for more than 64, for a node that is listed twice, and if leases expire only on some
+    /// of the nodes.
     pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
         Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
     }
@@ -126,9 +129,9 @@ impl Quorum {
         }
     }
 
-    /// Sets the minimum time limit for the reply of a node; the default is 100 ms. Normal latency is learned; set this only for
-    /// distant or irregularly slow nodes. With a limit of more than a tenth of the TTL, an unreachable node shortens the time that
-    /// a holder can use its lease.
+    /// Sets the minimum time limit for the reply of a node; the default is 100 ms. Normal latency is learned; set this
+    /// only for distant or irregularly slow nodes. With a limit of more than a tenth of the TTL, an unreachable node
+    /// shortens the time that a holder can use its lease.
     ///
     /// # Errors
     /// [`Invalid`] if it is less than 1 ms or more than a minute.
@@ -167,7 +170,8 @@ impl Quorum {
         plan.collect()
     }
 
-    /// Sends a request to all nodes at once. Each request runs until its reply or its limit, even if the caller stops waiting.
+    /// Sends a request to all nodes at once. Each request runs until its reply or its limit, even if the caller stops
+    /// waiting.
     fn ask_all<T, F>(
         &self,
         key: &Key,
@@ -195,8 +199,8 @@ impl Quorum {
         inbox
     }
 
-    /// Shared locks, if all nodes support them. Never permits: a majority for each permit does not limit the number of holders.
-    /// With three nodes and two permits, each node counts two of three holders.
+    /// Shared locks, if all nodes support them. Never permits: a majority for each permit does not limit the number of
+    /// holders. With three nodes and two permits, each node counts two of three holders.
     fn modes(&self) -> Modes {
         let mut modes = Modes::default();
         modes.shared = self.nodes.iter().all(|node| node.backend.capabilities().modes.shared);

@@ -122,8 +122,8 @@ impl World<'_> {
         }
         self.tell(|| "everything is whole".to_owned());
         let mut line = Line::new("", "", Op::Heal, now, now);
-        // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of them,
-        // from the largest positive to the largest negative offset.
+        // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
+        // them, from the largest positive to the largest negative offset.
         line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);
         self.lines.push(line);
     }

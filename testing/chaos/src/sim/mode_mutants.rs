@@ -1,4 +1,5 @@
-//! Mutants that remove rules of the scripts for readers and permits, by changing the state of a key before or after a script.
+//! Mutants that remove rules of the scripts for readers and permits, by changing the state of a key before or after a
+//! script.
 
 use super::Mutant;
 use fencelock_conformance::model::{Claim, KeyModel, Lock, Server, Value};
