@@ -10,11 +10,10 @@
 //!
 //! 1. A majority of *equal* grants wins in one round trip.
 //! 2. After a majority of different grants, a second round trip *raises* the other nodes to the greatest of them. A
-//!   node acks
-//!    if this holder still has the lock and was granted no greater fence ([`raise_fence`]). A majority of acks wins.
+//!    node acks if this holder still has the lock and was granted no greater fence ([`raise_fence`]). A majority of acks
+//!    wins.
 //! 3. The round is lost as soon as no majority is possible. The call then releases on **every** node, even on those
-//!   that did
-//!    not answer. The client tries again with a new holder id after a random pause.
+//!    that did not answer. The client tries again with a new holder id after a random pause.
 //!
 //! Why the tokens are ordered: if an attempt wins with F, there was a moment on each node of a majority when this
 //! attempt had the lock, the fence was at least F, and the grant to this attempt was at most F. Two winners share a
