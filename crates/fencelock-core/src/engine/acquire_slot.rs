@@ -142,7 +142,7 @@ impl AcquireSlot {
         }
     }
 
-    /// The wait is over, or a claim was refused for good.
+    /// The wait is over, or a claim was refused permanently.
     pub fn on_refused(&mut self) {
         if self.state == State::Trying {
             self.state = State::Refused;
