@@ -88,7 +88,7 @@ impl AcquireAll {
         self.give_up(false);
     }
 
-    /// A lease that is held was lost, and the claim of the next key was canceled.
+    /// A lease that is held was lost, and the claim of the next key was cancelled.
     pub fn on_lost(&mut self, now: Moment) {
         self.give_up(self.until.is_none_or(|until| now < until));
     }

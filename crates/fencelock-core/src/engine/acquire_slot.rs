@@ -16,7 +16,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// - The slots are tried one after another, starting at a random one. So two clients that only try never refuse each
 ///   other a free slot because of a slot that they give back.
 /// - If all are busy, it waits in the queues of the first few of them at the same time. The first grant wins, and the
-///   other claims are canceled: a grant that has already arrived is released at once.
+///   other claims are cancelled: a grant that has already arrived is released at once.
 /// - The slots whose queues it is not in are tried again once a second, because they may become free meanwhile.
 ///
 /// It has no clock and sends nothing. A driver carries out each [`SlotStep`] and reports the result.
@@ -43,7 +43,7 @@ enum State {
     Refused,
 }
 
-/// What a driver must do. During [`SlotStep::Wait`], waiting claims continue.
+/// What a driver must do. Tries and waiting claims run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotStep {
     /// Claim this slot once. Waiting claims continue.

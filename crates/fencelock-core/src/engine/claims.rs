@@ -351,7 +351,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             State::Called(pending) => pending,
             State::Claiming(mut claiming) => {
                 if in_line {
-                    // Its state may be outdated when the next task claims.
+                    // The last reply may be outdated when the next task claims.
                     self.heard = None;
                 }
                 if successor && let Some(pending) = claiming.transfer(cx.now) {

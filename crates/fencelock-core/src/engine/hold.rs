@@ -32,7 +32,7 @@ pub(super) struct Hold<L> {
     /// The driver's data.
     pub(super) lease: L,
     plan: RenewalPlan,
-    /// Half of the remaining lease, as of the grant or the last renewal.
+    /// When half of the lease has passed, counted from the grant or the last renewal.
     half: Moment,
     /// The time of its timer; [`Moment::NEVER`] without one.
     pub(super) timer: Moment,

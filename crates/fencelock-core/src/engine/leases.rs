@@ -121,7 +121,7 @@ impl<L: Default> Leases<L> {
         self.end(id, End::Released, cx);
     }
 
-    /// Ends a hold that is lost. `taken` says whether its task is notified.
+    /// Ends a hold that is lost. `taken` says whether a task has read its grant.
     pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, taken: bool, cx: &mut Context<'_, W, L>) {
         // After `max_hold` its task may hang forever, and not every place has leases that end. A lease without a task is
         // released only here.

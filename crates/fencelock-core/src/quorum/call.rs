@@ -2,7 +2,7 @@ use super::{Raise, Settings};
 use crate::{Acquire, Downgrade, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
 use std::time::Duration;
 
-/// A request is canceled this long after it has timed out, because no reply is expected any more.
+/// A request is cancelled this long after it has timed out, because no reply is expected any more.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`],

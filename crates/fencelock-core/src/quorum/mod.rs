@@ -17,8 +17,8 @@
 //!
 //! Why the tokens are ordered: if an attempt wins with F, there was a moment on each node of a majority when this
 //! attempt had the lock, the fence was at least F, and the grant to this attempt was at most F. Two winners share a
-//! node. If they exclude each other, one of them released that node before it granted to the other, and the later grant
-//! is above the fence. The argument depends on no clock and no TTL.
+//! node. If they exclude each other, one of them no longer had that node when it granted to the other, and the later
+//! grant is above the fence. The argument depends on no clock and no TTL.
 //!
 //! Shared claims follow the same rules. A node grants them together, and none of them beside an exclusive one, so two
 //! majorities exclude each other as on one node. Readers that claim at the same time may win the same token: readers

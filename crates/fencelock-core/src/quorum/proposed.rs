@@ -6,8 +6,8 @@ use std::time::Duration;
 const CLAMP: Duration = Duration::from_secs(1);
 
 /// The tokens of the next grant on a node of a quorum, at most `wanted`. The last one is
-/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than 1
-/// s ahead of the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
+/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than
+/// 1 s ahead of the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
 ///
 /// A quorum wins in one round trip if its nodes grant the same token, so a client proposes the same token to all of
 /// them. The clamp prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a

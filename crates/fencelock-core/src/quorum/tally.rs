@@ -4,7 +4,7 @@ use crate::{Downgrade, Release, Renew};
 /// The reply of a node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The holder has the key: the lease was renewed, the hold was downgraded, or it was released.
+    /// The holder had the key: the lease was renewed, the hold was downgraded, or it was released.
     Ours,
     /// The key is free.
     Absent,
