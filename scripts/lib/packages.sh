@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Installs programs with apt-get. For scripts that set $self to their name and stand in the root of the project.
+# Installs programs with apt-get. For scripts that set $self to their name and run in the root of the project.
 
 say() { printf '%s: %s\n' "$self" "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -11,7 +11,7 @@ as_root() {
     elif has sudo; then
         sudo "$@"
     else
-        echo "this needs root, and there is no sudo: run as root: $*"
+        echo "root is required and sudo is missing: run as root: $*"
         return 1
     fi
 }
@@ -23,10 +23,10 @@ need() {
     apt_install "$@"
 }
 
-# apt_install PACKAGE...: without starting the services in them. It says why it failed, and does not end the script.
+# apt_install PACKAGE...: installs packages without starting their services. On failure it prints the reason and returns.
 apt_install() (
-    has apt-get || { echo "please install: $* (the names of the packages of Debian)"; exit 1; }
-    # Installing a service starts it, unless this file says no.
+    has apt-get || { echo "please install: $* (names of Debian packages)"; exit 1; }
+    # Prevents that the installation of a service starts it.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         trap 'as_root rm -f "$policy"' EXIT
@@ -36,7 +36,7 @@ apt_install() (
     install=("${apt[@]}" install -y --no-install-recommends "$@")
     as_root "${install[@]}" || { as_root "${apt[@]}" update && as_root "${install[@]}"; } || exit 1
     [[ " $* " == *' redis-server '* ]] || exit 0
-    # There was no Redis here before, so this one neither runs now nor starts with the system.
+    # Redis was not installed before, so the service is stopped and disabled.
     if [ -d /run/systemd/system ]; then
         as_root systemctl disable --quiet --now redis-server || true
     else

@@ -1,17 +1,17 @@
 # shellcheck shell=bash
-# Gets the lock libraries of other languages, below target/interop. For scripts that set $self to their name and stand in the
-# root of the project. Nothing here ends the script: each function says what is wrong and returns 1.
+# Installs the lock libraries of other languages below target/interop. For scripts that set $self to their name and run in the
+# root of the project. No function ends the script: on failure it prints the reason and returns 1.
 into=$PWD/target/interop
 log=$into/install.log
 mkdir -p "$into"
 # shellcheck source=scripts/lib/packages.sh
 . scripts/lib/packages.sh
 
-# each FUNCTION...: runs them one by one; what cannot be had is left out, aloud and with the reason.
+# each FUNCTION...: runs the functions; a library that cannot be installed is skipped with a message that gives the reason.
 each() {
     local library
     for library in "$@"; do
-        say "getting what $library needs"
+        say "installing $library"
         if ! "$library" >"$log" 2>&1 </dev/null; then
             say "SKIPPED $library: $(grep -v '^ *$' "$log" | tail -3 | tr '\n' ' ')"
         fi
@@ -27,14 +27,14 @@ of_python() {
     "$into/venv/bin/pip" install --quiet --no-deps -r testing/interop/peers/python/requirements.txt
 }
 
-# All at once: npm removes from the folder what it is not asked for.
+# In one call: npm removes packages that are not listed.
 of_node() {
     need node nodejs && need npm npm || return 1
     mkdir -p "$into/node"
     npm install --prefix "$into/node" --no-save --no-audit --no-fund redlock@5.0.0-beta.2 ioredis@5.9.2 redis-semaphore@5.8.0
 }
 
-# From its own registry; where that is out of reach, an older one from Debian.
+# From its own registry, or, if that is unreachable, an older version from Debian.
 symfony() {
     need php php-cli && { php -r 'exit(extension_loaded("redis") ? 0 : 1);' || apt_install php-redis; } || return 1
     mkdir -p "$into/symfony"
@@ -42,12 +42,12 @@ symfony() {
         --working-dir="$into/symfony" symfony/lock:7.2.0; then
         ln -sf vendor/autoload.php "$into/symfony/autoload.php"
     else
-        echo 'composer cannot get it; trying php-symfony-lock of Debian'
+        echo 'composer failed; trying php-symfony-lock of Debian'
         apt_install php-symfony-lock && ln -sf /usr/share/php/Symfony/Component/Lock/autoload.php "$into/symfony/autoload.php"
     fi
 }
 
-# redisson_with SOURCE CLASSES: the library, and one program that is compiled against it.
+# redisson_with SOURCE CLASSES: installs the library, and compiles a program against it.
 redisson_with() {
     need mvn maven && need javac default-jdk-headless || return 1
     mkdir -p "$into/redisson/$2"

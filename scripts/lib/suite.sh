@@ -17,12 +17,12 @@ run_suite() {
         cell=good
         return
     fi
-    # A test runner may have begun the line.
+    # A test runner may have started the line.
     skipped=$(grep -c 'SKIPPED ' "$log" || true)
     passed=$(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log")
     grep -o 'SKIPPED .*' "$log" | sed 's/^/    /' || true
     passed=$((passed - skipped))
-    # Nothing that ran is no success.
+    # A suite without any test that ran counts as failed.
     if [ "$passed" = 0 ] && [ "$skipped" = 0 ]; then
         failed+=("$name: $suite has run no test, see $log")
         return
@@ -35,7 +35,7 @@ run_suite() {
 # write_table TABLE: puts it between its markers in the page.
 write_table() {
     local page=docs/en/compatibility.md begin='^<!-- begin: scripts\/test-servers -->$' end='^<!-- end -->$'
-    grep -q "$end" "$page" || die "$page has lost its markers"
+    grep -q "$end" "$page" || die "the markers in $page are missing"
     printf '\nRun on %s:\n\n%s\n\n' "$(date +%F)" "$1" >"$into/table"
     sed -i -e "/$begin/,/$end/{//!d}" -e "/$begin/r $into/table" "$page"
     say "wrote $page"

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MASTERS: usize = 3;
-/// Long for a busy machine, and still short.
+/// Generous for a busy machine, but short.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Nothing keeps a node from answering for so long, so no master is replaced.
+/// Longer than any node is unresponsive, so no master is replaced.
 const PATIENT_NODE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Expected of a run whose faults are no reason to lose a lock.
+/// Expected in a run whose faults must not lose a lock.
 const NOTHING_LOST: &str = "a run in which no client lost a lock";
 
 pub(crate) fn perform(
@@ -74,7 +74,7 @@ pub(crate) fn perform(
     Ok(())
 }
 
-/// The checker reports what was expected and was not seen.
+/// The checker reports expected events that did not occur.
 fn demand_no_loss(histories: &Path, recorder: &Recorder) -> Result<(), Failure> {
     let at = now();
     recorder.note(&Line::new("", "", Op::Expect, at, at).what(NOTHING_LOST));
@@ -88,7 +88,7 @@ fn demand_no_loss(histories: &Path, recorder: &Recorder) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Tasks of a process that read together share a hold, and lose it if one of them keeps it by hand, beyond the guard.
+/// Tasks of a process that read together share a hold, and lose it if one of them detaches it.
 fn is_taken_by_a_reader_of_its_process(history: &History, lost: &Line) -> bool {
     let process = lost.client.split('.').next().unwrap_or_default();
     let names_it = lost.what.as_deref().is_some_and(|why| why.contains(&format!("({process})")));

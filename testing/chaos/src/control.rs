@@ -1,4 +1,4 @@
-//! Positive controls: the checker must flag a run without a protection, or a clean history proves nothing.
+//! Positive controls: the checker must flag a run without a protection; otherwise a clean history proves nothing.
 //!
 //! Each control has its own key, which no worker uses.
 
@@ -18,9 +18,9 @@ use fencelock_testkit::Shift;
 use holds::{LEASE, SHORT_LEASE};
 use std::time::Duration;
 
-/// Half of it is long enough to acquire the lock while its previous holder assumes the whole lease.
+/// Half of this is enough to acquire the lock while its previous holder still assumes that it holds it.
 const SKEWED_LEASE: Duration = Duration::from_secs(3);
-/// By how many millionths a clock runs too fast, beyond the assumed drift.
+/// How much too fast a clock runs, in millionths; more than the assumed drift.
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
@@ -78,15 +78,15 @@ impl Control<'_> {
         let taken = taken.and_then(|client| self.holds.take(&client, "successor", key, SHORT_LEASE));
         self.shift(Shift::None)?;
         taken?;
-        // The skipped time comes again, and with it the tokens of this key, so the key is not used any more. Its hold
-        // would last as long.
+        // After the jump back the same times come again, and with them the tokens of this key, so the key is not used
+        // any more. Its hold would last as long.
         for node in &self.nodes.all {
             node.server().command(&["DEL", key]);
         }
         Ok(())
     }
 
-    /// The clocks of all servers run faster than the assumed drift, and a lease is held to its end.
+    /// The clocks of all servers run faster than the assumed drift, and a lease is used until its end.
     fn skewed(&mut self) -> Result<(), Failure> {
         let key = "control-skewed";
         self.holds.announce(key, "C3");
@@ -98,7 +98,7 @@ impl Control<'_> {
         taken.map(drop)
     }
 
-    /// Servers that may evict keys run out of memory. The doctor warns before.
+    /// Servers that may evict keys run out of memory. `diagnose` must have warned of this.
     fn evicted(&mut self) -> Result<(), Failure> {
         let key = "control-evicted";
         self.holds.announce(key, "C3");
@@ -144,7 +144,7 @@ impl Control<'_> {
         self.nodes.all.iter().try_for_each(|node| Ok(node.machine.clock.set(shift)?))
     }
 
-    /// A hold on the smallest possible number of nodes.
+    /// A hold on the minimum number of nodes.
     fn take_sparely(&mut self, key: &str) -> Result<(), Failure> {
         self.nodes.outside().for_each(|node| node.proxy.cut());
         self.holds.take(&Client::connect(self.holds.url)?, "sleeper", key, LEASE)?;

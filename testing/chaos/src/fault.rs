@@ -20,11 +20,11 @@ pub enum Fault {
     Failover,
     /// A master and its replica swap roles. Clients keep their connections to the new replica, which rejects writes.
     Switchover,
-    /// The sentinels promote a replica. The old master does not know it, and goes on for seconds.
+    /// The sentinels promote a replica. The old master does not notice, and continues for seconds.
     SentinelFailover,
-    /// A master is killed, a replica, which lags, is promoted, and the old master returns, with its disk if it has one.
+    /// A master is killed, a lagging replica is promoted, and the old master returns, with its data if it writes to disk.
     KillMaster,
-    /// The same, and the old master returns without data.
+    /// Like the previous fault, but the old master returns without data.
     WipeMaster,
     /// A master is stopped until a replica is promoted, and then continues.
     FreezeMaster,
@@ -38,7 +38,8 @@ pub enum Fault {
     HalfMoveSlot,
     /// A cluster swaps the roles of a master and its replica.
     ClusterFailover,
-    /// The other nodes of a cluster do not reach a master, and clients do. They promote its replica, and then they reach it again.
+    /// A master is disconnected from the other nodes of a cluster, but not from clients. Its replica is promoted, and
+    /// it is reconnected.
     PartitionMaster,
     /// The network is slow in both directions.
     Slow,
@@ -46,7 +47,7 @@ pub enum Fault {
     Cut,
     /// All data is lost.
     BlackHole,
-    /// All data arrives late, and at once.
+    /// All data is delayed, and then delivered at once.
     Stall,
     /// Requests are executed, and their replies are lost.
     LoseReplies,
@@ -149,11 +150,12 @@ impl Fault {
 
     /// The checks that the fault may violate. Tokens always stay unique and ordered.
     ///
-    /// Exclusion is violated by a Redis server without quarantine that loses its data; by a clock that ends leases early, if it
-    /// belongs to one of exactly as many nodes as needed; and by a plain `DEL` of another program. After a fail-over by sentinels, there
-    /// are two masters for seconds: without a quarantine, the old one also renews locks that the new one has granted to others.
-    /// The same is true of a cluster that replaces a master, but of one that is cut off only until it stops; a slot that moves, and
-    /// `CLUSTER FAILOVER`, for which the master waits, lose nothing.
+    /// A Redis server without a quarantine violates exclusion if it loses its data; a clock, if it ends leases early on
+    /// one of the nodes of a bare majority; and another program, by a plain `DEL`. After a fail-over by sentinels,
+    /// there are two masters for seconds: without a quarantine, the old one also renews locks that the new one has
+    /// granted to others. The same is true for a cluster that replaces a master, but for a disconnected master only
+    /// until it stops. A slot that moves loses nothing, and neither does `CLUSTER FAILOVER`, because the master waits
+    /// for it.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
             _ if self.replaces_a_master() => {
@@ -174,7 +176,7 @@ impl Fault {
         matches!(self, Self::Failover | Self::Switchover)
     }
 
-    /// Whether a replica becomes the master, while the old one may still believe to be it.
+    /// Whether a replica becomes the master while the old master may still consider itself the master.
     pub const fn replaces_a_master(self) -> bool {
         matches!(
             self,
@@ -254,7 +256,7 @@ impl Topology {
                             | Fault::KillClient
                     )
             }
-            // There are no proxies, and no other program knows sentinels.
+            // Sentinel runs have no proxies, and the foreign program does not support sentinels.
             Self::Sentinels | Self::BareSentinels => {
                 (fault.replaces_a_master() && !is_of_cluster(fault))
                     || fault.is_for_clients()

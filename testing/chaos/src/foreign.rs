@@ -60,7 +60,7 @@ impl Drop for ForeignClient {
 }
 
 impl Work {
-    /// Polls one key for a while, like such programs do.
+    /// Polls one key for a while, as such programs do.
     fn turn(&mut self) {
         let key = self.keys[self.rng.usize(..self.keys.len())].clone();
         for _ in 0..40 {

@@ -7,7 +7,7 @@ pub use hold_mode::HoldMode;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
-/// How a rejected access records the greater token that the resource names.
+/// The text in which a rejected access records the greater token.
 pub(crate) const SUPERSEDED_BY: &str = "superseded by ";
 
 /// An event.
@@ -16,13 +16,13 @@ pub(crate) const SUPERSEDED_BY: &str = "superseded by ";
 pub enum Op {
     /// A client requested a key. Without a fence it is a foreign client without tokens.
     Acquire,
-    /// A writer became a reader, with the fence of the shared hold. From `invoke_us` on it reads, because the request may
-    /// be executed at any time; its exclusive hold has ended by a `Yield`.
+    /// A writer became a reader, with the fence of the shared hold. It counts as a reader from `invoke_us` on, because
+    /// the request may be executed at any time; a `Yield` has ended its exclusive hold.
     Downgrade,
     /// A holder extended its lease.
     Renew,
-    /// A holder is about to release the key, and no longer assumes that it holds it. Its process may die before
-    /// it can record more.
+    /// A holder is about to release the key, and no longer assumes that it holds it. Recorded first, because its
+    /// process may be killed during the release.
     Yield,
     /// A holder released the key. From `invoke_us` on, it does not assume that it holds it.
     Release,
@@ -89,7 +89,7 @@ pub struct Line {
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// The end of the lease, as the holder knew it then.
+    /// The end of the lease, as known to the holder at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until_us: Option<u64>,
     /// The requested TTL.

@@ -3,9 +3,9 @@
 //! A *run* starts servers, each behind a proxy and with its own wall clock; *workers*, which are processes of this
 //! program; another program that uses the same locks; and a *resource* that the locks protect. The
 //! run injects one fault after another, by a schedule that the seed determines. All processes write a *history* with the
-//! clock that they share, and the *checker* reads it at the end.
+//! same clock, and the *checker* reads it at the end.
 //!
-//! *Controls* come first: the checker must flag a run without a protection, or a clean run proves
+//! *Controls* come first: the checker must flag a run without a protection; otherwise a clean run proves
 //! nothing.
 #![forbid(unsafe_code)]
 

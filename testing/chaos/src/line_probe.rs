@@ -20,7 +20,7 @@ pub(crate) struct LineProbe {
     ttl: Duration,
 }
 
-/// Clients in line, behind a holder.
+/// Clients that wait in the queue, and the holder that they wait for.
 #[derive(Debug)]
 pub(crate) struct WaitingLine {
     key: String,
@@ -35,7 +35,7 @@ impl LineProbe {
         Ok(Self { clients: (0..=WAITERS).map(connect).collect::<Result<_, _>>()?, ttl })
     }
 
-    /// Lets the clients queue up for a key in the slot of another one, in a known order.
+    /// Queues the clients for a key in the slot of another one, in a known order.
     pub(crate) fn line_up(&self, beside: &str) -> Result<WaitingLine, Failure> {
         let key = format!("{{{beside}}}:line");
         let holder = &self.clients[WAITERS];
@@ -56,7 +56,7 @@ impl LineProbe {
 }
 
 impl WaitingLine {
-    /// Waits until the server knows all waiters.
+    /// Waits until the server reports all waiters.
     fn await_length(&self, client: &Client) -> Result<(), Failure> {
         let until = now() + micros(PATIENCE);
         loop {
@@ -73,7 +73,7 @@ impl WaitingLine {
 
     /// Releases the lock: all waiters must be served, in their order.
     pub(crate) fn serve(self) -> Result<(), Failure> {
-        // Its holder may have lost it, and then the first waiter has it.
+        // The hold may have been lost; then the first waiter has the lock.
         let _ = self.held.release();
         for waiter in self.waiters {
             waiter.join().map_err(|_| "a waiter panicked")??;

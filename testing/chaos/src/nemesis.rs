@@ -27,7 +27,7 @@ use std::time::Duration;
 const POLLS: u32 = 2000;
 /// The interval between repetitions of a small fault.
 const SLICE: Duration = Duration::from_millis(100);
-/// By how many millionths a clock runs too fast or too slow. The assumed drift is twice that.
+/// How much too fast or too slow a clock runs, in millionths. The assumed drift is twice that.
 const SKEW: i64 = 5000;
 
 /// The servers, networks, clocks and clients of a run.
@@ -49,7 +49,7 @@ impl Nemesis {
         self.ttl * 3 / 2
     }
 
-    /// How long a server that may have lost data grants nothing.
+    /// How long a server that may have lost data does not grant.
     pub(super) fn quarantine(&self) -> Duration {
         self.topology.quarantine(self.ttl)
     }

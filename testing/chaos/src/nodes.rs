@@ -15,8 +15,8 @@ const UNUSED_PORT: &str = "1";
 /// The key of the marker of a quarantine.
 const MARKER: &str = "fencelock:node";
 
-/// The address of a node for a program that knows neither the proxy nor quarantines. It must not reach a server
-/// that lost its data for the length of a quarantine.
+/// The address of a node for a program that knows neither the proxy nor quarantines. It must not reach a server that
+/// has lost its data before the quarantine is over.
 #[derive(Debug, Clone)]
 pub(crate) struct DirectAccess(Arc<RwLock<Way>>);
 
@@ -104,8 +104,8 @@ impl Node {
         self.standby.as_ref().map_or(Ok(()), |standby| standby.follow(&self.machine.server))
     }
 
-    /// Runs an action that may lose data. Clients detect it by themselves; a program that knows no quarantine is blocked for
-    /// this time.
+    /// Runs an action that may lose data. Clients detect the loss themselves; a program without quarantines is blocked
+    /// for the length of a quarantine.
     pub(crate) fn forget(
         &mut self,
         quarantine: Duration,

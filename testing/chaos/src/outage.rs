@@ -1,4 +1,4 @@
-//! For how long there was no grant because of a fault of a cluster.
+//! How long a fault of a cluster prevented grants.
 
 use crate::fault::Fault;
 use crate::history::{History, Line, Op};
@@ -12,15 +12,15 @@ use std::time::Duration;
 pub struct Outages {
     /// The kind.
     pub fault: Fault,
-    /// Of the keys of the slot or the master.
+    /// For the keys of the affected slot or master.
     pub affected: Vec<Duration>,
-    /// Of the keys of other slots or masters.
+    /// For the keys of other slots or masters.
     pub others: Vec<Duration>,
     /// The times from the end of the move, or from the promotion, to the first grant of each affected key.
     pub resumed: Vec<Duration>,
 }
 
-/// All faults that affect some keys of a cluster.
+/// The outages of all faults that affect some keys of a cluster.
 pub fn outages(history: &History) -> Vec<Outages> {
     let grants = grants(history);
     let of_fault = |fault: Fault| {
@@ -41,7 +41,7 @@ pub fn outages(history: &History) -> Vec<Outages> {
     Fault::ALL.into_iter().filter_map(of_fault).collect()
 }
 
-/// When each key that shows outages was granted.
+/// The times of the grants of each key that measures outages.
 fn grants(history: &History) -> BTreeMap<&str, Vec<u64>> {
     let mut grants: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for line in history.lines.iter().filter(|line| line.is(Op::Acquire) && line.client == pulse::NAME) {
@@ -53,7 +53,7 @@ fn grants(history: &History) -> BTreeMap<&str, Vec<u64>> {
     grants
 }
 
-/// The time of each fault, and the keys that show its effect. It has a line for each of its keys.
+/// The time of each fault, and the keys that measure its effect. A fault has a line for each of its keys.
 fn injections(history: &History, fault: Fault) -> Vec<((u64, u64), BTreeSet<String>)> {
     let is_it =
         |line: &&Line| line.op == Op::Fault && !line.key.is_empty() && line.what.as_deref() == Some(fault.name());
@@ -66,7 +66,7 @@ fn injections(history: &History, fault: Fault) -> Vec<((u64, u64), BTreeSet<Stri
     injections.into_iter().map(|(from, (until, keys))| ((from, until), keys)).collect()
 }
 
-/// The end of a fault is recorded as a demand to grant its keys soon.
+/// The end of a fault is recorded as an event after which its keys must be granted soon.
 fn resumed(history: &History, fault: Fault, grants: &BTreeMap<&str, Vec<u64>>) -> Vec<Duration> {
     let is_end = |line: &&Line| line.op == Op::Heal && line.what.as_deref() == Some(fault.name());
     let next = |line: &Line| {
@@ -79,7 +79,7 @@ fn resumed(history: &History, fault: Fault, grants: &BTreeMap<&str, Vec<u64>>) -
     times
 }
 
-/// The longest time between two grants that are next to each other, some of it within this span.
+/// The longest time between consecutive grants that overlaps this span.
 fn longest_gap(grants: &[u64], (from, until): (u64, u64)) -> Option<Duration> {
     let gaps = grants.windows(2).filter(|pair| pair[1] >= from && pair[0] <= until).map(|pair| pair[1] - pair[0]);
     gaps.max().map(Duration::from_micros)

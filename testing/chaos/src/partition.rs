@@ -1,4 +1,5 @@
-//! A master of a cluster that is cut off from the other nodes. Clients reach it, and it goes on until it notices.
+//! A master of a cluster that is disconnected from the other nodes, but not from clients. It continues until it detects
+//! this.
 
 use crate::Failure;
 use crate::history::{History, Line, Op};
@@ -7,13 +8,13 @@ use fencelock_testkit::{RedisServer, Reply, RespClient};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The span of this event is the time for which the master went on.
+/// The span of this event is the time for which the master continued.
 const STOPPED: &str = "a master that was cut off and stopped";
-/// Far more than a busy machine needs.
+/// Generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The master, which is asked to write a key of its own.
+/// The disconnected master, which is asked to write a key of its own.
 pub(crate) struct CutOff {
     node: RespClient,
     key: String,
@@ -21,12 +22,12 @@ pub(crate) struct CutOff {
 }
 
 impl CutOff {
-    /// A master that is cut off from now on. Its key has the slot of another one.
+    /// Starts when the master is disconnected. The key has the slot of another one.
     pub(crate) fn of(node: &RedisServer, beside: &str) -> Result<Self, Failure> {
         Ok(Self { node: node.connect()?, key: format!("{{{beside}}}:alone"), began_us: now() })
     }
 
-    /// Waits until it refuses to write, and returns the time.
+    /// Waits until the master refuses to write, and returns the time.
     pub(crate) fn await_stop(&mut self, victim: &str, recorder: &Recorder) -> Result<u64, Failure> {
         while now() < self.began_us + micros(PATIENCE) {
             if self.refuses()? {
@@ -39,7 +40,7 @@ impl CutOff {
         Err(format!("a master that is cut off writes for {PATIENCE:?}").into())
     }
 
-    /// It must not write again before it is back.
+    /// Checks that it does not write again before it is reconnected.
     pub(crate) fn stay_stopped(&mut self, span: Duration) -> Result<(), Failure> {
         let until = now() + micros(span);
         while now() < until {
@@ -60,7 +61,7 @@ impl CutOff {
     }
 }
 
-/// For how long masters that were cut off went on; `None` without them.
+/// How long disconnected masters continued; `None` without any.
 pub fn partition_summary(history: &History) -> Option<String> {
     let is_stop = |line: &&Line| line.op == Op::Seen && line.what.as_deref() == Some(STOPPED);
     let spans = history.lines.iter().filter(is_stop).map(|line| line.return_us - line.invoke_us);

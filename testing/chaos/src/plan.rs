@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The number of sentinels.
 const SENTINELS: usize = 3;
-/// Enough to choose a key and a node.
+/// Enough values to choose a key and a node.
 const SLOT_MOVES: usize = 1 << 16;
 
 /// A step of the schedule.
@@ -74,7 +74,7 @@ impl Iterator for Plan {
                 self.rng.millis(100, 7000)
             }
             Fault::FreezeSentinel => self.rng.millis(100, 3000),
-            // Shorter than the time after which a waiter that is not heard of leaves the queue.
+            // Shorter than the time after which a silent waiter leaves the queue.
             Fault::HalfMoveSlot => self.rng.millis(50, 1000),
             // Longer than the timeout of the client.
             Fault::FreezeServer | Fault::PauseServer | Fault::Cut | Fault::BlackHole => self.rng.millis(500, 900),

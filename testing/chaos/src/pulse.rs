@@ -1,4 +1,4 @@
-//! A client that acquires keys all the time, so that the history shows for how long there was no grant.
+//! A client that acquires keys continuously, so that the history shows how long there was no grant.
 
 use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, micros, now};
@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const WAIT: Duration = Duration::from_secs(30);
 pub(crate) const NAME: &str = "pulse";
 
-/// A key in the slot of another one, for which nobody else asks.
+/// A key in the slot of another one, which no other client uses.
 pub(crate) fn key_beside(key: &str) -> String {
     format!("{{{key}}}:{NAME}")
 }

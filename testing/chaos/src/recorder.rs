@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The clock of histories, which all processes of a machine share.
+/// The clock of histories, which all processes of the machine share.
 pub(crate) fn now() -> u64 {
     BootClock.now().as_micros()
 }
@@ -63,7 +63,7 @@ impl Recorder {
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
-    /// A task of this process holds a key from now on.
+    /// A task of this process now holds a key.
     pub(crate) fn enter(&self, key: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = present.entry(key.to_owned()).or_default();
@@ -75,7 +75,7 @@ impl Recorder {
         }
     }
 
-    /// The task does not hold it any more.
+    /// The task no longer holds it.
     pub(crate) fn leave(&self, key: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tasks) = present.get_mut(key) {

@@ -13,7 +13,7 @@ pub(crate) fn bound(ttl: Duration, healed_us: u64, whole_at_us: u64) -> Duration
     3 * ttl + SLACK + Duration::from_micros(whole_at_us.saturating_sub(healed_us))
 }
 
-/// A client that waits in the queue of every key like all others.
+/// A client that waits in the queue of every key, like the others.
 pub(crate) struct Recovery<'a> {
     pub(crate) client: &'a Client,
     pub(crate) recorder: &'a Recorder,
@@ -51,7 +51,7 @@ impl Recovery<'_> {
         line.ttl_us = Some(micros(self.ttl));
         self.recorder.note(&line);
         let invoke_us = now();
-        // If the reply is lost, the lease expires, and until then it counts as held only up to here.
+        // If the reply is lost, the lock is held until its lease expires, but it counts as held only up to here.
         let _ = guard.release();
         self.recorder.note(&Line::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
     }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-/// Writes to this key are not checked, which shows the purpose of the check.
+/// Writes to this key are not checked, which shows what the check prevents.
 pub(crate) const UNGUARDED: &str = "control-unguarded";
 
 /// What a client does at the resource.

@@ -8,7 +8,7 @@ use fencelock_testkit::RespClient;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Only the run uses this key, so nobody else delays a grant.
+/// Only the run uses this key, so no other client delays a grant.
 pub(crate) const KEY: &str = "resumed";
 /// How long grants may take after a fail-over, in addition to the quarantine.
 pub(crate) const PROMISE: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ pub(crate) struct Resumption {
     pub(crate) client: Client,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) ttl: Duration,
-    /// Zero without one.
+    /// Zero without a quarantine.
     pub(crate) quarantine: Duration,
     /// The new master.
     pub(crate) port: u16,
@@ -71,7 +71,7 @@ impl Resumption {
     }
 }
 
-/// The times from the moment in which most sentinels named a new master to its first grant, in ascending order.
+/// The times from the moment when most sentinels named a new master to its first grant, in ascending order.
 pub fn resumptions(history: &History) -> Vec<Duration> {
     let mine: Vec<&Line> = history.lines.iter().filter(|line| line.key == KEY).collect();
     let next = |from: u64| {
@@ -84,7 +84,7 @@ pub fn resumptions(history: &History) -> Vec<Duration> {
     times
 }
 
-/// The same in words; `None` without fail-overs.
+/// The same as text; `None` without fail-overs.
 pub fn resumption_summary(history: &History) -> Option<String> {
     let times = resumptions(history);
     let (median, longest) = (times.get(times.len() / 2)?, times.last()?);

@@ -51,7 +51,7 @@ pub struct Settings {
 impl Settings {
     /// The default run with this seed, these servers and this program.
     pub fn new(seed: u64, topology: Topology, program: &Path) -> Self {
-        // Without fail-overs no lock may be lost, however busy the machine is.
+        // Without fail-overs no lock may be lost, even on a busy machine.
         let ttl = Duration::from_secs(if topology == Topology::ClusterMoves { 3 } else { 1 });
         // Each master of a cluster has some.
         let keys = if topology.is_cluster() { 6 } else { 3 };
@@ -82,7 +82,7 @@ const DISMISSAL: Duration = Duration::from_secs(30);
 /// Runs everything, and checks the history. No process is left.
 ///
 /// # Errors
-/// If the run failed: a server did not start, or a worker exited by itself. The behaviour of the locks is in the
+/// If the run failed: a server did not start, or a worker exited by itself. Violations are part of the
 /// results.
 pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let dir = tempfile::Builder::new().prefix("fencelock-chaos-").tempdir()?;
@@ -199,7 +199,8 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     let Settings { topology, .. } = settings;
     let always = ["busy", "renewed by the watchdog", "a hold past its lease", "a write was refused"];
     let always = always.into_iter().chain(["a late write was refused", "a lease passed on within a process"]);
-    // Programs that know neither sentinels nor clusters are not started with them, and neither is the control of eviction.
+    // The foreign program does not support sentinels or clusters, so they run without it, and without the control of
+    // eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
     let of_modes = ["holders of a key together", "a downgrade"].into_iter();
@@ -209,7 +210,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);
     let always = always.chain(is_observed.then_some("a claim refused in quarantine"));
     let all = always.chain(settings.faults().into_iter().filter_map(Fault::proof));
-    // A quorum hides the loss of a minority of its nodes.
+    // A quorum tolerates data loss on a minority of its nodes.
     all.filter(|what| !topology.is_quorum() || *what != "unreachable").collect()
 }
 
@@ -235,7 +236,7 @@ fn recover(nemesis: &Nemesis, client: &Client, step: &Step) {
     let recovery = Recovery { client, recorder, keys, ttl: *ttl };
     recovery.demand(step.fault.name(), healed, bound);
     recovery.probe(bound);
-    // A token granted under a wrong clock may be as far ahead as the clock was. Until that time has come, a server
+    // A token granted under a wrong clock may be ahead of the time by the error of the clock. Until then, a server
     // that loses its data could grant it again: only a quorum tolerates this.
     if matches!(step.fault, Fault::ClockForward) {
         std::thread::sleep(nemesis.jump());

@@ -49,7 +49,7 @@ impl Standby {
         self.link.hold();
     }
 
-    /// Whether the replica has this value under this key.
+    /// Whether the replica has this value at this key.
     pub(crate) fn has(&self, key: &str, value: &str) -> bool {
         self.machine.server.command(&["GET", key]).text() == Some(value)
     }

@@ -3,7 +3,7 @@ use fencelock_core::quarantine;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a replaced master may go on granting, if a quarantine is on: the new one counts it as a part of the longest TTL.
+/// How long a replaced master may continue to grant if a quarantine is on: the new master adds this to the longest TTL.
 const MASTER_WINDOW: Duration = Duration::from_secs(5);
 
 /// The servers of a run.
@@ -21,7 +21,7 @@ pub enum Topology {
     BareSentinels,
     /// A cluster of three masters with a replica each. Slots move, and masters are replaced.
     Cluster,
-    /// The same, and no master is replaced.
+    /// The same, but no master is replaced.
     ClusterMoves,
     /// A quorum of this size.
     Quorum(usize),
@@ -67,18 +67,19 @@ impl Topology {
         matches!(self, Self::Cluster | Self::ClusterMoves)
     }
 
-    /// Whether each node is behind a proxy and has a clock of its own. Sentinels and clusters tell clients the ports of the servers.
+    /// Whether each node has a proxy and a clock of its own. Sentinels and clusters report the real ports of the
+    /// servers to clients.
     pub const fn has_proxies(self) -> bool {
         !self.has_sentinels() && !self.is_cluster()
     }
 
-    /// Whether a server that may have lost data grants nothing until all its leases have ended. A single Redis server
-    /// runs without a quarantine, and has excuses.
+    /// Whether a server that may have lost data does not grant until all its leases have expired. A single Redis server
+    /// runs without a quarantine, so its violations are excused.
     pub const fn has_quarantine(self) -> bool {
         matches!(self, Self::Replica | Self::Sentinels | Self::Quorum(_))
     }
 
-    /// The length of the quarantine, if no lease is longer than `max_ttl`.
+    /// The length of the quarantine if no lease is longer than `max_ttl`.
     pub fn quarantine(self, max_ttl: Duration) -> Duration {
         let window = if self.has_sentinels() { MASTER_WINDOW } else { Duration::ZERO };
         if self.has_quarantine() { quarantine(max_ttl + window, Drift::default()) } else { Duration::ZERO }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 /// The environment variable of a worker.
 pub(crate) const VARIABLE: &str = "FENCELOCK_CHAOS_WORKER";
 
-/// A release that no server answers is abandoned to the lease.
+/// If no server answers a release, the lease is left to expire.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) struct WorkerJob {
     pub(crate) seed: u64,
     /// Whether its tasks share leases.
     pub(crate) shares: bool,
-    /// How many of its claims of a key for readers are exclusive.
+    /// The share of exclusive claims of a key for readers.
     pub(crate) writers_percent: u8,
     pub(crate) resource: u16,
     pub(crate) history: PathBuf,
@@ -79,7 +79,7 @@ async fn crowd(job: WorkerJob, stopped: watch::Receiver<bool>) -> Result<(), Fai
     for task in tasks {
         task.await??;
     }
-    // A lock that could not be released expires; the final check of the run would detect it otherwise.
+    // A lock that could not be released expires; otherwise the final check of the run detects it.
     let _ = client.close(CLOSE_TIMEOUT).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What tasks ask for, by the name of the key.
+//! The locks that tasks claim, by the name of the key.
 
 use crate::rng_ext::RngExt as _;
 use crate::topology::Topology;
@@ -11,7 +11,7 @@ const PERMITS: &str = "permits";
 /// The permits of each semaphore.
 const LIMIT: u32 = 3;
 
-/// The keys of a run. Where the servers have all modes, the last two are for readers and permits.
+/// The keys of a run. If the servers support all modes, the last two are for readers and permits.
 pub(crate) fn keys(count: usize, topology: Topology) -> Vec<String> {
     let mut keys: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
     if topology.has_modes()
@@ -35,7 +35,7 @@ pub(crate) fn choose(key: &str, writers_percent: u8, rng: &mut Rng) -> Mode {
     }
 }
 
-/// Whether writers of this key become readers from time to time.
+/// Whether writers of this key downgrade from time to time.
 pub(crate) fn has_downgrades(key: &str) -> bool {
     key == READERS
 }

@@ -1,7 +1,7 @@
 use crate::{KeySet, Moment};
 use std::time::Duration;
 
-/// A wait that is nearly over still allows a claim that queues: a wait of zero would ask once and leave the queue out.
+/// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires all keys of a [`KeySet`], or none of them.
@@ -14,13 +14,13 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 ///   and the first key is claimed again if the wait is not over.
 /// - A claim that is refused releases all keys.
 ///
-/// It has no clock and sends nothing. A driver carries out its [`AcquireStep`] and reports the result.
+/// It has no clock and sends nothing. A driver carries out each [`AcquireStep`] and reports the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireAll {
     keys: KeySet,
     wait: Option<Duration>,
     until: Option<Moment>,
-    /// This many keys are held, in the order of claims.
+    /// The number of keys held, in the order of claims.
     held: usize,
     rounds: u32,
     state: State,
@@ -38,21 +38,21 @@ enum State {
 pub enum AcquireStep {
     /// Claim the key at this position of [`KeySet::keys`], and watch the leases that are held until it is answered.
     Claim {
-        /// Which key.
+        /// The index of the key.
         key: usize,
-        /// How long to wait for it: without limit, or at most this long. Zero asks once.
+        /// How long to wait for it; `None` has no limit, zero tries once.
         wait: Option<Duration>,
     },
     /// Release every key that is held.
     ReleaseAll,
     /// Every key is held.
     Granted,
-    /// No key is held, and nothing more is claimed. The last error is the answer.
+    /// No key is held, and nothing more is claimed. Return the last error.
     Refused,
 }
 
 impl AcquireAll {
-    /// `wait` is for all keys together: `None` has no limit, zero asks for each key once.
+    /// `wait` is the limit for all keys together: `None` has no limit, zero tries each key once.
     pub fn new(keys: KeySet, wait: Option<Duration>, now: Moment) -> Self {
         let until = wait.map(|wait| now + wait);
         Self { keys, wait, until, held: 0, rounds: 1, state: State::Claiming }
@@ -63,12 +63,12 @@ impl AcquireAll {
         &self.keys
     }
 
-    /// How often the first key was claimed.
+    /// The number of claims of the first key.
     pub const fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// What to do now.
+    /// The next step.
     pub fn step(&self, now: Moment) -> AcquireStep {
         match (self.state, self.keys.claim_order().get(self.held)) {
             (State::Claiming, Some(key)) => AcquireStep::Claim { key: *key, wait: self.rest(now) },
@@ -88,7 +88,7 @@ impl AcquireAll {
         self.give_up(false);
     }
 
-    /// A lease that is held was lost, and the claim for the next key was given up.
+    /// A lease that is held was lost, and the claim of the next key was cancelled.
     pub fn on_lost(&mut self, now: Moment) {
         self.give_up(self.until.is_none_or(|until| now < until));
     }

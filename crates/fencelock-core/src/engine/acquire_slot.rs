@@ -1,36 +1,36 @@
 use crate::{Invalid, Moment};
 use std::time::Duration;
 
-/// The queues in which a claim of a slot waits at the same time. More would only make the queues longer: whoever holds one of eight
-/// slots will release it before long, and the other slots are tried again and again.
+/// The maximum number of queues in which a claim waits at the same time. More would only make the queues longer: one of
+/// eight slots is released soon, and the other slots are tried repeatedly.
 const LINES: u32 = 8;
-/// A waiting client tries the slots in whose queues it does not wait this often.
+/// How often a waiting client tries the slots whose queues it is not in.
 const RETRY: Duration = Duration::from_secs(1);
-/// A wait that is nearly over still allows a claim that queues: a wait of zero would ask once and leave the queue out.
+/// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires one of several numbered slots, each of which is an exclusive lock.
 ///
-/// It decides which slot is tried next, and in which queues it waits. The rules:
+/// It decides which slot is tried next, and in which queues the claim waits:
 ///
-/// - The slots are tried one after another, from a random one on. So two clients that only try never refuse each other a free slot
-///   for a slot that they give back.
-/// - If all are busy, it waits in the queues of the first few of them at the same time. The first grant wins, and the others are
-///   given up: a grant that has already arrived is released at once.
-/// - A slot in whose queue it does not wait may become free meanwhile, so those are tried again once a second.
+/// - The slots are tried one after another, starting at a random one. So two clients that only try never refuse each
+///   other a free slot because of a slot that they give back.
+/// - If all are busy, it waits in the queues of the first few of them at the same time. The first grant wins, and the
+///   other claims are cancelled: a grant that has already arrived is released at once.
+/// - The slots whose queues it is not in are tried again once a second, because they may become free meanwhile.
 ///
-/// It has no clock and sends nothing. A driver carries out its [`SlotStep`] and reports the result.
+/// It has no clock and sends nothing. A driver carries out each [`SlotStep`] and reports the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireSlot {
     slots: u32,
     start: u32,
     lines: u32,
     until: Option<Moment>,
-    /// So many slots were tried in this pass, from the first one of the pass on.
+    /// The number of slots tried in this pass, from its first slot on.
     tried: u32,
-    /// The first pass tries all slots, the later ones those in whose queues nobody waits for this claim.
+    /// The first pass tries all slots; later passes skip those in whose queues this claim waits.
     waiting: bool,
-    /// The queues whose claim has ended without a grant.
+    /// The queues in which the claim has ended without a grant.
     ended: u32,
     next_pass: Moment,
     state: State,
@@ -43,24 +43,24 @@ enum State {
     Refused,
 }
 
-/// What a driver has to do. While it waits, it carries out the tries at the same time.
+/// What a driver must do. Tries and waiting claims run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotStep {
-    /// Claim this slot once. Waiting claims go on.
+    /// Claim this slot once. Waiting claims continue.
     Try(u32),
-    /// Wait for a grant in a queue, at most until this moment. Then try again.
+    /// Wait for a grant in a queue, at most until this moment. Then call [`AcquireSlot::on_time`].
     Wait(Moment),
-    /// This slot is held. Give all other claims up.
+    /// This slot is held. Cancel all other claims.
     Granted(u32),
-    /// The wait is over, or a claim was refused. Give all claims up. The last error is the answer.
+    /// The wait is over, or a claim was refused. Cancel all claims, and return the last error.
     Refused,
 }
 
 impl AcquireSlot {
-    /// The greatest number of slots: a pass tries each of them.
+    /// The maximum number of slots. A pass tries each of them.
     pub const MOST: u32 = 1000;
 
-    /// Begins at any of the slots; `start` is random.
+    /// Starts at any of the slots; `start` is random.
     ///
     /// # Errors
     /// [`Invalid`] if `slots` is not within 1 to [`AcquireSlot::MOST`].
@@ -83,13 +83,13 @@ impl AcquireSlot {
         })
     }
 
-    /// Waits in at most so many queues, where the usual eight are too many: for searches with few slots.
+    /// Sets the maximum number of queues, for searches with few slots.
     #[must_use]
     pub const fn with_lines(self, lines: u32) -> Self {
         Self { lines, ..self }
     }
 
-    /// What to do now.
+    /// The next step.
     pub fn step(&self, now: Moment) -> SlotStep {
         match self.state {
             State::Granted(slot) => SlotStep::Granted(slot),
@@ -99,13 +99,13 @@ impl AcquireSlot {
         }
     }
 
-    /// The slots in whose queues it waits: none before the first pass is over.
+    /// The slots in whose queues the claim waits: none before the first pass is over.
     pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
         let many = if self.waiting { self.line_count() } else { 0 };
         (0..many).map(|place| self.slot(place))
     }
 
-    /// How long a claim in a queue waits: without limit, or so long.
+    /// How long a claim in a queue waits; `None` has no limit.
     pub fn rest(&self, now: Moment) -> Option<Duration> {
         self.until.map(|until| until.since(now).max(SHORTEST_WAIT))
     }
@@ -121,12 +121,12 @@ impl AcquireSlot {
             return;
         }
         self.waiting = true;
-        // Those that wait in a queue are not tried again.
+        // Slots in whose queues it waits are not tried again.
         self.tried = self.line_count();
         self.next_pass = if self.tried < self.slots { now + RETRY } else { Moment::NEVER };
     }
 
-    /// A try or a waiting claim was granted. Says whether the slot is the one that is kept; any other one is released.
+    /// A try or a waiting claim was granted. Returns whether to keep the slot; any other slot must be released.
     pub fn on_granted(&mut self, slot: u32) -> bool {
         if self.state == State::Trying {
             self.state = State::Granted(slot);
@@ -142,14 +142,14 @@ impl AcquireSlot {
         }
     }
 
-    /// The wait is over, or a claim was refused for good.
+    /// The wait is over, or a claim was refused permanently.
     pub fn on_refused(&mut self) {
         if self.state == State::Trying {
             self.state = State::Refused;
         }
     }
 
-    /// A moment has come that [`SlotStep::Wait`] named.
+    /// The moment of [`SlotStep::Wait`] has come.
     pub fn on_time(&mut self, now: Moment) {
         if self.waiting && self.until.is_some_and(|until| now >= until) {
             self.on_refused();

@@ -3,7 +3,7 @@ use super::tenure::{End, HoldId, Tenure};
 use crate::{Claim, HolderId, Invalid, Moment, Occupied, Unknown};
 use std::time::Duration;
 
-/// What a task that waits must do next. Each step but the last ends with a call of the engine that gives the next one.
+/// What a waiting task must do next. After each step but the last, call the engine to get the next one.
 #[derive(Debug, Clone, Hash)]
 pub enum Step {
     /// Wait until [`Action::Wake`].
@@ -17,77 +17,77 @@ pub enum Step {
     },
     /// Send this claim: [`super::KeyEngine::claim_sent`], then [`super::KeyEngine::claim_answered`].
     Claim(Box<Claim>),
-    /// Ask who has the key instead of claiming it: [`super::KeyEngine::inspected`].
+    /// Inspect the key instead of claiming it: [`super::KeyEngine::inspected`].
     Inspect,
-    /// Release what this holder may have, and wait for the answer: [`super::KeyEngine::left`].
+    /// Release everything of this holder, and wait for the reply: [`super::KeyEngine::left`].
     Leave(HolderId),
     /// The task has the key and is no longer in the engine.
     Granted(Grant),
-    /// The task does not get the key and is no longer in the engine.
+    /// The task did not get the key and is no longer in the engine.
     Refused(Box<Refusal>),
 }
 
-/// How a grant came about.
+/// The origin of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// In answer to a claim.
+    /// The reply to a claim.
     Claimed,
-    /// By a message from the place.
+    /// A message of the place.
     HandedOff,
-    /// From another task of this client.
+    /// Another task of this client.
     Shared,
-    /// By the proof of a hold that was there before.
+    /// A hold that existed before, resumed by its proof.
     Resumed,
 }
 
 /// A hold that was granted to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Which hold.
+    /// The hold.
     pub hold: HoldId,
-    /// The task's part of it.
+    /// The task's tenure of the hold.
     pub tenure: Tenure,
-    /// How it came about.
+    /// The origin of the grant.
     pub source: Source,
 }
 
-/// Why a task does not get the key.
+/// Why a task did not get the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
     /// The reason.
     pub reason: RefusalReason,
-    /// How long it has waited.
+    /// How long it waited.
     pub waited: Duration,
-    /// How many claims were sent.
+    /// The number of claims sent.
     pub attempts: u32,
 }
 
 /// See [`Refusal`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RefusalReason {
-    /// Another holder has the key; `None` if no answer has come.
+    /// Another holder has the key; `None` if no reply has arrived.
     Busy(Option<Occupied>),
     /// The place did not answer, or refuses.
     Unreachable(Unknown),
-    /// The claim may have been carried out, but does not count.
+    /// The claim may have been executed, but does not count.
     Unconfirmed(Unknown),
-    /// There is no holder id.
+    /// No holder id could be generated.
     Invalid(Invalid),
 }
 
-/// What a claiming task has learned.
+/// News for a claiming task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimReport {
     /// Another holder has the key.
     Busy {
-        /// How many wait before this one; `None` where the place has no queue.
+        /// The number of waiters before this one; `None` if the place has no queue.
         ahead: Option<u32>,
         /// The holder.
         occupied: Occupied,
-        /// The task knew it already.
+        /// Whether the task knew it already.
         again: bool,
     },
-    /// The place did not answer, or refuses. The claim is repeated.
+    /// The place did not answer, or refuses. The claim will be repeated.
     Trouble(Unknown),
 }
 
@@ -96,13 +96,13 @@ pub enum ClaimReport {
 pub enum Action<W, L> {
     /// Wake a task.
     Wake(W),
-    /// Move the timer of a hold. [`Moment::NEVER`] is no timer.
+    /// Move the timer of a hold. [`Moment::NEVER`] means no timer.
     SetTimer {
-        /// Which hold.
+        /// The hold.
         hold: HoldId,
-        /// Where it was.
+        /// The previous time.
         from: Moment,
-        /// Where it is now.
+        /// The new time.
         to: Moment,
     },
     /// A hold has begun.
@@ -113,31 +113,31 @@ pub enum Action<W, L> {
     Release(Box<PendingRelease>),
     /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
     KeptIdle,
-    /// A claim has begun to wait at the place.
+    /// A claim now waits at the place.
     ClaimBegan,
     /// A claim no longer waits at the place.
     ClaimEnded,
-    /// A claiming task has learned something.
+    /// A claiming task has news.
     Report(Box<ClaimReport>),
-    /// A task asks without having been notified.
+    /// A task polls without a notification.
     FallbackPoll,
-    /// A granted claim came too late: its lease was over.
+    /// A granted claim came too late: its lease had expired.
     GrantedTooLate,
 }
 
 /// A hold that is over.
 #[derive(Debug, Clone)]
 pub struct Ended<L> {
-    /// Which hold.
+    /// The hold.
     pub hold: HoldId,
-    /// What the driver has attached to it.
+    /// The driver's data for it.
     pub lease: L,
     /// The last tenure.
     pub tenure: Tenure,
-    /// The tenures of the other readers that shared the hold until then, in the order of their beginning.
+    /// The tenures of the other readers that shared the hold, in the order of their beginning.
     pub others: Box<[Tenure]>,
     /// How it ended.
     pub end: End,
-    /// Where its timer was.
+    /// The time of its timer.
     pub timer: Moment,
 }

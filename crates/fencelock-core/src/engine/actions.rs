@@ -3,7 +3,7 @@ use super::action::Action;
 /// Most calls have no more actions.
 const INLINE: usize = 4;
 
-/// The actions of one call, in order. It allocates only for more than four of them.
+/// The actions of one call, in order. More than four of them need an allocation.
 #[derive(Debug, Clone)]
 pub struct Actions<W, L> {
     first: [Option<Action<W, L>>; INLINE],
@@ -12,12 +12,12 @@ pub struct Actions<W, L> {
 }
 
 impl<W, L> Actions<W, L> {
-    /// An empty buffer.
+    /// An empty list.
     pub const fn new() -> Self {
         Self { first: [const { None }; INLINE], len: 0, rest: Vec::new() }
     }
 
-    /// Adds one.
+    /// Adds an action.
     pub fn push(&mut self, action: Action<W, L>) {
         match self.first.get_mut(self.len) {
             Some(slot) => {
@@ -28,13 +28,13 @@ impl<W, L> Actions<W, L> {
         }
     }
 
-    /// Removes and returns all of them.
+    /// Removes and returns all actions.
     pub fn drain(&mut self) -> impl Iterator<Item = Action<W, L>> {
         let len = std::mem::take(&mut self.len);
         self.first.iter_mut().take(len).filter_map(Option::take).chain(self.rest.drain(..))
     }
 
-    /// All of them.
+    /// All actions.
     pub fn iter(&self) -> impl Iterator<Item = &Action<W, L>> {
         self.first.iter().take(self.len).flatten().chain(&self.rest)
     }

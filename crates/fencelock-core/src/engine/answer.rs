@@ -2,32 +2,32 @@ use super::action::Grant;
 use super::release_queue::PendingRelease;
 use crate::{Moment, Occupied};
 
-/// What the holder of a tenure may believe.
+/// What the holder of a tenure may assume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It has the key until then, if no renewal succeeds.
+    /// It has the key until this moment, if no renewal succeeds.
     Held(Moment),
     /// It has passed the lease on, or has released it.
     PassedOn,
-    /// The hold is over: [`super::Action::Ended`] said how.
+    /// The hold is over: [`super::Action::Ended`] reported how.
     Over,
 }
 
 /// What happens to a lease that its holder no longer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// Another task has it now, or it is kept for the next one. The caller releases nothing.
+    /// Another task has it now, or it is kept for the next one. The caller must not release it.
     PassedOn,
     /// The caller must release it at the place.
     Release,
-    /// It was already over.
+    /// The lease was already over.
     Over,
 }
 
 /// The result of taking an idle lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdleLease {
-    /// There is none.
+    /// There is no idle lease.
     None,
     /// The caller has it.
     Taken(Grant),
@@ -35,10 +35,10 @@ pub enum IdleLease {
     Release(Box<PendingRelease>),
 }
 
-/// The known holder of the key; nothing is sent to find out.
+/// The known holder of the key. No request is sent for this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// How many wait before; `None` where the place has no queue.
+    /// The number of waiters before; `None` if the place has no queue.
     pub ahead: Option<u32>,
     /// The holder.
     pub occupied: Occupied,

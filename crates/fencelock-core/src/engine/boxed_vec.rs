@@ -1,7 +1,7 @@
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
-/// A vector that is one pointer long. Most keys have none, and there may be very many keys.
+/// A vector that takes one pointer. Most keys have none, and there may be very many keys.
 #[derive(Debug, Clone)]
 pub(super) struct BoxedVec<T>(#[allow(clippy::box_collection, reason = "that is its purpose")] Option<Box<Vec<T>>>);
 
@@ -23,7 +23,7 @@ impl<T> BoxedVec<T> {
         (index < items.len()).then(|| items.remove(index))
     }
 
-    /// Removes all for which this holds, and returns them in order.
+    /// Removes all items that match, and returns them in order.
     pub(super) fn extract(&mut self, is_taken: impl FnMut(&mut T) -> bool) -> Vec<T> {
         self.0.as_mut().map(|items| items.extract_if(.., is_taken).collect()).unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl<T> DerefMut for BoxedVec<T> {
     }
 }
 
-/// An empty vector is as good as none.
+/// An empty vector equals none.
 impl<T: Hash> Hash for BoxedVec<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.deref().hash(state);

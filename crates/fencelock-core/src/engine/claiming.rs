@@ -22,22 +22,22 @@ pub(super) struct HandOff {
     pub(super) claim_ttl: Duration,
 }
 
-/// What one holder of this client may have at the place: a queue position, or already the key.
+/// What a holder id of this client may have at the place: a queue position, or already the key.
 ///
 /// A task that gives up transfers it to the next one. The holder id stays the same, so the server does not notice.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
-    /// The last claim that was answered with a place in the queue.
+    /// The position in the queue in the last reply, if any.
     pub(super) answered: Option<PlaceInLine>,
-    /// Until then an unanswered request may still arrive, even after later requests were answered.
+    /// Until this time an unanswered request may still arrive, even after later requests were answered.
     pub(super) stray_until: Moment,
     /// Claims sent by this holder.
     pub(super) asked: u32,
     pub(super) hand_off: Option<HandOff>,
     /// A new claim may succeed.
     pub(super) notified: bool,
-    /// When it is polled next, if its task got another lease meanwhile. The task that takes it over waits until then.
+    /// When to poll next, if its task got another lease meanwhile. The task that takes the claim over waits until then.
     pub(super) polled_at: Moment,
 }
 
@@ -47,7 +47,7 @@ impl PendingClaim {
         Self { claim, answered, stray_until, asked, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
 
-    /// The release of everything that it may have.
+    /// A release of everything that the holder may have.
     pub(super) fn release(&self, now: Moment) -> PendingRelease {
         PendingRelease {
             key: self.claim.key.clone(),
@@ -66,8 +66,9 @@ impl PendingClaim {
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
     }
 
-    /// The answer to a poll after a hand-off contains only its last token. The message of that hand-off, if it has arrived,
-    /// contains all of them. A token is granted once, so a block that ends with the same token belongs to the same grant.
+    /// The reply to a poll after a hand-off contains only the last token. The message of that hand-off, if it has
+    /// arrived, contains all of them. A token is granted once, so a block that ends with the same token belongs to the
+    /// same grant.
     pub(super) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
         let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
         self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
@@ -85,33 +86,33 @@ pub(super) struct Claiming {
     pub(super) left_before: bool,
     /// A request was sent and is not answered yet.
     pub(super) in_flight: bool,
-    /// The next task may take over this attempt. `false` if it is being released or is useless.
+    /// The next task may take over this attempt. `false` if it is being released or cannot be used.
     pub(super) transferable: bool,
     pub(super) phase: Phase,
-    /// When it asks again, while it sleeps.
+    /// When it polls next, while it sleeps.
     pub(super) asks_at: Moment,
     pub(super) started: Moment,
     pub(super) deadline: Moment,
     pub(super) attempts: u32,
     pub(super) out_of_queue: u32,
     pub(super) failing_since: Option<Moment>,
-    /// Consecutive claims that were not answered or were refused, over all attempts.
+    /// Consecutive claims that were refused or not answered, over all attempts.
     failures: u32,
     pub(super) occupied: Option<Occupied>,
-    /// The last answer was that servers are in quarantine.
+    /// The last reply was that servers are in quarantine.
     quarantine: Option<Unknown>,
 }
 
 /// What the task waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// Until it may begin an attempt.
+    /// The time when it may begin an attempt.
     Delayed,
-    /// The answer to a claim.
+    /// The reply to a claim.
     Asking,
-    /// A notification, or the time to ask without one.
+    /// A notification, or the time of the next poll.
     Sleeping,
-    /// The answer to a release; this result follows.
+    /// The reply to a release; this result follows.
     Leaving(Box<RefusalReason>),
 }
 
@@ -140,7 +141,7 @@ impl Claiming {
         self.quarantine.is_some()
     }
 
-    /// Whether its task waits for no answer, so that it may get another lease at this moment.
+    /// Whether its task has no request in flight, so that it may get another lease now.
     pub(super) const fn is_at_rest(&self) -> bool {
         matches!(self.phase, Phase::Delayed | Phase::Sleeping)
     }
@@ -158,7 +159,7 @@ impl Claiming {
         now >= self.deadline || request.retry.is_some_and(|retry| self.attempts >= retry.times)
     }
 
-    /// Another holder has the key. Returns whether the task knew that already.
+    /// Another holder has the key. Returns whether the task knew it already.
     pub(super) fn on_busy(&mut self, occupied: Occupied) -> bool {
         self.failing_since = None;
         self.failures = 0;
@@ -181,7 +182,7 @@ impl Claiming {
             self.failing_since = None;
             self.quarantine = Some(cause.clone());
         } else if let Some(told) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
-            // The wait ended before the last answer; the error before it is more useful.
+            // The wait ended before the last reply; the error before it is more useful.
             cause = told;
         }
         let since = *self.failing_since.get_or_insert(now);
@@ -204,7 +205,7 @@ impl Claiming {
             None if failing || !capabilities.queues => RetryPlan::BLIND,
             None => RetryPlan::WOKEN,
         };
-        // What was known about the holder before the failure does not predict when the place recovers.
+        // The state before a failure does not predict when the place recovers.
         let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
         let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
         let asked = match &self.attempt {
@@ -217,7 +218,7 @@ impl Claiming {
         pause.min(self.deadline.since(now))
     }
 
-    /// The claim to send now. `block` is how many tokens to ask for, if the lease may be shared.
+    /// The claim to send now. `block` is the number of tokens to request, if the lease may be shared.
     pub(super) fn ask(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
         let attempt = self.attempt.as_mut()?;
         self.attempts += 1;
@@ -271,14 +272,14 @@ impl Claiming {
     pub(super) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
         let mut attempt = self.attempt.take()?;
         if std::mem::take(&mut self.in_flight) {
-            // An answer that no task waits for counts as missing.
+            // A reply that no task waits for counts as missing.
             attempt.stray_until = Moment::NEVER;
         }
         let left = std::mem::take(&mut self.left_behind) || now < attempt.stray_until;
         left.then(|| attempt.release(now))
     }
 
-    /// Goes on to sleep after it has taken over a claim that is not to be polled yet.
+    /// Sleeps until the next poll of a claim that it has taken over, unless the poll is due.
     pub(super) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
         let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
         (self.phase, self.asks_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));

@@ -22,8 +22,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The answer to a claim that was sent at `sent`; the time of connecting is no part of a lease. An error without
-    /// [`KeyEngine::claim_sent`] is one of connecting.
+    /// The reply to a claim that was sent at `sent`; connecting does not count as part of the lease. An error without a
+    /// call of [`KeyEngine::claim_sent`] means that connecting failed.
     pub fn claim_answered(
         &mut self,
         id: WaiterId,
@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if cause.not_replicated().is_some() || cause.is_permanent() {
             return self.leave_then(id, RefusalReason::Unconfirmed(cause), cx);
         }
-        // It may have been carried out. A poll finds out without a second queue position.
+        // The claim may have been executed. A poll finds out without adding a second queue position.
         let left_behind = claiming.left_behind;
         if let Some(attempt) = claiming.attempt.as_mut().filter(|attempt| attempt.claim.intent == Intent::Enqueue)
             && left_behind
@@ -74,7 +74,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The answer to [`Step::Inspect`].
+    /// The reply to [`Step::Inspect`].
     pub fn inspected(
         &mut self,
         id: WaiterId,
@@ -95,7 +95,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.ask_later(id, cx)
     }
 
-    /// The answer to [`Step::Leave`].
+    /// The reply to [`Step::Leave`].
     pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> Step {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         // A server that does not allow it now will not do so later.
@@ -137,7 +137,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         if claiming.attempt.is_some() {
-            // It takes over from a task that gave up, to which the key may have been handed meanwhile.
+            // It takes over the claim of a task that gave up; the key may have been handed to it meanwhile.
             return self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx));
         }
         let holder = match cx.rng.holder_id() {
@@ -234,7 +234,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// `None` if the lease is already over.
+    /// `None` if the lease has already expired.
     pub(super) fn grant(
         &mut self,
         id: WaiterId,
@@ -295,7 +295,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Ok(())
     }
 
-    /// Releases everything that the attempt may have, waits for the answer, and returns this result to the task.
+    /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
     pub(super) fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         claiming.transferable = false;
@@ -351,7 +351,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             State::Called(pending) => pending,
             State::Claiming(mut claiming) => {
                 if in_line {
-                    // What it knew may be outdated when the next task claims.
+                    // The last reply may be outdated when the next task claims.
                     self.heard = None;
                 }
                 if successor && let Some(pending) = claiming.transfer(cx.now) {

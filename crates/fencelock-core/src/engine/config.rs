@@ -9,14 +9,14 @@ pub struct Config {
     pub place: String,
     /// The capabilities of the place.
     pub capabilities: Capabilities,
-    /// How far two clocks may drift apart while a lease runs.
+    /// The bound for the drift between two clocks while a lease runs.
     pub drift: Drift,
-    /// How tasks of the client share leases; `None` if each of them claims for itself.
+    /// The limits for sharing leases among tasks; `None` if each task claims for itself.
     pub sharing: Option<SharingLimits>,
 }
 
 impl Config {
-    /// Whether a task with this request waits in the queue for shared leases. All other tasks claim for themselves.
+    /// Whether a task with this request waits in the queue for shared leases. Other tasks claim for themselves.
     pub fn is_in_line(&self, request: &AcquireRequest) -> bool {
         self.sharing.is_some() && request.shares() && request.queues()
     }
@@ -30,29 +30,29 @@ impl Config {
 /// How long tasks of one client share a lease before other clients get the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharingLimits {
-    /// Grants to tasks of this client from when another client is known to wait, and how long they may go on.
-    /// `None` stands for the default of the place: [`SharingLimits::batch`].
+    /// Maximum grants to tasks of this client once another client is known to wait, and their maximum time. `None` is
+    /// the default of the place: [`SharingLimits::batch`].
     pub batch: Option<(u32, Duration)>,
-    /// Where no other client is known to wait: how long leases may be shared before the key is left free,
+    /// While no other client is known to wait: how long leases may be shared before the key is left free,
     pub stretch: Duration,
-    /// and for how long it is left free.
+    /// and how long it is left free.
     pub pause: Duration,
-    /// How long a free lease is kept for the next task of this client, within `stretch`.
+    /// How long an idle lease is kept for the next task of this client, within `stretch`.
     pub idle_timeout: Duration,
 }
 
 /// For a place that reports waiters: as many grants as fit into a few round trips.
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
-/// For a place that does not report waiters, the engine assumes that there are some: a lease is shared for this time.
+/// For a place that does not report waiters: the engine assumes that there are some, and shares a lease for this time.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
-/// An idle lease that is kept longer than this delays other clients, unless the backend announces them.
+/// The maximum time for which an idle lease is kept, unless the backend announces waiters: they would have to wait for it.
 pub(super) const LONGEST_IDLE: Duration = Duration::from_millis(10);
 
 impl SharingLimits {
-    /// The same limits, if they can be used.
+    /// The same limits, if they are valid.
     ///
     /// # Errors
-    /// [`Invalid`] for a batch without grants, or a lease that would be kept for longer than this backend allows.
+    /// [`Invalid`] for a batch without grants, or an idle lease that would be kept for longer than this backend allows.
     pub fn check(self, capabilities: &Capabilities) -> Result<Self, Invalid> {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("a batch of grants has at least one"));
@@ -72,7 +72,7 @@ impl SharingLimits {
         Ok(self)
     }
 
-    /// The batch, where the place has a queue or where it has none.
+    /// The batch, for a place with or without a queue.
     pub fn batch(self, queues: bool) -> (u32, Duration) {
         self.batch.unwrap_or(if queues { BATCH } else { BLIND_BATCH })
     }

@@ -9,11 +9,11 @@ pub struct Context<'a, W, L> {
     pub key: &'a Key,
     /// The configuration of the client.
     pub config: &'a super::Config,
-    /// The time. It never goes back from one call of an engine to the next.
+    /// The current time. It never decreases from one call of an engine to the next.
     pub now: Moment,
-    /// Random numbers.
+    /// The source of random numbers.
     pub rng: &'a mut dyn super::Rng,
-    /// Where the actions go.
+    /// The list that receives the actions.
     pub out: &'a mut Actions<W, L>,
 }
 

@@ -1,4 +1,4 @@
-//! A writer that becomes a reader.
+//! Downgrades: a writer becomes a reader.
 
 use super::answer::Status;
 use super::context::Context;
@@ -7,23 +7,23 @@ use super::tenure::{HoldId, Tenure};
 use crate::{Downgrade, LossReason, Mode, Moment, Renewal, Unknown};
 use std::time::Duration;
 
-/// What the answer to a downgrade means for its task.
+/// The result of a downgrade for its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Downgrading {
-    /// It reads under the token of this tenure.
+    /// It is a reader, with the token of this tenure.
     Done(Tenure),
     /// The place has not answered: send the same request again at this moment.
     Again(Moment),
-    /// The place never will.
+    /// The place refuses permanently.
     Refused(Unknown),
     /// The hold is over.
     Over,
 }
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The holder of this tenure wants to read from now on. The request that is to be sent may be carried out although its
-    /// answer is lost, so the hold counts as shared from here on: this tenure ends, and no other task gets the lease. `None` if
-    /// it has ended before, or is not exclusive.
+    /// Starts a downgrade. The request may be executed although its reply is lost, so the hold counts as shared from
+    /// now on: this tenure ends, and no other task gets the lease. `None` if the tenure has ended already, or is not
+    /// exclusive.
     pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
         let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
         if is_over || tenure.mode != Mode::Exclusive {
@@ -39,7 +39,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Some(begun)
     }
 
-    /// The answer to a downgrade that was sent at `sent`, for the tenure that began with it.
+    /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
     pub fn downgrade_answered(
         &mut self,
         id: HoldId,
@@ -48,7 +48,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         answer: Result<Downgrade, Unknown>,
         cx: &mut Context<'_, W, L>,
     ) -> Downgrading {
-        // A lease that has run out by now ended by itself, whatever was answered.
+        // A lease that has expired ended by itself, whatever the reply is.
         if !matches!(self.status(id, tenure, cx), Status::Held(_)) {
             return Downgrading::Over;
         }
@@ -65,7 +65,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Ok(Downgrade::Absent) => LossReason::Deleted,
             Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
             Err(cause) if cause.is_permanent() => return Downgrading::Refused(cause),
-            // As a renewal that is not confirmed.
+            // Like a renewal that is not confirmed.
             Err(_) => {
                 let pause = (hold.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
                 return Downgrading::Again(cx.now + pause);

@@ -9,7 +9,7 @@ use super::tenure::{End, HoldId, Tenure};
 use crate::{HolderId, Lease, LossReason, Mode, Moment, Renew, TokenBlock, Unknown};
 use std::time::Duration;
 
-/// Calls for holds: questions of holders, and answers of the place.
+/// Holds: calls of their holders, and replies of the place.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The state of this tenure. A lease that has ended stays ended.
     pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {
@@ -26,17 +26,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// What the driver has attached to the lease of a hold.
+    /// The driver's data for the lease of a hold.
     pub fn lease_mut(&mut self, id: HoldId) -> Option<&mut L> {
         self.leases.get_mut(id).map(|hold| &mut hold.lease)
     }
 
-    /// The holder, its TTL, and until when a claim of that holder may still be in flight.
+    /// The holder id, its TTL, and until when a claim of that holder may still be in flight.
     pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
         self.leases.get(id).map(|hold| (hold.holder, hold.ttl, hold.stray_until))
     }
 
-    /// How long the lease runs on if no renewal succeeds.
+    /// The time until the lease expires if no renewal succeeds.
     pub fn rest(&self, id: HoldId, now: Moment) -> Option<Duration> {
         self.leases.get(id).map(|hold| hold.rest(now))
     }
@@ -74,8 +74,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         status
     }
 
-    /// Ends the hold of this tenure `max_hold` from now, even if its lease could be renewed. For a caller that needed several
-    /// keys, and whose work starts only now.
+    /// Ends the hold of this tenure `max_hold` from now, even if its lease could be renewed. For a caller that acquired
+    /// several keys, and whose work starts only now.
     pub fn limit_hold(&mut self, id: HoldId, tenure: Tenure, max_hold: Duration, cx: &mut Context<'_, W, L>) {
         if matches!(self.status(id, tenure, cx), Status::Held(_))
             && let Some(hold) = self.leases.get_mut(id)
@@ -85,7 +85,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Adds an existing hold, by the proof of its holder.
+    /// Resumes an existing hold by the proof of its holder.
     pub fn resume(
         &mut self,
         holder: HolderId,
@@ -98,8 +98,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Grant { hold, tenure, source: Source::Resumed }
     }
 
-    /// The timer of a hold has fired, which stood at `fired`; or those of others have, and this one would within `ahead`. A timer
-    /// that is set again fires no earlier than `not_before`.
+    /// The timer of a hold that was set to `fired` has fired; or timers of other holds have, and this one would fire
+    /// within `ahead`. A timer that is set again fires no earlier than `not_before`.
     pub fn hold_due(
         &mut self,
         id: HoldId,
@@ -112,12 +112,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.lose(id, reason, cx);
             Duty::Nothing
         });
-        // It may set the timer, so not before the lease knows that its own has fired.
+        // This may set the timer, so it comes after the lease has recorded that its timer fired.
         self.release_spares(cx);
         duty
     }
 
-    /// The answer to a renewal that was sent at `sent`.
+    /// The reply to a renewal that was sent at `sent`.
     pub fn renewal_answered(
         &mut self,
         id: HoldId,
@@ -130,7 +130,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Some(Renewed::Waiters(Some(waiters))) if self.leases.shares_permits(id) => {
                 self.on_permit_waiters(waiters, cx);
             }
-            // A leader that is already claiming may be that waiter; then the lease is no longer passed on.
+            // If a leader is already claiming, it may be the reported waiter; then the lease is no longer passed on.
             Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
                 self.leases.on_waiters(others, cx);
                 self.settle(None, cx);

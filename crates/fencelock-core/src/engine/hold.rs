@@ -5,12 +5,12 @@ use crate::{Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, R
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a hold whose timer has fired needs.
+/// What to do for a hold whose timer has fired.
 #[derive(Debug, Clone)]
 pub enum Duty {
     /// Nothing now. Its timer is set again if it has one.
     Nothing,
-    /// This renewal, at once.
+    /// Send this renewal.
     Renew(Renewal),
 }
 
@@ -23,30 +23,30 @@ pub(super) struct Hold<L> {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
-    /// Until then an unanswered claim may still arrive at the server.
+    /// Until this time an unanswered claim may still arrive at the server.
     pub(super) stray_until: Moment,
     pub(super) tenure: Tenure,
-    /// All present tenures by their number, if readers share the hold; `None` if one task has it at a time.
+    /// All current tenures by number, if readers share the hold; `None` if one task has it at a time.
     #[allow(clippy::box_collection, reason = "most holds have none, and there may be very many holds")]
     readers: Option<Box<BTreeMap<u64, Tenure>>>,
-    /// What the driver has attached.
+    /// The driver's data.
     pub(super) lease: L,
     plan: RenewalPlan,
-    /// When half of the lease is over, from when it was granted or last renewed.
+    /// When half of the lease has passed, counted from the grant or the last renewal.
     half: Moment,
-    /// Where its timer is; [`Moment::NEVER`] without one.
+    /// The time of its timer; [`Moment::NEVER`] without one.
     pub(super) timer: Moment,
     renewing: bool,
     /// A hint arrived while a renewal was in flight: renew again after it.
     expedited: bool,
 }
 
-/// When half of what is left is over.
+/// The middle of the remaining lease.
 fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
     now + plan.rest(now) / 2
 }
 
-/// How a hold begins.
+/// The parameters of a new hold.
 #[derive(Debug)]
 pub(super) struct Beginning {
     pub(super) holder: HolderId,
@@ -59,7 +59,7 @@ pub(super) struct Beginning {
 }
 
 impl<L: Default> Hold<L> {
-    /// With its first tenure.
+    /// Creates a hold with its first tenure.
     pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
         let Beginning { holder, owner, ttl, mode, fence, plan, stray_until } = beginning;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
@@ -80,18 +80,18 @@ impl<L> Hold<L> {
         }
     }
 
-    /// Until when its holder may rely on it.
+    /// When the lease ends for its holder.
     pub(super) fn until(&self) -> Moment {
         self.plan.until()
     }
 
-    /// How long the lease runs on if no renewal succeeds; [`Duration::MAX`] if it has no end of its own.
+    /// The time until the lease expires if no renewal succeeds; [`Duration::MAX`] if it never expires.
     pub(super) fn rest(&self, now: Moment) -> Duration {
         self.plan.rest(now)
     }
 
-    /// Whether the lease may have another tenure: it still has more than half of what it had when it was fresh. A new claim would
-    /// not bring much more.
+    /// Whether the lease may have another tenure: more than half of its time is left. A new claim would not bring much
+    /// more.
     fn may_continue(&self, now: Moment) -> bool {
         self.lapse(now).is_none() && now < self.half
     }
@@ -106,14 +106,14 @@ impl<L> Hold<L> {
         true
     }
 
-    /// Ends a tenure and begins one that only reads, under the old token until the place has answered.
+    /// Ends a tenure and begins a read-only one, with the old token until the place has answered.
     pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
         let number = self.tenure.number + 1;
         self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
         self.tenure
     }
 
-    /// The place has answered a downgrade that was sent at `sent`, which renews the lease too.
+    /// The place confirmed a downgrade that was sent at `sent`, which renews the lease too.
     pub(super) fn downgraded(
         &mut self,
         token: FencingToken,
@@ -127,7 +127,7 @@ impl<L> Hold<L> {
         Ok(self.tenure)
     }
 
-    /// Several tasks may read under this hold from now on.
+    /// Allows several tasks to read under this hold.
     pub(super) fn open_to_readers(&mut self) {
         self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
     }
@@ -143,13 +143,13 @@ impl<L> Hold<L> {
         Some(self.tenure)
     }
 
-    /// One of several tenures is over. The last one stays, and ends with the hold. Returns whether others go on.
+    /// Ends one of several tenures. The last one ends only with the hold. Returns whether others continue.
     pub(super) fn leave(&mut self, tenure: Tenure) -> bool {
         let others = self.readers.as_mut().filter(|readers| readers.len() > 1);
         others.is_some_and(|readers| readers.remove(&tenure.number).is_some())
     }
 
-    /// Whether this is a present tenure.
+    /// Whether this tenure is current.
     pub(super) fn is_current(&self, tenure: Tenure) -> bool {
         match &self.readers {
             None => self.tenure.number == tenure.number,
@@ -157,7 +157,7 @@ impl<L> Hold<L> {
         }
     }
 
-    /// One present tenure, and the others in the order of their beginning. There are others only if readers share the hold.
+    /// One current tenure, and the others in the order of their beginning. There are others only if readers share the hold.
     pub(super) fn tenures(&self) -> (Tenure, impl Iterator<Item = Tenure>) {
         let readers = self.readers.as_deref();
         let one = readers.and_then(BTreeMap::last_key_value).map_or(self.tenure, |(_, tenure)| *tenure);
@@ -175,12 +175,12 @@ impl<L> Hold<L> {
         self.renewing
     }
 
-    /// The hold ends at this moment even if its lease could be renewed.
+    /// Ends the hold at this moment, even if its lease could be renewed.
     pub(super) fn limit(&mut self, ends: Moment) {
         self.plan.hand_on(ends);
     }
 
-    /// When the timer must fire next; `None` while a renewal is in flight, because its answer sets the timer.
+    /// When the timer must fire next; `None` while a renewal is in flight, because its reply sets the timer.
     pub(super) fn next_timer(&self, now: Moment) -> Option<Moment> {
         if self.renewing {
             return None;
@@ -191,8 +191,8 @@ impl<L> Hold<L> {
         })
     }
 
-    /// Sets the timer to its next time, unless it fires before: then it is set again. So a lease that tasks pass on has one timer
-    /// and does not move it for each of them.
+    /// Sets the timer, unless it fires before the new time: then it is set again when it fires. So a lease that is
+    /// passed between tasks has one timer, which is not moved for each of them.
     pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
         let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
@@ -208,7 +208,7 @@ impl<L> Hold<L> {
         }
     }
 
-    /// Its timer has fired, or those of others have and its own would within `ahead`.
+    /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
     pub(super) fn duty(&mut self, key: &Key, now: Moment, ahead: Duration) -> Duty {
         if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
             return Duty::Nothing;
@@ -217,7 +217,7 @@ impl<L> Hold<L> {
         Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_assumed(self.plan.assumed(now)))
     }
 
-    /// A renewal sent at `sent` was confirmed. It must not be over by now.
+    /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.
     pub(super) fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
         self.renewing = false;
         self.plan.renewed(sent, now, random)?;

@@ -13,22 +13,22 @@ use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
 
-/// The number of fencing tokens requested for a lease that may be shared, and the maximum if that was not enough: 0.1 s in
-/// microseconds. A single task requests one.
+/// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
+/// used up: 0.1 s in microseconds. A single task requests one.
 const FIRST_BLOCK: u32 = 128;
 const LARGEST_BLOCK: u32 = 100_000;
 
-/// The state of one key in one client. `W` is what the driver needs to wake a task, `L` what it attaches to a lease.
+/// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
 #[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
     pub(super) queue: Queue<W>,
     pub(super) leases: Leases<L>,
-    /// The last answer to the leader: the number of waiters before it, and the holder.
+    /// The last reply to the leader: the number of waiters before it, and the holder.
     pub(super) heard: Option<Box<(Option<u32>, Occupied)>>,
     pub(super) failing_since: Option<Moment>,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
-    /// Claims for permits that wait at the place, and for which no task waits at the moment.
+    /// Claims of permits that wait at the place, but currently for no task.
     pub(super) spares: BoxedVec<Spare>,
 }
 
@@ -45,14 +45,14 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     }
 }
 
-/// Tasks that want the key.
+/// Tasks that acquire the key.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
-    /// Adds a task that wants the key since `arrived`. A task whose granted lease was lost before it ran is `first` again.
+    /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
     pub fn enter(
         &mut self,
         request: AcquireRequest,
@@ -76,7 +76,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         id
     }
 
-    /// The next step of a task that was woken or is new; `None` if it keeps waiting.
+    /// The next step of a task that is new or was woken; `None` if it keeps waiting.
     pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
         if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
@@ -100,14 +100,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.queue.get(id).is_some_and(|waiter| matches!(waiter.state, State::Queued))
     }
 
-    /// Sets what wakes the task.
+    /// Sets the driver's data that wakes the task.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
         if let Some(waiter) = self.queue.get_mut(id) {
             waiter.task = task;
         }
     }
 
-    /// What wakes the task.
+    /// The driver's data that wakes the task.
     pub fn task(&self, id: WaiterId) -> Option<&W> {
         self.queue.get(id).map(|waiter| &waiter.task)
     }
@@ -172,7 +172,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Some(View { ahead: ahead.map(|ahead| ahead.saturating_add(before)), occupied: occupied.clone() })
     }
 
-    /// Removes and returns what wakes each task, for a client that is being closed.
+    /// Removes and returns the driver's data of all tasks, for a client that is being closed.
     pub fn wake_all(&mut self, cx: &mut Context<'_, W, L>) {
         for waiter in self.queue.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
@@ -200,8 +200,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. Without a queue at the
-    /// place, which lets in all that have room, all tasks claim that may hold the key together.
+    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. A place
+    /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let (queues, mut asked) = (cx.config.capabilities.queues, false);
         for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
@@ -225,7 +225,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`. A hand-off that no task has
-    /// taken yet may be over, so a poll confirms it.
+    /// taken yet may have expired, so it is confirmed by a poll.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
         for waiter in self.queue.all_mut() {
             if let Some(pending) = waiter.pending() {
@@ -242,7 +242,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// The shared lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The first queued task gets a shared lease after `from`, if it waits for it and the lease may be passed on.
+    /// Passes a shared lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
     fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let next = self.queue.front().filter(|(_, waiter)| matches!(waiter.state, State::Queued));
         let Some((_, waiter)) = next else { return false };
@@ -273,7 +273,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         passed
     }
 
-    /// This task in line is to claim.
+    /// Makes this queued task claim.
     pub(super) fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
         if let Some(task) = self.queue.call(id, claim) {
             cx.act(Action::Wake(task));
@@ -285,10 +285,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Makes the first queued task claim, if no lease of this client can serve it: there is none, it does not match, or this
-    /// tenure uses its last token. The task then has its queue position at the server before that lease is released, unless
-    /// the key must be left free then.
+    /// tenure uses its last token. The task then enters the queue of the server before that lease is released, unless
+    /// the key must be left free after it.
     pub(super) fn settle(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        // An idle lease that no waiting task can get.
+        // An idle lease that does not match a waiting task.
         if !self.queue.line_is_empty()
             && let Some((hold, _)) = self.leases.idle()
         {
@@ -307,7 +307,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             _ => {}
         }
-        // No task takes it over.
+        // No task takes the claim over.
         if let Some(pending) = pending {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(pending.release(cx.now))));

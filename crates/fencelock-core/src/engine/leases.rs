@@ -14,14 +14,14 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A hold is renewed for the first time after this time: a hand-off gets its full lease, and the server starts to report
-/// changes. Shorter holds, which are common, avoid that cost.
+/// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
+/// reports changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
-/// A shared lease that was released for clients outside a queue is not claimed again for this time: waking them takes one or
-/// two round trips.
+/// After a shared lease was released for clients outside a queue, the key is not claimed again for this time: waking
+/// them takes one or two round trips.
 const YIELD_BLIND: Duration = Duration::from_millis(4);
 
-/// The leases of one key that this client has, and the one among them that its tasks share.
+/// The leases that this client has of one key, including those that its tasks share.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {
     pub(super) holds: Vec<Hold<L>>,
@@ -31,12 +31,12 @@ pub(super) struct Leases<L> {
     pub(super) permits: BoxedVec<SharedLease>,
     /// The history of the last shared lease.
     history: LeaseHistory,
-    /// Until then no queued task claims: the key is left to clients that only poll.
+    /// Until this time no queued task claims: the key is left to clients that only poll.
     pub(super) yield_until: Moment,
     last_hold: u64,
 }
 
-/// The part of a renewal's answer that concerns other tasks.
+/// The part of the reply to a renewal that concerns other tasks.
 pub(super) enum Renewed {
     /// The hold is over.
     Lost(LossReason),
@@ -113,7 +113,7 @@ impl<L: Default> Leases<L> {
         })
     }
 
-    /// Ends a lease that no task has any more.
+    /// Ends a lease that no task has.
     pub(super) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
         if background && let Some(release) = self.pending_release(id, cx) {
             cx.act(Action::Release(release));
@@ -121,7 +121,7 @@ impl<L: Default> Leases<L> {
         self.end(id, End::Released, cx);
     }
 
-    /// The hold is lost. `taken` says whether its task knows of it.
+    /// Ends a hold that is lost. `taken` says whether a task has read its grant.
     pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, taken: bool, cx: &mut Context<'_, W, L>) {
         // After `max_hold` its task may hang forever, and not every place has leases that end. A lease without a task is
         // released only here.
@@ -134,7 +134,7 @@ impl<L: Default> Leases<L> {
         self.end(id, End::Lost(reason), cx);
     }
 
-    /// The key may have changed: each hold is renewed after `after`.
+    /// Renews each hold after `after`, because the key may have changed.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
         self.shared.iter_mut().chain(self.permits.iter_mut()).for_each(SharedLease::unannounced);
         for hold in &mut self.holds {
@@ -167,7 +167,7 @@ impl<L: Default> Leases<L> {
         Ok(duty)
     }
 
-    /// The answer to a renewal that was sent at `sent`.
+    /// The reply to a renewal that was sent at `sent`.
     pub(super) fn renewed<W>(
         &mut self,
         id: HoldId,
@@ -198,7 +198,7 @@ impl<L: Default> Leases<L> {
     }
 }
 
-/// The lease that tasks share.
+/// Leases that tasks share.
 impl<L: Default> Leases<L> {
     pub(super) fn is_shared(&self, id: HoldId) -> bool {
         self.sharing(id).is_some()
@@ -214,7 +214,7 @@ impl<L: Default> Leases<L> {
         Some((shared, hold))
     }
 
-    /// This lease is no longer shared.
+    /// Stops sharing a lease.
     fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
         let one = self.shared.take_if(|shared| shared.hold == id);
         one.or_else(|| {
@@ -223,7 +223,7 @@ impl<L: Default> Leases<L> {
         })
     }
 
-    /// A lease that tasks share, of one task at a time or of permits.
+    /// A lease that tasks share: the exclusive or shared one, or one of permits.
     pub(super) fn any_shared(&self) -> Option<&Hold<L>> {
         self.shared.iter().chain(self.permits.iter()).next().and_then(|shared| self.get(shared.hold))
     }
@@ -245,7 +245,7 @@ impl<L: Default> Leases<L> {
         self.sharing(id).is_some_and(SharedLease::is_used_up)
     }
 
-    /// Makes this lease the shared one, unless it is already over. Leases of permits are shared beside each other.
+    /// Shares this lease, unless it has already expired. Several leases of permits are shared at the same time.
     pub(super) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
         let history = std::mem::take(&mut self.history);
         let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
@@ -333,7 +333,7 @@ impl<L: Default> Leases<L> {
         self.history = shared.ended(queued, cx.config, &limits, cx.now);
     }
 
-    /// The server says how many other clients wait.
+    /// The server reports the number of other waiting clients.
     pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
         let (Some((shared, hold)), Some(limits)) = (self.shared_hold_mut(), &cx.config.sharing) else { return };
         shared.on_waiters(others, cx.config, limits, cx.now);
@@ -349,19 +349,19 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// Whether the first queued task waits for this client itself: for a tenure of the shared lease, or until the time for
-    /// other clients is over.
+    /// Whether the first queued task should wait within this client: for a tenure of the shared lease, or until the
+    /// time for other clients is over.
     pub(super) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
         let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
         if request.mode == Mode::Shared {
-            // It has joined, if it may.
+            // It would have joined already, if it could.
             return false;
         }
         let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl, &hold.owner));
         suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
     }
 
-    /// The holder of the shared lease.
+    /// The holder of the shared lease, for tasks that wait.
     pub(super) fn occupied(&self, now: Moment) -> Option<Occupied> {
         let hold = self.any_shared()?;
         let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });

@@ -2,10 +2,10 @@ use super::waiter::{Waiter, WaiterId};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-/// This many entries may be empty before the line is compacted.
+/// The line is compacted only if it has more empty entries than this.
 const SLACK: usize = 16;
 
-/// Tasks in order of their ids, which only grow at the back and shrink at the front.
+/// Tasks in the order of their ids. Tasks are added at the ends, and leave mostly from the front.
 ///
 /// A hand-off removes the first task and adds one at the back. In a `BTreeMap` each of the two moves a node of large
 /// entries, which took 5 % of the time of a hand-off. The entry of a task that left stays empty until half of the entries
@@ -13,7 +13,7 @@ const SLACK: usize = 16;
 #[derive(Debug, Clone)]
 pub(super) struct Line<W> {
     entries: VecDeque<(WaiterId, Option<Waiter<W>>)>,
-    /// How many entries have a task. The first and the last entry always have.
+    /// The number of entries with a task. The first and the last entry always have one.
     len: usize,
 }
 
@@ -30,7 +30,7 @@ impl<W> Line<W> {
         self.len
     }
 
-    /// Adds a task whose id comes after all, or before all.
+    /// Adds a task whose id is greater, or smaller, than all others.
     pub(super) fn insert(&mut self, id: WaiterId, waiter: Waiter<W>) {
         self.len += 1;
         if self.entries.back().is_none_or(|(last, _)| *last < id) {
@@ -85,7 +85,7 @@ impl<W> Line<W> {
     }
 
     fn index(&self, id: WaiterId) -> Option<usize> {
-        // Ids without a gap between them are the rule, and then no search is needed.
+        // Ids are usually contiguous, and then no search is needed.
         let guess = usize::try_from(id.0 - self.entries.front()?.0.0).ok()?;
         if self.entries.get(guess).is_some_and(|(found, _)| *found == id) {
             return Some(guess);
@@ -103,7 +103,7 @@ impl<W> Line<W> {
     }
 }
 
-/// Empty places make no difference.
+/// Empty entries do not affect equality.
 impl<W: Hash> Hash for Line<W> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.len.hash(state);
@@ -141,7 +141,7 @@ mod tests {
         fn a_line_behaves_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
             let (mut line, mut map, mut last, mut first) = (Line::new(), BTreeMap::new(), 0, 0);
             for (call, which) in calls {
-                // Also one that is not there.
+                // Also one that is not in the line.
                 let number = first - 1 + i64::try_from(which.index(usize::try_from(last - first + 3).unwrap())).unwrap();
                 let id = WaiterId(number);
                 match call {

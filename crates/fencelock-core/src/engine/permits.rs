@@ -1,12 +1,12 @@
-//! Tasks of one client that ask for the same permits pass their leases on, each lease from task to task.
+//! Tasks of one client that request the same permits pass leases from task to task.
 //!
-//! A client may have many of these leases at the same time, and claims for more of them: as many as the semaphore can have. So
-//! several tasks in line claim at the place while other leases are passed on. To keep the order of arrival, a claim does not belong
-//! to its task: a lease goes to the first task in line, whether another task returned it or a claim was granted. A task that gets a
-//! lease while its claim waits leaves the claim to the last task in line, which carries it for as long as it waits itself. If all of them
-//! claim, the claim is kept for the next task that comes, for a moment.
+//! A client may have many of these leases at the same time, up to the limit of the semaphore, and claims more while
+//! others are passed on. So several queued tasks claim at the place. To keep the order of arrival, a claim is not bound
+//! to its task: the first queued task gets each lease, whether another task returned it or a claim was granted. If a
+//! task gets a lease while its own claim waits, the last queued task without a claim takes the claim over. If all
+//! queued tasks claim, the claim is kept for a moment, for the next task that arrives.
 //!
-//! All tasks in line ask for the same permits, with the same TTL and owner. Others claim for themselves.
+//! All queued tasks request the same permits, with the same TTL and owner. Other tasks claim for themselves.
 
 use super::action::{Action, Grant, Source, Step};
 use super::claiming::{Claiming, HandOff, PendingClaim};
@@ -23,19 +23,19 @@ use super::waiter::{State, Waiter, WaiterId};
 use crate::{HolderId, Lease, Mode, Moment, TokenBlock};
 use std::time::Duration;
 
-/// How long a claim is kept for a task that comes next. Tasks that work in turns come back sooner.
+/// How long a claim is kept for the next task. Tasks that acquire in a loop return sooner.
 const SPARE: Duration = Duration::from_millis(5);
 
-/// A claim that waits at the place, and for which no task waits at the moment.
+/// A claim that waits at the place, but currently for no task.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Spare {
     claim: Box<PendingClaim>,
-    /// Until when the next task may take it over.
+    /// Until this time the next task may take it over.
     until: Moment,
 }
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Whether the tasks in line share leases with a task that has this request.
+    /// Whether the queued tasks share leases with a task that has this request.
     pub(super) fn has_line_for(&self, request: &AcquireRequest) -> bool {
         let alike = |mode: Mode, matches: bool| {
             let permits = request.has_permits() || matches!(mode, Mode::Permits { .. });
@@ -48,7 +48,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl, &hold.owner)))
     }
 
-    /// The first task in line gets this lease after `from`, unless it waits for an answer: then the next one does.
+    /// Passes this lease after `from` to the first queued task without a request in flight.
     pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let Some((next, waiter)) = self.queue.first_at_rest() else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
@@ -57,7 +57,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// A claim of a task in line was granted. The lease is for the first task in line.
+    /// A claim of a queued task was granted. The lease goes to the first queued task.
     pub(super) fn grant_permits(
         &mut self,
         id: WaiterId,
@@ -86,7 +86,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Some(Step::Wait)
     }
 
-    /// A task in line has a lease. The claim that it made meanwhile goes to another task.
+    /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
         let Some((task, state)) = self.queue.serve(id, Step::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
@@ -104,27 +104,27 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.settle(pending, cx);
     }
 
-    /// Messages may be lost: a task that takes over one of these claims polls at once.
+    /// Messages may have been lost: a task that takes over one of these claims polls at once.
     pub(super) fn poll_spares(&mut self) {
         for spare in self.spares.iter_mut() {
             spare.claim.polled_at = Moment::default();
         }
     }
 
-    /// Releases the claims that no task has taken over in time, or all if the client has no permits any more.
+    /// Releases the claims that no task has taken over in time, or all if the client holds no permits.
     pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
         let (now, none_left) = (cx.now, self.leases.permits.is_empty());
         for Spare { claim, .. } in self.spares.extract(|spare| none_left || spare.until <= now) {
             cx.act(Action::ClaimEnded);
             cx.act(Action::Release(Box::new(claim.release(cx.now))));
         }
-        // The timer of a lease releases the others in time, if nothing else happens.
+        // If nothing else happens, the timer of a lease triggers their release.
         if let Some(until) = self.spares.iter().map(|spare| spare.until).min() {
             self.leases.wake_at(until, cx);
         }
     }
 
-    /// The place has granted a claim for which no task waited. Returns whether there is one of this holder.
+    /// The place has granted a claim without a task. Returns whether there was one of this holder.
     pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
         let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
         let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
@@ -142,7 +142,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.queue.front().is_some_and(|(_, first)| first.request.mode == mode)
     }
 
-    /// Makes tasks in line claim, as long as another permit may be had for one of them. The last ones do: they wait for longest.
+    /// While more permits may be available, queued tasks send claims, starting from the back of the queue, because
+    /// those tasks have the longest wait ahead.
     pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
         let Some((_, first)) = self.queue.front() else { return };
         let Mode::Permits { weight, limit } = first.request.mode else { return };
@@ -156,7 +157,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The place says how many wait. The claims of this client are not among the others.
+    /// The place reports the number of waiters. The claims of this client are subtracted.
     pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
         let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
         let claims = self.queue.waiting_at_place().saturating_add(spares);
@@ -165,7 +166,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// The claim of a task that has a lease, for another task. What cannot be taken over is released.
+/// Takes the claim of a task that has got a lease, for another task. A claim that cannot be transferred is released.
 fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
     let polled_at = claiming.asks_at;
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
@@ -174,7 +175,7 @@ fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Bo
 }
 
 impl<W: Default> Queue<W> {
-    /// The first task in line that waits for no answer.
+    /// The first queued task without a request in flight.
     fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
         self.line().find(|(_, waiter)| match &waiter.state {
             State::Queued | State::Called(_) => true,
@@ -182,7 +183,7 @@ impl<W: Default> Queue<W> {
         })
     }
 
-    /// How many claims of tasks in line are known to wait at the place.
+    /// The number of claims of queued tasks that are known to wait at the place.
     fn waiting_at_place(&self) -> u32 {
         let waits = |waiter: &Waiter<W>| waiter.attempt().is_some_and(|attempt| attempt.answered.is_some());
         let mut left = self.claiming_in_line();
@@ -194,8 +195,8 @@ impl<W: Default> Queue<W> {
         u32::try_from(claims.filter(|(_, waiter)| waits(waiter)).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether a task that tries once in this mode would overtake a task in line. Where there are permits for several, the first
-    /// claims of tasks that have just come are no sign of that.
+    /// Whether a task that tries once in this mode would overtake a queued task. Several permits may be free, so claims
+    /// of tasks that have just arrived do not count.
     pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
         let waits = |waiter: &Waiter<W>| match &waiter.state {
             State::Queued => true,
@@ -221,7 +222,7 @@ impl<L: Default> Leases<L> {
         self.permits.iter().any(|shared| shared.hold == id)
     }
 
-    /// One lease more. What the others know of waiters, it knows too.
+    /// Adds a lease. It starts with what the other leases know about waiters.
     pub(super) fn share_permits<W>(&mut self, shared: Option<SharedLease>, cx: &Context<'_, W, L>) {
         let (Some(mut shared), Some(limits)) = (shared, &cx.config.sharing) else { return };
         if let Some(other) = self.permits.last() {
@@ -233,7 +234,7 @@ impl<L: Default> Leases<L> {
         self.permits.push(shared);
     }
 
-    /// This lease asks whether others wait, so the other ones need not.
+    /// This lease asks whether other clients wait, so the other leases need not ask.
     pub(super) fn ask_together(&mut self, id: HoldId) {
         let Some(asked) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
         for shared in self.permits.iter_mut() {
@@ -252,7 +253,7 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// The backend announces that another client waits, or another task of this one.
+    /// The backend announces a waiter, of another client or of this one.
     pub(super) fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
         for shared in self.permits.iter_mut() {
             shared.unannounced();
@@ -264,12 +265,13 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// A claim of this client waits at the place. It may have used up the announcement of the next waiter.
+    /// A claim of this client waits at the place. Its announcement may have replaced that of the next waiter.
     pub(super) fn on_own_claim_queued(&mut self) {
         self.permits.iter_mut().for_each(SharedLease::unannounced);
     }
 
-    /// The timer of one of these leases fires then or before. If all of them are being renewed, the next answer comes here again.
+    /// Makes the timer of one of these leases fire at `at` or earlier. If all of them are being renewed, the next reply
+    /// calls this again.
     fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
         let is_shared = |id: HoldId| self.permits.iter().any(|shared| shared.hold == id);
         if let Some(hold) = self.holds.iter_mut().find(|hold| is_shared(hold.id) && !hold.is_renewing()) {
@@ -278,7 +280,7 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// How many leases the next tasks may get, or are to be left free after the present ones.
+    /// How many leases will be passed on, or must be left free after their current tenures.
     fn permits_to_pass<W>(&self, cx: &Context<'_, W, L>) -> usize {
         let Some(limits) = &cx.config.sharing else { return 0 };
         let goes_on = |shared: &&SharedLease| shared.has_more() || shared.yields(cx.config, limits, cx.now);

@@ -7,17 +7,17 @@ use super::waiter::{State, Waiter, WaiterId};
 use crate::HolderId;
 use std::collections::BTreeMap;
 
-/// The tasks of one client that want one key.
+/// The tasks of one client that acquire one key.
 ///
-/// Tasks that share leases wait in `line`, in the order of their arrival. Only the first of them, the leader, claims; for permits, as
-/// many as may hold some at the same time. All tasks outside the line claim for themselves.
+/// Tasks that share leases wait in `line`, in the order of their arrival. Only the first of them, the leader, claims;
+/// for permits, as many as may hold some at the same time. Tasks outside the line claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: Line<W>,
-    /// How many tasks in line claim, or are about to.
+    /// The number of tasks in line that claim, or are about to.
     claiming: usize,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
-    /// Tasks that no longer wait and do not know it yet.
+    /// Tasks with a result that they have not read yet.
     served: Served,
     last: i64,
     first: i64,
@@ -28,7 +28,7 @@ impl<W: Default> Queue<W> {
         Self { line: Line::new(), claiming: 0, claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
     }
 
-    /// Adds a task to the line, at its front if `first`; or to those that claim for themselves.
+    /// Adds a task to the line, at its front if `first`; or to the tasks that claim for themselves.
     pub(super) fn add(&mut self, waiter: Waiter<W>, in_line: bool, first: bool) -> WaiterId {
         let id = if first {
             self.first -= 1;
@@ -76,7 +76,7 @@ impl<W: Default> Queue<W> {
         self.line.first()
     }
 
-    /// How many tasks in line claim, or are about to.
+    /// The number of tasks in line that claim, or are about to.
     pub(super) const fn claiming_in_line(&self) -> usize {
         self.claiming
     }
@@ -86,7 +86,7 @@ impl<W: Default> Queue<W> {
         self.line.iter().rev().find(|(_, waiter)| matches!(waiter.state, State::Queued)).map(|(id, _)| id)
     }
 
-    /// A queued task in line is to claim, and takes over this claim if there is one. Returns what wakes it.
+    /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
     pub(super) fn call(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>) -> Option<W> {
         let waiter = self.line.get_mut(id)?;
         waiter.state = State::Called(pending);
@@ -94,7 +94,7 @@ impl<W: Default> Queue<W> {
         Some(std::mem::take(&mut waiter.task))
     }
 
-    /// A task in line that claimed waits for a lease of this client again.
+    /// A task that claimed returns to waiting for a lease of this client.
     pub(super) fn requeue(&mut self, id: WaiterId) {
         if let Some(waiter) = self.line.get_mut(id).filter(|waiter| !matches!(waiter.state, State::Queued)) {
             waiter.state = State::Queued;
@@ -102,7 +102,7 @@ impl<W: Default> Queue<W> {
         }
     }
 
-    /// The task behind the first one.
+    /// The second task in line.
     pub(super) fn second(&self) -> Option<&Waiter<W>> {
         self.line.iter().nth(1).map(|(_, waiter)| waiter)
     }
@@ -138,21 +138,21 @@ impl<W: Default> Queue<W> {
         Some(waiter.task)
     }
 
-    /// Stores the result of a task in line. Returns what wakes it, and what it did.
+    /// Stores the result of a task in line. Returns what wakes it, and its previous state.
     pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<(W, State)> {
         let waiter = self.remove_from_line(id)?;
         self.served.insert(id, step);
         Some((waiter.task, waiter.state))
     }
 
-    /// Takes the result of a task that no longer waits.
+    /// Takes the result of a task.
     pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
         let step = self.served.remove(id)?;
         self.shrink();
         Some(step)
     }
 
-    /// The grant of a task that does not know it yet.
+    /// The grant of a task that has not read it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
         match self.served.get(id) {
             Some(Step::Granted(grant)) => Some(*grant),
@@ -160,7 +160,7 @@ impl<W: Default> Queue<W> {
         }
     }
 
-    /// Whether a task has been granted this tenure and does not know it yet.
+    /// Whether a task has been granted this tenure and has not read the grant yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
         let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
         self.served.steps().any(this)
@@ -176,7 +176,7 @@ impl<W: Default> Queue<W> {
         self.line.iter_mut().chain(self.claimants.values_mut())
     }
 
-    /// The claims of a holder of this client, in line or not.
+    /// The claim with this holder id, in line or not.
     pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
         self.all_mut().find_map(|waiter| {
             let Waiter { state, task, .. } = waiter;

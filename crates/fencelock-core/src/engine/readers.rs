@@ -1,8 +1,9 @@
 //! Tasks of one client that read the same key at the same time share one hold.
 //!
-//! The engine of the readers of a key is another one than that of its writers, so all tasks in its line ask for a shared lock.
-//! Unlike writers, they have the lease together. A reader joins while the server knows of no other waiter, or within the batch that tasks
-//! of this client get in any case; after that the first reader in line claims for itself, behind those that wait at the server.
+//! The readers of a key have another engine than its writers, so all tasks in line request a shared lock. Unlike
+//! writers, readers have the lease at the same time. A reader may join while the server reports no other waiter, or
+//! within the batch for tasks of this client. After that, the first reader in line claims for itself, behind the
+//! waiters at the server.
 
 use super::action::{Action, Grant, Source, Step};
 use super::context::Context;
@@ -15,7 +16,7 @@ use crate::{Holder, LossReason, Mode, Occupant};
 use std::time::Duration;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Lets in the readers at the front of the line, as long as they may join the shared lease.
+    /// Admits the readers at the front of the line, as long as they may join the shared lease.
     pub(super) fn admit(&mut self, cx: &mut Context<'_, W, L>) {
         while let Some((_, waiter)) = self.queue.front()
             && matches!(waiter.state, State::Queued)
@@ -28,7 +29,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The shared lease for a reader that does not wait, unless others wait here.
+    /// Joins the shared lease without waiting, unless readers are in line.
     pub(super) fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if !request.shares() || !self.queue.line_is_empty() {
             return None;
@@ -36,8 +37,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.leases.join(request, cx)
     }
 
-    /// A reader gives its holder id to another process, which may release the hold at any time. The others that share it are
-    /// notified of the loss, because they could not notice that in time.
+    /// A reader transfers its holder id to another process, which may release the hold at any time. Tasks that share
+    /// the hold would not notice that in time, so they lose it now.
     pub(super) fn leave_to_another_process(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         if !self.leases.leave(id, tenure) {
             return false;
@@ -52,7 +53,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 }
 
 impl<L: Default> Leases<L> {
-    /// Another tenure of the shared lease beside those that read already, if the request matches and the lease may be joined.
+    /// Begins another tenure of the shared lease, if the request matches and the lease may be joined.
     fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         let (shared, hold) = self.shared_hold_mut()?;
         if request.mode != Mode::Shared || !request.matches(hold.ttl, &hold.owner) {
@@ -66,7 +67,7 @@ impl<L: Default> Leases<L> {
         Some(Grant { hold: hold.id, tenure, source: Source::Shared })
     }
 
-    /// One of several readers is done. Returns whether others still read.
+    /// Ends the tenure of one of several readers. Returns whether others continue.
     pub(super) fn leave(&mut self, id: HoldId, tenure: Tenure) -> bool {
         self.get_mut(id).is_some_and(|hold| hold.leave(tenure))
     }

@@ -4,15 +4,15 @@ use crate::{HolderId, Key, Moment, jitter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Concurrent requests of one lane: more would only wait in the queue of the connection.
+/// Maximum concurrent requests of one lane: more would only wait in the queue of the connection.
 const AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Releases in the background, until they are confirmed.
 ///
-/// The release of a hold, whose key others may want, never waits behind cancelled attempts: each kind has its own lane. A
-/// later request (a retry, or the second release of a late claim) waits for its time outside the lanes.
+/// Each kind has its own lane, so the release of a hold, which other clients may wait for, never waits behind cancelled
+/// attempts. A later request (a retry, or the second release of a late claim) waits for its time outside the lanes.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct ReleaseQueue {
     numbers: u64,
@@ -44,11 +44,11 @@ pub struct PendingRelease {
     pub key: Key,
     /// Its holder.
     pub holder: HolderId,
-    /// When it ends by itself.
+    /// When it expires by itself.
     pub until: Moment,
-    /// Until then a request of this holder may still arrive after the release.
+    /// Until this time a request of this holder may still arrive after the release.
     pub stray_until: Moment,
-    /// It has the key, not only a queue position, so others may wait for the release.
+    /// Whether it holds the key, rather than only a queue position, so other clients may wait for the release.
     pub is_hold: bool,
 }
 
@@ -71,11 +71,11 @@ impl Pending {
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The place has carried out a release that was sent at this moment.
+    /// The place has executed a release that was sent at this moment.
     Confirmed(Moment),
     /// The result is unknown.
     Failed,
-    /// Sending it again is pointless.
+    /// A retry would fail too.
     GivenUp,
 }
 
@@ -108,12 +108,12 @@ impl ReleaseQueue {
         batch
     }
 
-    /// When [`ReleaseQueue::next`] must be called again without an answer.
+    /// When [`ReleaseQueue::next`] must be called again without a reply.
     pub fn due(&self) -> Option<Moment> {
         self.later.first().map(|(due, _)| *due)
     }
 
-    /// Handles an answer. The answer to a recalled request says nothing about the request that replaced it.
+    /// Handles a reply. The reply to a request that was sent again does not count.
     pub fn answered(&mut self, number: u64, outcome: ReleaseOutcome, now: Moment, random: u64) {
         let Some(sent) = self.pending.get_mut(&number).map(|pending| pending.sent.take()) else { return };
         match sent {
@@ -143,7 +143,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// The sender has stopped, and its answers are lost: all requests are sent again, and retries need not wait.
+    /// The sender has stopped, and its replies are lost: all requests are sent again, and retries are due immediately.
     pub fn recall(&mut self) {
         let later = std::mem::take(&mut self.later);
         let (retries, second): (Vec<_>, Vec<_>) =
@@ -157,7 +157,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// Drops all releases: the leases end by themselves.
+    /// Drops all releases: the leases expire by themselves.
     pub fn clear(&mut self) -> usize {
         let left = self.pending.len();
         *self = Self { numbers: self.numbers, ..Self::default() };
@@ -169,7 +169,7 @@ impl ReleaseQueue {
         self.pending.len()
     }
 
-    /// The number of those that were never confirmed.
+    /// The number of releases that were never confirmed.
     pub const fn unconfirmed(&self) -> usize {
         self.unconfirmed
     }

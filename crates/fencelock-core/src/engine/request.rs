@@ -6,14 +6,14 @@ use std::time::Duration;
 pub struct Retry {
     /// The number of tries.
     pub times: u32,
-    /// The pause between two of them.
+    /// The pause between two tries.
     pub pause: Duration,
 }
 
 /// Whether tasks of one client may share the lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum LeaseSharing {
-    /// They may share it, within the limits of the client.
+    /// It may be shared, within the limits of the client.
     #[default]
     Allowed,
     /// The task claims for itself, as a separate client would. Candidates of an election do this.
@@ -29,7 +29,7 @@ pub struct AcquireRequest {
     pub owner: Owner,
     /// The TTL of the lease.
     pub ttl: Ttl,
-    /// How long to wait; `None` is forever, zero tries once.
+    /// How long to wait; `None` has no limit, zero tries once.
     pub wait: Option<Duration>,
     /// Tries at regular intervals, instead of waiting in the queue.
     pub retry: Option<Retry>,
@@ -40,7 +40,7 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Whether it waits for a release, rather than trying once or at intervals. Where the place has no queue, the claim
+    /// Whether it waits for a release, rather than trying once or at intervals. If the place has no queue, the claim
     /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)
@@ -50,7 +50,7 @@ impl AcquireRequest {
     pub(super) fn shares(&self) -> bool {
         let alike = match self.mode {
             Mode::Exclusive | Mode::Permits { .. } => true,
-            // The end of one reader's time would be that of all.
+            // A hold that readers share has one end, so it cannot have a `max_hold` for one of them.
             Mode::Shared => self.max_hold.is_none(),
         };
         alike && self.lease_sharing == LeaseSharing::Allowed
@@ -61,7 +61,7 @@ impl AcquireRequest {
         matches!(self.mode, Mode::Permits { .. })
     }
 
-    /// Whether this request would claim a lease of this TTL and owner.
+    /// Whether this request would claim a lease with this TTL and owner.
     pub(super) fn matches(&self, ttl: Ttl, owner: &Owner) -> bool {
         self.ttl == ttl && self.owner == *owner
     }

@@ -5,12 +5,12 @@ use std::hash::{Hash, Hasher};
 
 /// Tasks that have left the queue and have not read their last step yet.
 ///
-/// A hand-off adds one and the next poll of that task takes it out, so there is mostly one. It is stored in place, because a
-/// map would allocate for each hand-off.
+/// A hand-off adds one, and the next poll of that task removes it, so there is usually at most one. It is stored
+/// inline, because a map would allocate for each hand-off.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     one: Option<(WaiterId, Step)>,
-    /// The others, which most keys do not have.
+    /// The others; empty for most keys.
     #[allow(clippy::box_collection, reason = "there may be very many keys")]
     others: Option<Box<BTreeMap<WaiterId, Step>>>,
 }
@@ -50,7 +50,7 @@ impl Served {
     }
 }
 
-/// Which of them is stored in place makes no difference.
+/// Equality does not depend on which step is stored inline.
 impl Hash for Served {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut all: BTreeMap<_, _> = self.others.iter().flat_map(|others| others.iter()).collect();

@@ -4,35 +4,35 @@ use super::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
 use std::time::Duration;
 
-/// How often the server is asked whether another client waits, while tasks share a lease.
+/// How often the client asks the server whether another client waits, while tasks share a lease.
 const QUESTION: Duration = Duration::from_millis(5);
 
-/// How long a lease is passed from task to task.
+/// A lease that is passed from task to task, and for how long.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct SharedLease {
     pub(super) hold: HoldId,
     next: u64,
     last: u64,
-    /// Since when tasks of this client share the key, including the leases just before this one.
+    /// When tasks of this client began to share the key, including the leases just before this one.
     began: Option<Moment>,
-    /// The remaining grants and time of the batch, once another client waits or may wait.
+    /// The remaining grants and the end of the batch, once another client waits or may wait.
     bound: Option<(u32, Moment)>,
     /// When to ask the server again whether another client waits.
     question: Moment,
     /// The backend will announce the next waiter of another client.
     announced: bool,
-    /// No task has it at the moment.
+    /// Whether no task has the lease at the moment.
     pub(super) idle: bool,
 }
 
-/// What one shared lease of a key leaves to the next.
+/// What the end of one shared lease means for the next lease of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct LeaseHistory {
     /// Another client waited when it was released.
     others_waited: bool,
-    /// Since when the key was shared; [`Moment::NEVER`] if a new lease does not continue that time.
+    /// When sharing of the key began; [`Moment::NEVER`] if a new lease does not continue it.
     began: Moment,
-    /// Until when a new lease continues it.
+    /// A lease that begins until then continues it.
     until: Moment,
 }
 
@@ -43,7 +43,7 @@ impl Default for LeaseHistory {
 }
 
 impl SharedLease {
-    /// The first of `tokens` is in use.
+    /// Creates a lease whose first task uses the first of `tokens`.
     pub(super) fn new(
         hold: HoldId,
         tokens: TokenBlock,
@@ -73,8 +73,8 @@ impl SharedLease {
         if over { None } else { FencingToken::new(self.next).ok() }
     }
 
-    /// The token of a reader that joins, if one may join. Readers need no order among themselves, so those that come after the last
-    /// token of the block share it.
+    /// The token of a reader that joins; `None` if none may join. Readers need no order, so those that come after the
+    /// last token of the block share it.
     pub(super) fn next_reader(&self, now: Moment) -> Option<FencingToken> {
         if self.is_batch_over(now) { None } else { FencingToken::new(self.next.min(self.last)).ok() }
     }
@@ -94,21 +94,21 @@ impl SharedLease {
         ask
     }
 
-    /// No task has the lease from `since` on. Returns whether to ask at once if another client waits.
+    /// The lease becomes idle at `since`. Returns whether to ask at once if another client waits.
     pub(super) fn begin_idle(&mut self, since: Moment) -> bool {
         self.idle = true;
         self.began.get_or_insert(since);
         !self.announced
     }
 
-    /// When a lease that is idle since `since` is released. Clients that only poll get the key after a stretch, as from
-    /// tasks that share it.
+    /// When a lease that is idle since `since` is released. After at most a stretch it leaves the key to clients that
+    /// only poll, like a lease that tasks share.
     pub(super) fn idle_until(&self, since: Moment, limits: &SharingLimits) -> Moment {
         let longest = if self.announced { limits.idle_timeout } else { limits.idle_timeout.min(LONGEST_IDLE) };
         (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
     }
 
-    /// Another lease of the same client asks, and is told, for this one as well.
+    /// Another lease of the same client asks the server about waiters, for this one as well.
     pub(super) const fn ask_with(&mut self, other: &Self) {
         (self.question, self.announced) = (other.question, other.announced);
     }
@@ -145,8 +145,8 @@ impl SharedLease {
         config.capabilities.queues && self.bound.is_some()
     }
 
-    /// Whether the key must be free for a moment after this tenure: clients that only poll are invisible here. Then no task
-    /// of this client may wait at the place before that.
+    /// Whether the key must be left free for a moment after this tenure, for clients that only poll, which are
+    /// invisible here. Until then, no task of this client may wait at the place.
     pub(super) fn yields(&self, config: &Config, limits: &SharingLimits, now: Moment) -> bool {
         let queues = config.capabilities.queues;
         self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
@@ -155,8 +155,8 @@ impl SharedLease {
     /// Ends the shared lease. `queued` says whether a task of this client already waits at the place.
     pub(super) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
         let others_waited = self.others_wait(config);
-        // After a longer while the key was another client's, or free. But it was not free if it was handed to a task that
-        // waits, though that takes as long as a round trip.
+        // After a longer time another client may have had the key, or it was free. If it was handed to a waiting task
+        // of this client, it was not free, but the hand-off may take a round trip.
         let until = now + if queued { limits.stretch } else { limits.pause };
         let goes_on = !others_waited && !self.yields(config, limits, now);
         let began = self.began.filter(|_| goes_on).unwrap_or(Moment::NEVER);

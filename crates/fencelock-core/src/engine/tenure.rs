@@ -4,17 +4,17 @@ use crate::{FencingToken, LossReason, Mode, Moment};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(super) u64);
 
-/// One task's part of a hold. Tasks that share a lease have it one after the other, each with a fencing token of its own.
+/// One task's use of a hold. Tasks that share a lease use it one after the other, each with a fencing token of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tenure {
     pub(super) number: u64,
-    /// The mode of the hold in this tenure: a downgrade begins a new one.
+    /// The mode of the hold in this tenure. A downgrade begins a new tenure.
     pub mode: Mode,
-    /// The token of this tenure.
+    /// Its token.
     pub fence: FencingToken,
     /// When it began.
     pub since: Moment,
-    /// No task has it: the lease is kept for the next task.
+    /// No task has the lease: it is kept for the next task.
     pub idle: bool,
 }
 

@@ -2,16 +2,16 @@ use super::claiming::{Claiming, PendingClaim};
 use super::request::AcquireRequest;
 use crate::Moment;
 
-/// The id of a task that wants the key, unique within its engine.
+/// The id of a task that acquires the key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub(super) i64);
 
-/// A task that wants the key.
+/// A task that acquires the key.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Waiter<W> {
     pub(super) request: AcquireRequest,
     pub(super) arrived: Moment,
-    /// How the driver wakes it.
+    /// The driver's data that wakes it.
     pub(super) task: W,
     pub(super) state: State,
 }

@@ -2,7 +2,7 @@ use super::{Raise, Settings};
 use crate::{Acquire, Downgrade, Fault, FencingToken, Moment, Release, Renew, Span, Unknown};
 use std::time::Duration;
 
-/// A request is abandoned this long after it counts as unanswered: no answer will come.
+/// A request is cancelled this long after it has timed out, because no reply is expected any more.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// One call to all nodes of a quorum, as a state machine without I/O: [`super::ClaimCall`], [`super::ReleaseCall`],
@@ -12,22 +12,22 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
 /// [is over](Call::is_over). That is later than its [result](CallAction::Done): requests and releases continue in the
 /// background. The driver reuses the list of actions.
 pub trait Call {
-    /// What the caller gets.
+    /// The result for the caller.
     type Output;
 
-    /// The first requests.
+    /// Sends the first requests.
     fn start(&mut self, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
 
     /// The answer of a node to [`CallAction::Send`].
     fn on_reply(&mut self, node: usize, reply: NodeReply, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
 
-    /// A timer of [`CallAction::SetTimer`] has fired.
+    /// A timer set by [`CallAction::SetTimer`] has fired.
     fn on_timer(&mut self, timer: CallTimer, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
 
-    /// The caller has got the result.
+    /// The caller has received the result.
     fn on_taken(&mut self) {}
 
-    /// The caller has stopped waiting for it.
+    /// The caller has stopped waiting for the result.
     fn on_dropped(&mut self, now: Moment, out: &mut Vec<CallAction<Self::Output>>);
 
     /// Whether no request and no timer is left.
@@ -42,17 +42,17 @@ pub trait Call {
 /// A request to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeRequest {
-    /// The claim, proposing the same tokens to every node.
+    /// The claim. It proposes the same tokens to every node.
     Claim,
     /// [`super::QuorumNode::raise`] to this token.
     Raise(FencingToken),
     /// The batch of renewals.
     Renew,
-    /// The downgrade, proposing the same token to every node.
+    /// The downgrade. It proposes the same token to every node.
     Downgrade,
-    /// A release of what the holder of the call has.
+    /// A release of the lock of the call's holder.
     Release,
-    /// A report when no claim of this holder is in flight to the node.
+    /// Wait until no claim of this holder is in flight to the node.
     ClaimEnd,
     /// [`crate::Backend::watch`].
     Watch,
@@ -80,11 +80,11 @@ pub enum NodeReply {
 /// A timer of one call. Setting it again moves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallTimer {
-    /// Of the call as a whole.
+    /// For the call as a whole.
     Call,
-    /// Of the raise of this node.
+    /// For the raise of this node.
     Raise(usize),
-    /// Of any other request to this node.
+    /// For any other request to this node.
     Node(usize),
 }
 
@@ -98,36 +98,36 @@ pub enum CallAction<T> {
         /// The request.
         request: NodeRequest,
     },
-    /// Stop waiting for the answer to the request that this timer belongs to. A late answer is useless.
+    /// Stop waiting for the reply to the request of this timer. A late reply has no effect.
     Cancel(CallTimer),
-    /// Call [`Call::on_timer`] after this time, or never.
+    /// Set this timer, so that [`Call::on_timer`] is called after this time, or stop it.
     SetTimer {
-        /// Which.
+        /// The timer.
         timer: CallTimer,
-        /// From now; `None` stops it.
+        /// Duration from now; `None` stops the timer.
         after: Option<Duration>,
     },
     /// A node has answered in time, or has failed to: [`super::NodeHealth`].
     Health {
-        /// Which.
+        /// The node.
         node: usize,
         /// Why it failed; `None` if it answered.
         failure: Option<Unknown>,
     },
-    /// The result, once. Report whether the caller got it: [`Call::on_taken`] or [`Call::on_dropped`].
+    /// The result, once. Report whether the caller has received it: [`Call::on_taken`] or [`Call::on_dropped`].
     Done(T),
 }
 
-/// How a call deals with one node.
+/// How a call uses one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodePlan {
-    /// How long its answer is waited for: [`super::NodeHealth::limit`].
+    /// The time limit for its reply: [`super::NodeHealth::limit`].
     pub limit: Duration,
-    /// Why it is left out, if it is.
+    /// Why it is left out; `None` if it is used.
     pub left_out: Option<Unknown>,
 }
 
-/// There was no answer within `limit`.
+/// The node has not answered within `limit`.
 pub(super) fn no_answer(settings: &Settings, node: usize, limit: Duration) -> Unknown {
     Unknown::new(settings.name(node), Fault::Timeout, format!("none within {}", Span(limit)))
 }

@@ -6,18 +6,19 @@ use crate::{Acquire, Claim, Fault, FencingToken, Intent, Lease, Moment, NodeFaul
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a lost round waits for its releases, so that a caller that gets "busy" leaves no lock behind.
+/// How long a lost round waits for its releases, so that the lock is already free when the caller gets "busy".
 const CLEANUP_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// One claim to all nodes: a [`Round`], and releases on every node unless the round is won and its result is taken.
+/// A claim on all nodes: a [`Round`], and releases on every node unless the round is won and the caller receives the
+/// result.
 ///
 /// - A node's claim is released only after the request of the claim has ended there. A release that overtakes its claim
 ///   would free nothing.
-/// - A call that loses, is too late or is dropped releases on every node that it has asked, even on those that did not
-///   answer, and repeats that until the node answers or the lease is over.
-/// - A call that wins keeps its grants, including later ones, once the caller has the result.
+/// - A call that is lost, too late or dropped releases on every node that it has sent a request to, even if the node
+///   did not answer, and repeats the release until the node answers or the lease is over.
+/// - A call that wins keeps its grants, including later ones, once the caller has received the result.
 #[derive(Debug, Clone, Hash)]
 pub struct ClaimCall {
     settings: Arc<Settings>,
@@ -37,9 +38,9 @@ pub struct ClaimCall {
 enum Stage {
     /// The round is open.
     Open,
-    /// The caller has not yet got the result.
+    /// The caller has not received the result yet.
     Won,
-    /// The caller has it.
+    /// The caller has received the result.
     Kept,
     /// The claim failed; the caller gets the result after a moment.
     CleaningUp(Failure),
@@ -64,22 +65,22 @@ struct NodeClaim {
 /// The state of the claim at one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
-    /// It is in flight. `overdue` if it counts as unanswered.
+    /// It is in flight. `overdue` if it has timed out.
     Claiming { overdue: bool },
     /// It has ended, and the node may have granted it.
     Ended,
-    /// It is being released, until its lease would be over, with this pause before another try.
+    /// It is being released, until its lease would be over, with this pause before the next try.
     Releasing { until: Moment, pause: Duration },
-    /// It waits for that try.
+    /// It waits for the next try.
     Pausing { until: Moment, pause: Duration },
-    /// The release is complete, and the node is asked to report a change.
+    /// The release is complete, and the node has been asked to report changes of the key.
     Watching,
     /// No request is in flight.
     Over,
 }
 
 impl ClaimCall {
-    /// A call that is started right after `now`.
+    /// Creates a call that starts right after `now`.
     pub fn new(settings: Arc<Settings>, claim: &Claim, plan: Vec<NodePlan>, now: Moment) -> Self {
         let node = |NodePlan { limit, left_out }: NodePlan| {
             let step = if left_out.is_some() { Step::Over } else { Step::Claiming { overdue: false } };
@@ -98,7 +99,7 @@ impl ClaimCall {
         }
     }
 
-    /// Why the round was lost, if it was.
+    /// Why the round was lost; `None` if it was not.
     pub const fn defeat(&self) -> Option<Defeat> {
         self.round.defeat()
     }
@@ -118,7 +119,7 @@ impl ClaimCall {
         self.report_if_clean(out);
     }
 
-    /// Handles an answer, or its absence in time.
+    /// Handles a reply, or a timeout.
     fn on_answer(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
         if !matches!(answer, Ok(Acquire::Granted { .. })) {
             // A busy node has nothing to release, and a node that does not answer is not waited for.
@@ -147,7 +148,7 @@ impl ClaimCall {
             Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
             Err(cause) => (Vote::Unknown, Some(cause)),
         };
-        // After the round, an answer that comes late does not change why the others did not grant.
+        // After the round, a late reply does not change why the other nodes did not grant.
         if cause.is_some() || self.stage == Stage::Open {
             self.nodes[node].cause = cause;
         }

@@ -2,8 +2,8 @@ use super::Quorum;
 use crate::{Completion, CompletionRead};
 use std::time::Duration;
 
-/// How far the clocks of a majority of the nodes may be apart. Windows begin by these clocks, and with a greater difference a
-/// client could take the next window for the present one.
+/// The maximum difference between the clocks of a majority of the nodes. These clocks define where windows begin; with
+/// a greater difference, a client could confuse the next window with the current one.
 const CLOCKS_APART: Duration = Duration::from_secs(5);
 
 /// The result of a read on all nodes.
@@ -11,11 +11,11 @@ const CLOCKS_APART: Duration = Duration::from_secs(5);
 pub enum CompletionVerdict {
     /// Wait for more replies.
     Pending,
-    /// A majority has replied. The completion is the latest one of any node, the time that of the median node.
+    /// A majority has replied. The completion is the latest of any node, the time is that of the median node.
     Read(CompletionRead),
     /// No majority replied.
     Unknown,
-    /// The clocks of the nodes are this far apart, so the window is unknown.
+    /// The clocks of the nodes differ by this much, so the window is unknown.
     ClocksDiffer(Duration),
 }
 
@@ -42,7 +42,7 @@ impl CompletionVotes {
         self.decide()
     }
 
-    /// On how many nodes this completion, or one that supersedes it, was seen.
+    /// The number of nodes that reported this completion, or one that supersedes it.
     pub fn count(&self, completion: &Completion) -> usize {
         self.reads().filter_map(|read| read.completion.as_ref()).filter(|seen| !completion.supersedes(seen)).count()
     }

@@ -1,7 +1,7 @@
 use super::{Outcome, Quorum, Settings, Standing, Tally};
 use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
 
-/// The answers of all nodes about one hold: their [`Tally`], and what it says to the caller.
+/// The replies of all nodes about one hold: their [`Tally`], and its meaning for the caller.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Count {
     tally: Tally,
@@ -89,7 +89,7 @@ impl Count {
     }
 
     fn taken_by(&self) -> Holders {
-        // A tally of "taken" has counted an answer that names a holder.
+        // If a tally is "taken", it has counted a reply that names a holder.
         self.taken_by.clone().unwrap_or_else(|| Occupant::Foreign(Foreign::other("another holder")).into())
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 /// One downgrade on all nodes: a [`Round`] over the tokens that the nodes give to the shared hold.
 ///
-/// - It is decided by a majority of the nodes, like a renewal: in between, no other claim can have won.
-/// - Each node turns its own exclusive hold into a shared one, or keeps it, so no node is free for a moment. A node that does
-///   not take part keeps the hold exclusive until it is released, and lets no reader in until then.
-/// - It can be repeated: a node that has the hold as shared gives the same token again. So a call that fails releases nothing.
+/// - It is decided by a majority of the nodes, like a renewal, so no other claim can have won in between.
+/// - Each node converts its own exclusive hold into a shared one, so no node is free for a moment. A node that does not
+///   take part keeps the hold exclusive, and refuses readers, until it is released.
+/// - It can be repeated: a node that has already converted the hold returns the same token. So a failed call releases
+///   nothing.
 #[derive(Debug, Clone, Hash)]
 pub struct DowngradeCall {
     settings: Arc<Settings>,
@@ -25,7 +26,7 @@ pub struct DowngradeCall {
 }
 
 impl DowngradeCall {
-    /// A call that is started right after `now`.
+    /// Creates a call that starts right after `now`.
     pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, now: Moment) -> Self {
         Self {
             round: Round::new(settings.size, now),
@@ -68,7 +69,7 @@ impl DowngradeCall {
         match verdict {
             Verdict::Raise { to, nodes } => self.raise(to, nodes, out),
             Verdict::Won(tokens) => self.report(Ok(Downgrade::Downgraded { token: tokens.last() }), out),
-            // The nodes that have not answered decide between a loss and an answer that says nothing.
+            // The nodes that have not answered decide between a loss and an unknown result.
             Verdict::Lost(_) if self.is_lost() || self.asked.is_empty() => {
                 self.report(self.count.downgraded(&self.settings), out);
             }

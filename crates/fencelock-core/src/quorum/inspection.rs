@@ -5,18 +5,18 @@ use super::Quorum;
 pub enum Seen<H> {
     /// It is held.
     Held {
-        /// The holders, each of them once: more than one of a shared lock.
+        /// The holders, without duplicates; several only for a shared lock.
         holders: Vec<H>,
         /// The number of holders that the node counts and does not list.
         unnamed: u32,
     },
     /// The key is free.
     Free,
-    /// No answer, or one that says nothing.
+    /// No reply, or an inconclusive one.
     Unknown,
 }
 
-/// What all nodes together report.
+/// The combined result of all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InspectionResult<H> {
     /// Wait for more answers.
@@ -25,21 +25,21 @@ pub enum InspectionResult<H> {
     Held {
         /// The holders.
         holders: Vec<H>,
-        /// The number of holders that a majority counts, and that are not among them.
+        /// The number of holders that a majority counts beyond those listed.
         unnamed: u32,
     },
     /// No holder can have a majority, and a majority of the nodes may be free: a claim may win.
     Free,
-    /// No holder can have a majority, and too many nodes are taken for a claim to get one: by conflicting attempts, or by
-    /// failed ones. This ends with their leases.
+    /// No holder can have a majority, but conflicting or failed attempts hold so many nodes that no claim can win. This
+    /// ends with their leases.
     Contested,
     /// Unknown: it depends on the nodes that did not answer.
     Unknown,
 }
 
-/// Inspects one key on all nodes. The answers are from different moments, so they are for display, not for decisions.
+/// Inspects one key on all nodes. The replies are from different moments, so they are for display, not for decisions.
 ///
-/// A node lists some of very many readers. One that counts readers which it does not list counts as listing each of them.
+/// A node lists only some of very many readers. If it counts more readers than it lists, it counts for each of them.
 #[derive(Debug, Clone)]
 pub struct Inspection<H> {
     quorum: Quorum,
@@ -47,12 +47,12 @@ pub struct Inspection<H> {
 }
 
 impl<H: Clone + Eq> Inspection<H> {
-    /// No answer yet.
+    /// No reply yet.
     pub fn new(quorum: Quorum) -> Self {
         Self { quorum, seen: vec![None; quorum.nodes()] }
     }
 
-    /// A node's answer. Only its first one counts, but any answer replaces [`Seen::Unknown`].
+    /// Records a reply. Only the first reply of a node counts, but any reply replaces [`Seen::Unknown`].
     pub fn vote(&mut self, node: usize, seen: Seen<H>) -> InspectionResult<H> {
         if let Some(slot @ (None | Some(Seen::Unknown))) = self.seen.get_mut(node) {
             *slot = Some(seen);
@@ -65,7 +65,7 @@ impl<H: Clone + Eq> Inspection<H> {
         let pending = self.seen.iter().filter(|seen| seen.is_none()).count();
         let unknown = self.seen.iter().filter(|seen| **seen == Some(Seen::Unknown)).count();
         let reported = self.reported();
-        // Of a shared lock, the nodes that have yet to answer may make the difference for another reader.
+        // For a shared lock, the nodes that have not answered may decide whether another reader has a majority.
         let is_open = |nodes: usize| nodes < majority && nodes + pending >= majority;
         if is_open(0) || reported.iter().any(|(_, nodes)| is_open(*nodes)) {
             return InspectionResult::Pending;
@@ -107,7 +107,7 @@ impl<H: Clone + Eq> Inspection<H> {
         reported
     }
 
-    /// The answers of the nodes on which the key is held.
+    /// The replies of the nodes on which the key is held.
     fn lists(&self) -> impl Iterator<Item = (&[H], u32)> {
         self.seen.iter().filter_map(|seen| match seen {
             Some(Seen::Held { holders, unnamed }) => Some((holders.as_slice(), *unnamed)),

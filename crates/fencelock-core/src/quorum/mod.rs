@@ -1,38 +1,41 @@
 //! Redlock with fencing tokens, as state machines without I/O.
 //!
-//! A claim, a release, a batch of renewals and a downgrade are one [`Call`] each: [`ClaimCall`], [`ReleaseCall`], [`RenewCall`],
-//! [`DowngradeCall`]. A driver sends their requests, sleeps, and reports the answers. [`NodeHealth`] says how long to wait for a node and whether to ask
-//! it. Production and the simulation in `testing/chaos` drive the same calls.
+//! A claim, a release, a batch of renewals and a downgrade are one [`Call`] each: [`ClaimCall`], [`ReleaseCall`],
+//! [`RenewCall`], [`DowngradeCall`]. A driver sends their requests, sleeps, and reports the replies. [`NodeHealth`]
+//! says how long to wait for a node and whether to use it. Production and the simulation in `testing/chaos` drive the
+//! same calls.
 //!
-//! One attempt to hold a key on N nodes is a [`Round`] in the middle of a claim. All nodes are asked at once, every answer goes
-//! to the round in whatever order they come, and the [`Verdict`] says what follows:
+//! A [`Round`] is one attempt to acquire a key on N nodes, as a part of a claim. The claim is sent to all nodes at
+//! once, the round counts the replies in the order of arrival, and its [`Verdict`] is the next step:
 //!
-//! 1. A majority of *equal* grants wins in one trip.
-//! 2. A majority of different grants needs a second trip: the greatest of them is *raised* on the others, and a node acks
-//!    only if it is still locked by this holder and its own grant is not beyond ([`raise_fence`]). A majority of acks wins.
-//! 3. As soon as no majority can come about any more, the round is lost. The call then releases on **every** node, also
-//!    where it got no answer. The client tries again with a fresh holder after a random pause.
+//! 1. A majority of *equal* grants wins in one round trip.
+//! 2. After a majority of different grants, a second round trip *raises* the other nodes to the greatest of them. A
+//!    node acks if this holder still has the lock and was granted no greater fence ([`raise_fence`]). A majority of acks
+//!    wins.
+//! 3. The round is lost as soon as no majority is possible. The call then releases on **every** node, even on those
+//!    that did not answer. The client tries again with a new holder id after a random pause.
 //!
-//! Why the tokens are ordered: an attempt that wins with F had, on a majority of nodes, an instant at which the node was
-//! locked by this attempt, its fence was at least F, and its grant to this attempt at most F. Two winners share a node. If they
-//! exclude each other, one of them left that node before it granted to the other, and that grant is above the fence. No clock
-//! and no TTL is part of the argument.
+//! Why the tokens are ordered: if an attempt wins with F, there was a moment on each node of a majority when this
+//! attempt had the lock, the fence was at least F, and the grant to this attempt was at most F. Two winners share a
+//! node. If they exclude each other, one of them no longer had that node when it granted to the other, and the later
+//! grant is above the fence. The argument depends on no clock and no TTL.
 //!
-//! Shared claims follow the same rules. A node grants them beside each other, and none of them beside an exclusive one, so
-//! two majorities exclude each other as on one node. Readers that claim at the same time may win the same token: they need no order
-//! among themselves. A reader that begins after another has won gets a greater one. A [`DowngradeCall`] draws a new token in the same
-//! way, without a moment in which a node is free.
+//! Shared claims follow the same rules. A node grants them together, and none of them beside an exclusive one, so two
+//! majorities exclude each other as on one node. Readers that claim at the same time may win the same token: readers
+//! need no order. A reader that begins after another has won gets a greater token. A [`DowngradeCall`] gets a new token
+//! in the same way, and no node is free for a moment.
 //!
 //! Blocks of tokens ([`crate::TokenBlock`]) are compared by their ends, which are the fences. An attempt that wins *in one
-//! trip* may use as many tokens as the smallest of the equal grants had: at the node shared with an earlier winner the whole of
-//! this block lies above the fence that was there before, so above all of the earlier winner's tokens; and a later winner's
-//! block lies above this end. After a *raise* only the one token counts: a node that was raised may have granted less, and
-//! what lies between its grant and the raised fence may be an earlier winner's.
+//! round trip* may use as many tokens as the smallest of the equal grants has: on the node shared with an earlier
+//! winner, this whole block is above the previous fence, and so above all tokens of the earlier winner; and the block
+//! of a later winner is above the end of this one. After a *raise*, only the last token counts: the raised node may
+//! have granted less, and the tokens between its grant and the raised fence may belong to an earlier winner.
 //!
-//! Once held, a [`Tally`] counts what the nodes say to a renewal or a release, and an [`Inspection`] who they say has it.
+//! A [`Tally`] counts the replies to a renewal or a release, and an [`Inspection`] combines what the nodes report about
+//! a key.
 //!
-//! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation. What was searched
-//! exhaustively over this code, and what was not: `docs/en/verification.md`.
+//! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation.
+//! `docs/en/verification.md` lists the exhaustive searches of this code, and what they do not cover.
 
 mod call;
 mod claim_call;

@@ -4,40 +4,40 @@ use std::time::Duration;
 
 /// The longest wait for a node, unless the user sets a longer limit.
 const LONGEST_LIMIT: Duration = Duration::from_secs(1);
-/// A node that takes this many times its usual time is assumed to be silent.
+/// If a node takes this many times its usual time, it is assumed not to answer.
 const PATIENCE: u32 = 8;
 /// After this many failures in a row a node is left out until a probe succeeds.
 const FAILURES: u32 = 3;
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 const RAREST_PROBE: Duration = Duration::from_secs(5);
 
-/// The state of a node, from its last answers: how long to wait for it, and whether to send requests at all.
+/// The health of a node, from its latest replies: how long to wait for it, and whether to send requests at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodeHealth {
     failures: u32,
     cause: Option<Unknown>,
-    /// How long an answer takes; the latest ones count most.
+    /// The response time; the latest replies count most.
     usual: Option<Duration>,
     probe_at: Option<Moment>,
     probe_pause: Duration,
-    /// It was reported that the node belongs to another set.
+    /// A client has found that the node belongs to another set.
     reported: bool,
 }
 
-/// A change to log.
+/// A change to be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthChange {
-    /// The node is left out from now on.
+    /// The node is left out until a probe succeeds.
     LeftOut,
-    /// It answers again.
+    /// The node answers again.
     Recovered,
-    /// It refuses permanently. A majority of the others may continue without it, so the log is the only sign.
+    /// The node refuses permanently. If a majority of the others continues without it, the log is the only sign.
     Refuses,
 }
 
 impl NodeHealth {
-    /// How long to wait for an answer, between `shortest` and `most`. Recent answers shorten the time, except after a
-    /// failure: the node may have become slower.
+    /// The time limit for a reply, between `shortest` and `most`. Fast replies shorten it, except after a failure: the
+    /// node may have become slower.
     pub fn limit(&self, most: Duration, shortest: Duration) -> Duration {
         let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
         match self.usual {
@@ -46,14 +46,14 @@ impl NodeHealth {
         }
     }
 
-    /// Why a request to the node is useless now; `None` if it is not.
+    /// Why a request to the node would fail now; `None` if it may succeed.
     pub fn down(&self) -> Option<&Unknown> {
         self.cause.as_ref().filter(|_| self.failures >= FAILURES)
     }
 
-    /// It has answered after `took`, or has failed.
+    /// Records a reply after `took`, or a failure.
     pub fn on_answer(&mut self, took: Duration, failure: Option<&Unknown>, now: Moment) -> Option<HealthChange> {
-        // A node that refuses is healthy. It is asked again, because it does not report the end of its quarantine.
+        // A refusal shows that the node is up. Requests continue, because a node does not report the end of its quarantine.
         if let Some(cause) = failure.filter(|cause| !cause.is_refusal()) {
             self.failures = self.failures.saturating_add(1);
             self.cause = Some(cause.clone());
@@ -71,12 +71,12 @@ impl NodeHealth {
         recovered
     }
 
-    /// Whether a probe of a node that is left out is due. Until [`NodeHealth::on_probe`] none is.
+    /// Whether a probe of a node that is left out is due. If so, none is due until [`NodeHealth::on_probe`].
     pub fn begin_probe(&mut self, now: Moment) -> bool {
         self.failures >= FAILURES && self.probe_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// The end of a probe: whether the node has answered it, also with a refusal.
+    /// Records the end of a probe: whether the node answered. A refusal is an answer.
     pub fn on_probe(&mut self, answered: bool, now: Moment) -> Option<HealthChange> {
         if answered {
             self.usual = None;
@@ -94,7 +94,8 @@ impl NodeHealth {
     }
 }
 
-/// The nodes to leave out of a call, given those that are down. None while fewer than a majority are known to be healthy.
+/// Selects the nodes to leave out of a call from those that are down. None if fewer than a majority are known to be
+/// healthy.
 pub fn left_out(size: Quorum, mut down: Vec<Option<Unknown>>) -> Vec<Option<Unknown>> {
     if down.iter().flatten().count() > size.spare() {
         down.fill(None);

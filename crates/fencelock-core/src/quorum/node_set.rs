@@ -1,19 +1,19 @@
 use std::fmt;
 
-/// Some of the nodes of a quorum, by their number from 0.
+/// A set of nodes of a quorum, by their number from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeSet(u64);
 
 impl NodeSet {
-    /// One more than the greatest number that fits.
+    /// Node numbers are below this.
     pub const CAPACITY: usize = 64;
 
-    /// No node.
+    /// The empty set.
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// Adds a node; beyond [`NodeSet::CAPACITY`] there is none to add.
+    /// Adds a node. Numbers from [`NodeSet::CAPACITY`] on are ignored.
     pub fn insert(&mut self, node: usize) {
         self.0 |= Self::bit(node);
     }
@@ -23,28 +23,28 @@ impl NodeSet {
         self.0 &= !Self::bit(node);
     }
 
-    /// Whether the node is one of them.
+    /// Whether the set contains the node.
     pub fn contains(self, node: usize) -> bool {
         self.0 & Self::bit(node) != 0
     }
 
-    /// How many.
+    /// The number of nodes in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The nodes of this set that are not in the other.
+    /// The nodes of this set that are not in `other`.
     #[must_use]
     pub const fn without(self, those: Self) -> Self {
         Self(self.0 & !those.0)
     }
 
-    /// The nodes in order.
+    /// The nodes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..Self::CAPACITY).filter(move |&node| self.contains(node))
     }

@@ -2,24 +2,24 @@ use crate::{FencingToken, Invalid, TokenBlock};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How far a proposal may lie from the node's own clock.
+/// How far a proposal may differ from the clock of the node.
 const CLAMP: Duration = Duration::from_secs(1);
 
-/// The tokens of the next grant on one node of a quorum, at most `wanted`. They end with
-/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, less what would lie more than 1 s ahead of
-/// the node's time, but never below 1. A node without a clock (`None`) goes by the proposal.
+/// The tokens of the next grant on a node of a quorum, at most `wanted`. The last one is
+/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than
+/// 1 s ahead of the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
 ///
-/// A quorum wins in one trip if its nodes grant the same token, so a client proposes one to all of them. The clamp keeps one
-/// client with a clock in the far future from pushing the fence ahead of all other clocks. So a node may have granted
-/// tokens up to 1 s ahead of its time, and if it forgets them it could grant smaller ones: that is why a node that
-/// may have forgotten takes no part before its quarantine is over, which lasts 4 s at least ([`crate::quarantine`]). A place that
-/// has no such quarantine draws its tokens by [`crate::next_block`].
+/// A quorum wins in one round trip if its nodes grant the same token, so a client proposes the same token to all of
+/// them. The clamp prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a
+/// node may have granted tokens up to 1 s ahead of its time, and after a loss of data it could grant smaller ones:
+/// therefore a node that may have lost data does not grant before the end of its quarantine, which is at least 4 s
+/// ([`crate::quarantine`]). A place without such a quarantine generates its tokens by [`crate::next_block`].
 ///
-/// Whatever is wanted, what holds of a single token holds of every one of these: it is greater than `previous`, it lies no
-/// more than 1 s ahead of the node's time unless it is `previous + 1`, and no more than 1 s behind.
+/// Each of these tokens, however many are wanted, has the properties of a single token: it is greater than `previous`,
+/// at most 1 s ahead of the node's time unless it is `previous + 1`, and at most 1 s behind it.
 ///
 /// # Errors
-/// [`Invalid`] at the end of the numbers.
+/// [`Invalid`] if the token would exceed the largest one.
 pub fn next_proposed_block(
     previous: u64,
     proposal: u64,

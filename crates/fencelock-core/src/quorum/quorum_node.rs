@@ -7,25 +7,25 @@ use std::sync::Arc;
 /// A single place does not need this. The conformance suite checks [`QuorumNode::raise`] on each place that
 /// implements it.
 pub trait QuorumNode: Backend {
-    /// Makes this one token the fence of the hold of this holder, if its own grant is not greater, and raises the fence of the key
-    /// to it: [`crate::raise_fence`]. The other holders of a shared lock keep their tokens.
+    /// Sets the token of this holder's hold to this one, unless the holder was granted a greater one, and raises the
+    /// fence of the key to it: [`crate::raise_fence`]. Other holders of a shared lock keep their tokens.
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
 
-    /// [`Backend::downgrade`] with a proposal for the new token, as [`crate::Claim::proposal`]. By default the node goes by its own
-    /// clock: then the nodes agree with one more round trip.
+    /// [`Backend::downgrade`] with a proposal for the new token, as [`crate::Claim::proposal`]. By default the node
+    /// ignores the proposal and uses its own clock: then the nodes need one more round trip to agree.
     fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
         let _ = proposal;
         self.downgrade(renewal)
     }
 
-    /// Stores a completion that was read on another node, unless a stored one supersedes it. It needs no hold: the run that it
-    /// belongs to held the key when it was written there.
+    /// Stores a completion that was read from another node, unless a stored one supersedes it. No hold is needed: the
+    /// run that it belongs to held the key when the completion was written there.
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         let _ = completion;
         Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
     }
 
-    /// The properties by which the quorum compares its nodes; [`Health::default`] without a server.
+    /// The properties by which the quorum compares its nodes; [`Health::default`] for a place without a server.
     fn health(&self) -> Answer<'_, Health> {
         Box::pin(async { Ok(Health::default()) })
     }

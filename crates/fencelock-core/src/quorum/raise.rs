@@ -1,22 +1,22 @@
 use crate::FencingToken;
 
-/// The answer of one node to a raise of its fence. No answer is no ack.
+/// The reply of a node to a raise of its fence. A missing reply is not an ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raise {
-    /// The node is locked by this attempt, and its fence is at least the one asked for.
+    /// This attempt has the lock of the node, and the fence is at least the requested one.
     Acked,
-    /// It is not, or it was granted to this attempt with a greater fence. Nothing was done.
+    /// This attempt does not have the lock, or was granted a greater fence. The node changed nothing.
     Refused,
 }
 
-/// The node's side of a raise, to be run in one piece: its new fence, or `None` if it must refuse.
+/// The node's side of a raise, which must be atomic: the new fence, or `None` if the node must refuse.
 ///
-/// `granted` is the fence of the node's own grant to this holder, `None` if the holder does not hold the key there; `fence` is the
-/// greatest fence that the node has given. Of an exclusive hold the two are equal. Beside other readers the fence may be greater:
-/// it belongs to another reader, and two readers need no order.
+/// `granted` is the fence that the node granted to this holder, `None` if the holder does not hold the key there;
+/// `fence` is the greatest fence of the node. For an exclusive hold the two are equal. Beside other readers the fence
+/// may be greater: it belongs to another reader, and readers need no order.
 ///
-/// Both conditions are necessary. Without the first, nodes that never granted would confirm a token that other holders got
-/// too; without `granted <= to`, a claim that ran twice leads to the same token for two holders. A search found each case.
+/// Both conditions are necessary. Without the first, nodes that never granted would confirm a token that another holder has
+/// too; without `granted <= to`, a claim that runs twice can give the same token to two holders. The search finds both.
 pub fn raise_fence(granted: Option<u64>, fence: u64, to: FencingToken) -> Option<u64> {
     granted.filter(|&granted| granted <= to.get()).map(|_| fence.max(to.get()))
 }

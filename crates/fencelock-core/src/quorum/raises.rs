@@ -3,14 +3,14 @@ use super::{CallAction, CallTimer, NodeRequest, NodeSet, Raise, Round, Verdict};
 use crate::{FencingToken, Unknown};
 use std::time::Duration;
 
-/// How long to wait for equal grants after a majority of different ones: equal grants save a round trip.
+/// How long to wait for equal grants after a majority of different ones. Equal grants save a round trip.
 const GRACE: Duration = Duration::from_millis(1);
 
-/// The raises of a [`Round`] that have yet to be answered, and the grace before the first of them.
+/// The raises of a [`Round`] that have not been answered, and the grace period before the first of them.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Raises {
     nodes: NodeSet,
-    /// Whether the timer of the grace runs.
+    /// Whether the timer of the grace period runs.
     grace: bool,
 }
 
@@ -27,7 +27,7 @@ impl Raises {
         self.nodes.contains(node)
     }
 
-    /// Starts the timer of the grace if the votes are split, and stops it if they no longer are.
+    /// Starts the timer of the grace period if the votes are split, and stops it if they no longer are.
     pub(super) fn set_grace<T>(&mut self, round: &Round, verdict: &Verdict, out: &mut Vec<CallAction<T>>) {
         let split = *verdict == Verdict::Pending && round.is_split();
         if split != self.grace {
@@ -36,7 +36,7 @@ impl Raises {
         }
     }
 
-    /// Sends a raise to these nodes. One without a time limit cannot be asked, and counts as a refusal.
+    /// Sends a raise to these nodes. A node without a time limit is left out, and counts as a refusal.
     pub(super) fn send<T>(
         &mut self,
         round: &mut Round,
@@ -57,7 +57,7 @@ impl Raises {
         verdict
     }
 
-    /// The answer to a raise; `None` if it was counted before.
+    /// Takes the reply to a raise; `None` if it was counted before.
     pub(super) fn on_reply<T>(
         &mut self,
         round: &mut Round,

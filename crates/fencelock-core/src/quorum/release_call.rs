@@ -5,19 +5,19 @@ use crate::{Moment, Release, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest wait for a node: a release has no lease that bounds it.
+/// The longest wait for a node: no lease limits a release.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A decided release still waits for the other nodes, so that the next claim finds the key free on all of them: for this
-/// part of the shortest limit of a node, 20 ms by default. No healthy node takes longer.
+/// fraction of the shortest limit of a node, 20 ms by default. A healthy node takes less.
 const SETTLING: u32 = 5;
 
-/// One release on all nodes.
+/// A release on all nodes.
 ///
-/// - It goes to every node, even to one that is left out or has not answered a claim of this holder. There it is sent after
-///   that claim has ended: a release that overtakes its claim would free nothing.
-/// - A [`super::Tally`] counts it. Late answers count until it is decided.
-/// - Requests that are open when the caller has its result, or stops waiting, continue in the background.
+/// - It is sent to every node, even to one that is left out or has not answered a claim of this holder. There it is
+///   sent after the claim has ended, because a release that overtakes its claim would free nothing.
+/// - A [`super::Tally`] counts it. Late replies count until it is decided.
+/// - Requests in flight when the caller receives the result, or stops waiting, continue in the background.
 #[derive(Debug, Clone, Hash)]
 pub struct ReleaseCall {
     settings: Arc<Settings>,
@@ -29,7 +29,7 @@ pub struct ReleaseCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Counting,
-    /// It is decided; the caller gets the result a moment later.
+    /// It is decided; the caller receives the result a moment later.
     Settling,
     Done,
 }
@@ -112,7 +112,7 @@ impl ReleaseCall {
         if !self.nodes.iter().any(counts) {
             return self.report(out);
         }
-        // A late answer may still decide it.
+        // A late reply may still decide it.
         if self.stage == Stage::Counting && !matches!(self.count.outcome, Outcome::Pending | Outcome::Unknown) {
             self.stage = Stage::Settling;
             let after = Some(self.settings.shortest_limit / SETTLING);

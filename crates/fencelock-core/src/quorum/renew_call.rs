@@ -6,10 +6,10 @@ use crate::{Moment, Renew, Renewal, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A loaded server renews several keys in this time.
+/// The time in which a loaded server renews several keys.
 const PER_RENEWAL: Duration = Duration::from_millis(1);
 
-/// One batch of renewals to each node. The caller gets the result when every hold of the batch is decided.
+/// A batch of renewals on all nodes. The caller receives the result when every hold of the batch is decided.
 ///
 /// A late node counts as one that has not answered.
 #[derive(Debug, Clone, Hash)]
@@ -17,22 +17,22 @@ pub struct RenewCall {
     settings: Arc<Settings>,
     plan: Vec<NodePlan>,
     counts: Vec<Count>,
-    /// The nodes whose answers have yet to come.
+    /// The nodes that have not answered yet.
     asked: NodeSet,
     done: bool,
 }
 
 impl RenewCall {
-    /// `renewals` are how many holds are in the batch.
+    /// `renewals` is the number of holds in the batch.
     pub fn new(settings: Arc<Settings>, renewals: usize, plan: Vec<NodePlan>) -> Self {
         let counts = vec![Count::new(settings.size); renewals];
         Self { settings, plan, counts, asked: NodeSet::new(), done: false }
     }
 
-    /// How long to wait for a node, given how long for a single request that is worth a tenth of the shortest lease.
+    /// The time limit for a node, given the limit for a single request, which is at most a tenth of the shortest lease.
     ///
     /// The time for one key does not predict the time for thousands. But a caller that waits for all of them gives up after a
-    /// fifth of a lease, and one hold that depends on a silent node must not delay the answers for the others.
+    /// fifth of a lease, and a hold that depends on a silent node must not delay the results of the others.
     pub fn limit(renewals: &[Renewal], for_one: impl FnOnce(Duration) -> Duration) -> Duration {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));
@@ -45,7 +45,7 @@ impl RenewCall {
         }
         self.asked.remove(node);
         stop(CallTimer::Node(node), out);
-        // A node that fails as a whole fails every renewal; only then it counts as a failure of the node.
+        // If a node fails as a whole, every renewal fails; only then does it count as a failure of the node.
         let failed = answers.iter().all(Result::is_err);
         let failure = answers.iter().find_map(|answer| answer.as_ref().err()).filter(|_| failed).cloned();
         out.push(CallAction::Health { node, failure });

@@ -2,7 +2,7 @@ use super::{NodeSet, Quorum, Raise, Vote};
 use crate::{Drift, FencingToken, Lease, Moment, TokenBlock};
 use std::time::Duration;
 
-/// One attempt of one fresh holder to get a majority.
+/// An attempt of a new holder id to get a majority.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Round {
     quorum: Quorum,
@@ -21,21 +21,21 @@ enum Stage {
     Lost(Defeat),
 }
 
-/// What to do now.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Wait for more answers; see [`Round::is_split`] for how long.
+    /// Wait for more replies; [`Round::is_split`] says how long.
     Pending,
-    /// The key is this holder's, with these tokens, if the lease has not lapsed meanwhile: [`Round::lease`].
+    /// The key is held with these tokens, unless the lease has expired meanwhile: [`Round::lease`].
     Won(TokenBlock),
-    /// Ask these nodes to raise their fence. This is returned once; each answer goes to [`Round::raised`].
+    /// Send raises to these nodes. Returned once; pass each reply to [`Round::raised`].
     Raise {
-        /// To this.
+        /// The fence to raise to.
         to: FencingToken,
-        /// Every node that may be locked by this holder, and did not grant exactly that.
+        /// Every node that this holder may have locked, unless it granted exactly this fence.
         nodes: NodeSet,
     },
-    /// No majority can come about. Release on every node, also where no answer came.
+    /// No majority is possible. Release on every node, even on those that did not answer.
     Lost(Defeat),
 }
 
@@ -44,19 +44,19 @@ pub enum Verdict {
 pub enum Defeat {
     /// Contention: the key is held, or several attempts ran at once and none got a majority.
     Busy,
-    /// Fewer than a majority of the nodes answered; the holder of the key does not matter.
+    /// Fewer than a majority of the nodes answered, so the holder of the key does not matter.
     Unreachable,
-    /// A majority granted, but did not ack the raise: leases ran out meanwhile, or nodes went away.
+    /// A majority granted, but did not ack the raise: leases expired meanwhile, or nodes became unreachable.
     Overtaken,
 }
 
 impl Round {
-    /// A round whose first request is sent just after `sent`.
+    /// Creates a round whose first request is sent just after `sent`.
     pub fn new(quorum: Quorum, sent: Moment) -> Self {
         Self { quorum, sent, votes: vec![None; quorum.nodes()], last_fence: 0, grace_over: false, stage: Stage::Voting }
     }
 
-    /// A node's answer to the claim. Only its first one counts, but any answer replaces [`Vote::Unknown`].
+    /// Records the reply of a node to the claim. Only its first reply counts, but any reply replaces [`Vote::Unknown`].
     pub fn vote(&mut self, node: usize, vote: Vote) -> Verdict {
         self.last_fence = self.last_fence.max(vote.fence());
         let Some(slot @ (None | Some(Vote::Unknown))) = self.votes.get_mut(node) else { return self.standing() };
@@ -69,13 +69,13 @@ impl Round {
         self.decide()
     }
 
-    /// The driver has waited long enough for equal grants: from now on a majority of different ones is raised at once.
+    /// Ends the grace period: from now on, a majority of different grants is raised at once.
     pub fn grace_over(&mut self) -> Verdict {
         self.grace_over = true;
         self.decide()
     }
 
-    /// A node's answer to the raise; where none comes, [`Raise::Refused`]. Only its first one counts.
+    /// Records the reply of a node to the raise; if there is none, [`Raise::Refused`]. Only its first reply counts.
     pub fn raised(&mut self, node: usize, answer: Raise) -> Verdict {
         if let Stage::Raising { ref mut unanswered, ref mut acked, .. } = self.stage
             && unanswered.contains(node)
@@ -88,19 +88,19 @@ impl Round {
         self.decide()
     }
 
-    /// Whether a majority has granted, though not alike, and the others are still to answer: worth a short grace, about a
-    /// millisecond, since an equal majority saves the second trip.
+    /// Whether a majority has granted different fences and other nodes have not answered: a short grace period, about a
+    /// millisecond, is worthwhile, because an equal majority saves the second round trip.
     pub fn is_split(&self) -> bool {
         self.stage == Stage::Voting && self.granted().count() >= self.quorum.majority()
     }
 
-    /// Until when the holder of a won round may rely on it; `None` if it was not won, or took as long as its lease.
+    /// Until when the holder of a won round may rely on it; `None` if it was not won, or took longer than its lease.
     pub fn lease(&self, ttl: Duration, drift: Drift, now: Moment) -> Option<Lease> {
         let lease = Lease::granted(self.sent, ttl, drift);
         (matches!(self.stage, Stage::Won(_)) && !lease.lapsed(now)).then_some(lease)
     }
 
-    /// Why it was lost, if it was.
+    /// Why it was lost; `None` if it was not.
     pub const fn defeat(&self) -> Option<Defeat> {
         match self.stage {
             Stage::Lost(defeat) => Some(defeat),
@@ -147,7 +147,7 @@ impl Round {
     fn count_acks(&mut self, to: FencingToken, unanswered: NodeSet, acked: NodeSet) -> Verdict {
         let majority = self.quorum.majority();
         if acked.len() >= majority {
-            // One token only: a node whose grant is not known, or was another, may have given the ones below to others.
+            // Only one token: a node whose grant is unknown, or differs, may have granted the lower ones to others.
             self.stage = Stage::Won(to.into());
         } else if acked.len() + unanswered.without(acked).len() < majority {
             self.stage = Stage::Lost(Defeat::Overtaken);
@@ -170,7 +170,7 @@ impl Round {
         })
     }
 
-    /// The tokens that a majority granted: of the blocks that end alike, the smallest. There is at most one such end.
+    /// The tokens that a majority granted: the smallest of the blocks with the same end. There is at most one such end.
     fn equal_majority(&self) -> Option<TokenBlock> {
         let ending = |last| self.granted().filter(move |tokens| tokens.last() == last);
         let last = self.granted().map(TokenBlock::last).find(|&last| ending(last).count() >= self.quorum.majority())?;

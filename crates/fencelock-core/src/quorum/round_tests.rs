@@ -47,8 +47,8 @@ fn said(verdict: Verdict) -> String {
     }
 }
 
-/// `n=3 votes=5,7,-`: votes of nodes 1, 2, 3 in this order; `.` has not come. Then, in order: `grace` is over, `+1` node 1
-/// acks the raise, `!1` node 1 refuses it, `1=7` a late vote.
+/// `n=3 votes=5,7,-`: votes of nodes 1, 2, 3 in this order; `.` has not arrived. Then, in order: `grace` is over, `+1`
+/// node 1 acks the raise, `!1` node 1 refuses it, `1=7` a late vote.
 fn play(line: &str) -> String {
     let mut words = line.split_whitespace();
     let nodes = words.next().unwrap().strip_prefix("n=").unwrap().parse().unwrap();
@@ -71,7 +71,7 @@ fn play(line: &str) -> String {
 }
 
 const TABLE: &[(&str, &str)] = &[
-    // One node is a quorum: its first answer decides.
+    // One node is a quorum: its first reply decides.
     ("n=1 votes=5", "won 5"),
     ("n=1 votes=b", "lost: busy"),
     ("n=1 votes=q", "lost: unreachable"),
@@ -84,20 +84,20 @@ const TABLE: &[(&str, &str)] = &[
     ("n=2 votes=5,7", "raise 7 on 1"),
     ("n=2 votes=5,7 +1", "won 7"),
     ("n=2 votes=5,7 !1", "lost: overtaken"),
-    // Two equal grants of three win in one trip, whatever the third says.
+    // Two equal grants of three win in one round trip, whatever the third vote is.
     ("n=3 votes=7,7", "won 7"),
     ("n=3 votes=5,7", "pending"),
     ("n=3 votes=5,7,7", "won 7"),
     ("n=3 votes=7,b,7", "won 7"),
     ("n=3 votes=7,-,7", "won 7"),
     ("n=3 votes=7,7,9", "won 7"),
-    // Different ones are raised to the greatest: at once when all have answered, else when the grace is over.
+    // Different grants are raised to the greatest: at once if all nodes have answered, else after the grace period.
     ("n=3 votes=5,7,9", "raise 9 on 1 2"),
     ("n=3 votes=5,7,-", "raise 7 on 1 3"),
     ("n=3 votes=5,7 grace", "raise 7 on 1 3"),
     ("n=3 votes=5 grace", "pending"),
     ("n=3 votes=5,. grace 2=7", "raise 7 on 1 3"),
-    // The busy and the quarantined cannot ack.
+    // Busy and quarantined nodes cannot ack.
     ("n=3 votes=5,7,b", "raise 7 on 1"),
     ("n=3 votes=5,7,q", "raise 7 on 1"),
     ("n=3 votes=5,7,b +1", "won 7"),
@@ -109,7 +109,7 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=5,7 grace 3=7", "won 7"),
     ("n=3 votes=5,7 grace 3=6", "pending"),
     ("n=3 votes=5,7 grace 3=6 +3", "won 7"),
-    // Blocks of tokens are compared by their ends. Of equal ones the smallest counts, after a raise the last token alone.
+    // Blocks of tokens are compared by their ends. Of equal ones, the smallest counts; after a raise, only the last token.
     ("n=1 votes=5..7", "won 5..7"),
     ("n=3 votes=5..7,5..7", "won 5..7"),
     ("n=3 votes=5..7,6..7", "won 6..7"),
@@ -118,7 +118,7 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=4..5,6..7 grace", "raise 7 on 1 3"),
     ("n=3 votes=4..5,6..7 grace +1", "won 7"),
     ("n=3 votes=4..5,6..7 grace 3=6..7", "won 7"),
-    // Lost as soon as no majority can come.
+    // A round is lost as soon as no majority is possible.
     ("n=3 votes=b,b", "lost: busy"),
     ("n=3 votes=5,b,b", "lost: busy"),
     ("n=3 votes=5,b,-", "lost: busy"),
@@ -204,7 +204,7 @@ fn last_word(nodes: usize, votes: &[(usize, Vote)]) -> Verdict {
     votes.iter().fold(Verdict::Pending, |_, &(node, vote)| round.vote(node, vote))
 }
 
-/// Anything a driver may tell a round.
+/// An event that a driver may report to a round.
 #[derive(Debug, Clone, Copy)]
 enum Word {
     Vote(usize, Vote),

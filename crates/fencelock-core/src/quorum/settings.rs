@@ -6,15 +6,15 @@ use std::time::Duration;
 /// The settings that all calls of one quorum share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How many nodes.
+    /// Number of nodes.
     pub size: Quorum,
-    /// How far two clocks may drift apart while a lease runs.
+    /// The bound for the drift between two clocks while a lease runs.
     pub drift: Drift,
     /// Whether locks of the nodes expire.
     pub expires: bool,
-    /// The nodes in order, without secrets, for messages.
+    /// The names of the nodes in order, without secrets, for messages.
     pub names: Vec<String>,
-    /// The quorum, in the same way.
+    /// The name of the quorum, without secrets.
     pub place: String,
     /// The minimum time limit of a node.
     pub shortest_limit: Duration,
@@ -26,8 +26,8 @@ impl Settings {
         self.names.get(node).map_or("", String::as_str)
     }
 
-    /// Why there is no answer. If so many nodes cannot recover by themselves that no majority is left, only these are named:
-    /// waiting for the others is of no use.
+    /// The error of a call without a result. If so many nodes need an operator that no majority is left, only these
+    /// nodes are named: waiting for the others does not help.
     pub(super) fn unknown(&self, causes: Vec<NodeFault>) -> Unknown {
         let (permanent, passing): (Vec<_>, Vec<_>) = causes.into_iter().partition(|cause| cause.fault.is_permanent());
         if permanent.len() > self.size.spare() {
@@ -37,8 +37,8 @@ impl Settings {
     }
 }
 
-/// The fence that a claim of `block` tokens proposes to every node: it lies beyond `seen`, the greatest fence that any node has
-/// named, so that the nodes need not move it, each in its own way.
+/// The fence that a claim of `block` tokens proposes to every node. It is beyond `seen`, the greatest fence that any
+/// node has reported, so that no node has to move it.
 pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
     wall_micros.saturating_add(1).max(seen.saturating_add(block.get().into()))
 }

@@ -2,7 +2,7 @@ use super::NodeSet;
 use crate::{Drift, Invalid};
 use std::time::Duration;
 
-/// The number of nodes, and so the number that must agree.
+/// The number of nodes, which determines the size of a majority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: usize,
@@ -10,7 +10,7 @@ pub struct Quorum {
 
 impl Quorum {
     /// # Errors
-    /// [`Invalid`] for no node at all, and for more than [`NodeSet::CAPACITY`].
+    /// [`Invalid`] for no nodes, and for more than [`NodeSet::CAPACITY`].
     pub fn new(nodes: usize) -> Result<Self, Invalid> {
         if nodes == 0 || nodes > NodeSet::CAPACITY {
             let most = NodeSet::CAPACITY;
@@ -26,19 +26,19 @@ impl Quorum {
         self.nodes
     }
 
-    /// More than half. Any two majorities share a node, which all safety is based on.
+    /// More than half. Any two majorities share a node, and all guarantees are based on this.
     pub const fn majority(self) -> usize {
         self.nodes / 2 + 1
     }
 
-    /// How many nodes may be missing. An even number of nodes tolerates no more than one node less would.
+    /// How many nodes may be unreachable. An even number of nodes tolerates no more failures than one node less.
     pub const fn spare(self) -> usize {
         self.nodes - self.majority()
     }
 
-    /// The greatest value that a majority reaches; `None` if fewer than a majority are given.
+    /// The greatest value that a majority reaches; `None` for fewer than a majority of values.
     ///
-    /// Of the times left on each node it is how long a majority still stands.
+    /// Applied to remaining TTLs, this is how long a majority still holds.
     pub fn reached<T: Ord>(self, values: impl IntoIterator<Item = T>) -> Option<T> {
         let mut values: Vec<T> = values.into_iter().collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
@@ -46,13 +46,13 @@ impl Quorum {
     }
 }
 
-/// How far a node's wall clock may be off, plus how far a proposal may lie from it: a second each.
+/// The maximum error of a node's wall clock, plus the maximum distance of a proposal from it: a second each.
 const FENCE_ERROR: Duration = Duration::from_secs(2);
 
-/// How long a node that may have forgotten must not grant, counted from when it began to serve again.
+/// How long a node that may have lost data must not grant, from when it starts to serve again.
 ///
-/// Long enough that every lease of up to `max_ttl` it may have granted is over, and that its clock is past every fence
-/// it may have given: more than twice the error of a fence. Both bounds are sharp; the 10 ms put it beyond them.
+/// By then every lease of up to `max_ttl` that it may have granted has expired, and its clock is past every fence that
+/// it may have granted: more than twice the error of a fence. Both bounds are exact; the 10 ms exceed them.
 pub fn quarantine(max_ttl: Duration, drift: Drift) -> Duration {
     max_ttl.saturating_add(drift.of(max_ttl)).max(FENCE_ERROR * 2).saturating_add(Duration::from_millis(10))
 }

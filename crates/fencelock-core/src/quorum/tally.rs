@@ -1,16 +1,16 @@
 use super::{NodeSet, Quorum};
 use crate::{Downgrade, Release, Renew};
 
-/// The answer of one node to a renewal, a downgrade or a release.
+/// The reply of a node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The holder had the key: the lease is renewed, the hold is shared, or it is released.
+    /// The holder had the key: the lease was renewed, the hold was downgraded, or it was released.
     Ours,
-    /// The key was free already.
+    /// The key is free.
     Absent,
-    /// Another holder has it there.
+    /// Another holder has the key.
     Taken,
-    /// No answer, or one that says nothing.
+    /// No reply, or an inconclusive one.
     Unknown,
 }
 
@@ -44,28 +44,28 @@ impl From<&Release> for Standing {
     }
 }
 
-/// The result of all nodes for one hold.
+/// The combined result of all nodes for one hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Wait for more answers.
+    /// Wait for more replies.
     Pending,
     /// The holder had a majority, so no other claim can have won in between.
     Ours,
-    /// Too few nodes have the hold for a majority: it is lost. Most of the others report that the key is free.
+    /// Too few nodes have the hold for a majority: it is lost. Most of the other nodes report that the key is free.
     Absent,
-    /// The same, and at least half of the others report another holder.
+    /// The hold is lost, and at least half of the other nodes report another holder.
     Taken,
-    /// Undecided, unless nodes without an answer still answer.
+    /// Undecided, unless the nodes that have not answered still answer.
     Unknown,
 }
 
-/// Counts the answers to one renewal, or to one release. It decides as soon as no further answer could change it.
+/// Counts the replies to a renewal or a release. It decides as soon as no further reply could change the result.
 ///
-/// - **Renewal**: [`Outcome::Ours`] counts only if the *old* lease has not lapsed by then: [`crate::Lease::renewed`].
-/// - **Release**: one node that frees the key does not make it [`Release::Released`]. That answer says that the holder had
-///   the key until now, and only a majority can say so. The others are still to be released, in the background.
+/// - **Renewal**: [`Outcome::Ours`] counts only if the *old* lease has not expired by then: [`crate::Lease::renewed`].
+/// - **Release**: a single node that frees the key does not make it [`Release::Released`], which means that the holder had
+///   the key until now; this needs a majority. The other nodes are released in the background.
 ///
-/// No answer counts as neither: it does not end a hold, only the end of its lease does.
+/// A missing reply is neither: it does not end a hold; only the end of its lease does.
 #[derive(Debug, Clone, Hash)]
 pub struct Tally {
     quorum: Quorum,
@@ -77,13 +77,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// No answer yet.
+    /// No reply yet.
     pub const fn new(quorum: Quorum) -> Self {
         let none = NodeSet::new();
         Self { quorum, answered: none, ours: none, absent: none, taken: none, outcome: Outcome::Pending }
     }
 
-    /// A node's answer. Only its first one counts, but any answer replaces [`Standing::Unknown`].
+    /// Records the reply of a node. Only its first reply counts, but any reply replaces [`Standing::Unknown`].
     pub fn vote(&mut self, node: usize, standing: Standing) -> Outcome {
         let counted = self.ours.contains(node) || self.absent.contains(node) || self.taken.contains(node);
         let open = matches!(self.outcome, Outcome::Pending | Outcome::Unknown);

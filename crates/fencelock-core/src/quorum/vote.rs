@@ -1,23 +1,23 @@
 use crate::{FencingToken, TokenBlock};
 
-/// The answer of one node to the claim of one attempt.
+/// The reply of a node to the claim of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vote {
-    /// The node is locked by this attempt, with these tokens; its fence is the last of them.
+    /// This attempt has the lock of the node, with these tokens; the fence of the node is the last of them.
     Granted(TokenBlock),
-    /// Another holder has it there. Nothing was done.
+    /// Another holder has the lock. The node changed nothing.
     Busy {
-        /// The greatest fence the node has given, as far as it says; 0 if it does not.
+        /// The greatest fence of the node, if it reports one; else 0.
         last_fence: u64,
     },
-    /// The node is in quarantine, because it may have forgotten what it granted. Nothing was done.
+    /// The node is in quarantine, because it may have lost grants. It changed nothing.
     Refused,
-    /// No answer, or one that says nothing. The claim may have been carried out, or be carried out later.
+    /// No reply, or an inconclusive one. The claim may have been executed, or be executed later.
     Unknown,
 }
 
 impl Vote {
-    /// The fence it names, if any.
+    /// The fence that it reports, if any.
     pub const fn fence(self) -> u64 {
         match self {
             Self::Granted(tokens) => tokens.last().get(),
@@ -26,7 +26,7 @@ impl Vote {
         }
     }
 
-    /// Whether it is a grant that makes the node's fence this one.
+    /// Whether it is a grant with this fence.
     pub(super) fn ends_with(self, last: FencingToken) -> bool {
         matches!(self, Self::Granted(tokens) if tokens.last() == last)
     }

@@ -105,7 +105,7 @@ impl Cluster {
         let wait = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
             node.wait_singly(claim, importing.as_deref()).await
         };
-        // Without an answer, the next poll is as good.
+        // If this fails, the next poll keeps the position.
         if let Err(cause) = Box::pin(self.singly(slot, wait)).await {
             tracing::debug!(key = %claim.key, "its position in the queue was not renewed: {cause}");
         }

@@ -46,7 +46,7 @@ impl Nodes {
             is_dropped
         };
         if is_dropped {
-            // Their messages are not heard any more.
+            // Messages of the removed nodes are no longer received.
             self.listeners.send(&Event::Reset);
         }
     }

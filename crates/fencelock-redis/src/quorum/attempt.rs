@@ -1,4 +1,4 @@
-//! One claim: [`ClaimCall`] decides, and this sends.
+//! Claims: [`ClaimCall`] decides, this module does the I/O.
 
 use super::Quorum;
 use super::driver::Requests;
@@ -8,13 +8,13 @@ use fencelock_core::{Acquire, BoxFuture, Claim, Event, Intent, Key, Unknown};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The claim as every node gets it.
+/// The claim that is sent to every node.
 struct NodeClaims(Arc<Claim>);
 
 impl Requests for NodeClaims {
     fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
         let (node, claim) = (Arc::clone(node), Arc::clone(&self.0));
-        // From now on: a release of this holder must not overtake it.
+        // Registered before the request is sent: a release of this holder must not overtake it.
         let in_flight = (request == NodeRequest::Claim).then(|| node.in_flight(claim.holder.id));
         Box::pin(async move {
             let Claim { key, holder, .. } = &*claim;
@@ -42,7 +42,7 @@ impl Quorum {
         self.drive(call, NodeClaims(to_node)).await?
     }
 
-    /// Tells this process's own waiters: a server does not tell a connection of what it changed itself.
+    /// Notifies waiters of this process: a server does not report changes to the connection that made them.
     pub(super) fn changed(&self, key: &Key) {
         self.listeners.send(&Event::Changed { key: key.clone() });
     }

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The fence is limited to one second around the clock of a server, and the quarantine allows four seconds for tokens: one
-/// second for each of two clocks, twice.
+/// The fence stays within one second of the clock of a server, and the quarantine allows four seconds for tokens:
+/// twice, one second for each of two clocks.
 const CLOCK_BROKEN: Duration = Duration::from_secs(1);
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
-/// Two addresses of one server are one vote that counts twice.
+/// Reports a server that is listed under two addresses: its vote would count twice.
 pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
     for (number, report) in reports.iter().enumerate() {
         let Some(identity) = &report.health.identity else { continue };
@@ -25,7 +25,7 @@ pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
     None
 }
 
-/// Servers on one machine fail together. `None` if no node has a host.
+/// Reports nodes that run on one machine, because they fail together. `None` if no node has a host.
 pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
     for host in reports.iter().filter_map(|report| report.health.host.as_deref()) {
@@ -44,8 +44,8 @@ pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     ))
 }
 
-/// The differences between the clocks: first among the nodes, then between them and this machine. `meaning` says what the first ones
-/// affect.
+/// The differences between the clocks: first among the nodes, then between them and this machine. `meaning` describes the
+/// effect of the first.
 pub(crate) fn clocks(reports: &[NodeReport], meaning: &str) -> Option<Finding> {
     let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;

@@ -30,7 +30,7 @@ impl Quorum {
         Err(Unknown::of_nodes(causes))
     }
 
-    /// A node counts only if the holder holds the key there.
+    /// A node counts only if it confirms that the holder holds the key.
     pub(super) async fn write_stored(
         &self,
         key: &Key,
@@ -58,7 +58,7 @@ impl Quorum {
         Err(Unknown::of_nodes(causes))
     }
 
-    /// Restores it on the nodes, until a majority has it.
+    /// Writes a completion to the nodes again, until a majority has it.
     pub(super) async fn confirm_stored(&self, key: &Key, seen: &Completion) -> Result<(), Unknown> {
         let mut answers = self.ask_all(key, patience, |node| {
             let (key, seen) = (key.clone(), seen.clone());
@@ -74,9 +74,9 @@ impl Quorum {
         Err(Unknown::of_nodes(causes))
     }
 
-    /// Every node must answer: a completion that stays on one of them would be found, and restored, by a later read.
+    /// Every node must answer: a later read would find a completion that is left on one node, and restore it.
     pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
-        // Nothing is removed while a node is away.
+        // If a node is unreachable, nothing is removed.
         let mut answers = self.ask_all(key, patience, |node| {
             let key = key.clone();
             async move { node.read_completion(&key).await }
@@ -95,13 +95,13 @@ impl Quorum {
         if seen_by.len() < self.nodes.len() {
             return Err(Unknown::of_nodes(causes));
         }
-        // One node with another completion is enough: a later run has written it.
+        // If one node has another completion, a later run has written it.
         let any =
             [ClearCompletion::Changed, ClearCompletion::Cleared].into_iter().find(|answer| seen_by.contains(answer));
         Ok(any.unwrap_or(ClearCompletion::Absent))
     }
 
-    /// `None` if the node did not answer. What it cannot read is an error of the whole.
+    /// `None` if the node did not answer. A completion that a node cannot read is an error of the call.
     fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<Option<T>, Unknown> {
         match answer {
             Ok(answer) => Ok(Some(answer)),

@@ -1,4 +1,4 @@
-//! Renewals, releases and inspections: all nodes at once, counted until it is decided.
+//! Renewals, releases and inspections: requests to all nodes at once, until the votes decide.
 
 use super::Quorum;
 use super::driver::Requests;
@@ -9,7 +9,7 @@ use fencelock_core::{BoxFuture, HolderId, Key, Release, Renew, Renewal, Unknown}
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A batch of renewals as every node gets it.
+/// The batch of renewals that is sent to every node.
 struct NodeRenewals(Arc<[Renewal]>);
 
 impl Requests for NodeRenewals {
@@ -19,7 +19,7 @@ impl Requests for NodeRenewals {
     }
 }
 
-/// A release as every node gets it.
+/// The release that is sent to every node.
 struct NodeReleases(Key, HolderId);
 
 impl Requests for NodeReleases {
@@ -55,7 +55,7 @@ impl Quorum {
         release
     }
 
-    /// Looks at one key until a majority agrees.
+    /// Inspects one key until a majority agrees.
     pub(super) async fn inspect_all(&self, key: &Key) -> NodeInspections {
         let mut answers = self.ask_all(key, patience, |node| {
             let key = key.clone();

@@ -56,7 +56,7 @@ impl Quorum {
         Finding::fine("nodes", text)
     }
 
-    /// Nodes that a program passes may have no quarantine.
+    /// Nodes that a program supplies may have no quarantine.
     fn forgetting(&self) -> Option<Finding> {
         let forgets = |node: &fencelock_core::Capabilities| node.expires && node.longest_ttl.is_none();
         self.nodes.iter().any(|node| forgets(&node.backend.capabilities())).then(|| {

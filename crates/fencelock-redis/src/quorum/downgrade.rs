@@ -1,4 +1,4 @@
-//! One downgrade: [`DowngradeCall`] decides, and this sends.
+//! Downgrades: [`DowngradeCall`] decides, this module does the I/O.
 
 use super::Quorum;
 use super::driver::Requests;
@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The downgrade as every node gets it.
+/// The downgrade that is sent to every node.
 struct NodeDowngrades {
     renewal: Arc<Renewal>,
     proposal: u64,
@@ -35,7 +35,7 @@ impl Quorum {
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, self.clock.now());
         let downgrade = self.drive(call, NodeDowngrades { renewal: Arc::new(renewal.clone()), proposal }).await?;
         if matches!(downgrade, Ok(Downgrade::Downgraded { .. })) {
-            // Readers of this process may get the key now.
+            // Waiting readers of this process may acquire the key now.
             self.changed(&renewal.key);
         }
         downgrade

@@ -1,4 +1,4 @@
-//! Carries out the calls that core decides: it sends, sleeps and reports.
+//! Drives the calls of `fencelock-core`: sends their requests, runs their timers, and reports replies.
 
 use super::Quorum;
 use super::node::Node;
@@ -13,25 +13,25 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Where a timer stands that is not set.
+/// The deadline of the timer when no timer is set.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24);
 
-/// How a call sends to a node.
+/// Sends the requests of one call.
 pub(super) trait Requests: Send + 'static {
-    /// The request to `node`, until its answer.
+    /// Sends a request to `node`, and returns its reply.
     fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply>;
 }
 
-/// One call under way. It is a task of its own: what it has to clean up outlives the caller.
+/// A call in progress. It is a task of its own, because its cleanup continues when the caller has gone.
 struct Driver<C: Call, R> {
     call: C,
     requests: R,
     nodes: Arc<[Arc<Node>]>,
     clock: Arc<dyn Clock>,
     seen: Arc<AtomicU64>,
-    /// For each node its request, for each node its raise, and the call as a whole.
+    /// The request to each node, then the raise of each node, then the timer of the call.
     slots: Vec<Slot>,
-    /// How long the answer took that is being reported.
+    /// The response time of the reply that is being reported.
     took: Duration,
     out: Vec<CallAction<C::Output>>,
     result: Option<oneshot::Sender<C::Output>>,
@@ -52,7 +52,7 @@ enum Happened {
 }
 
 impl Quorum {
-    /// Runs a call until its result. Dropping this future drops the call: what it has got is given back.
+    /// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
     pub(super) async fn drive<C>(&self, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
     where
         C: Call<Output: Send + 'static> + Send + 'static,
@@ -76,7 +76,7 @@ impl Quorum {
         tokio::spawn(driver.run());
         let ended = |_| Unknown::new(self.settings.place.clone(), Fault::Other, "the runtime has ended");
         let answer = answer.await.map_err(ended)?;
-        // If the call is over by now, it does not wait for this.
+        // If the call is over, the receiver is gone.
         let _ = took.send(());
         Ok(answer)
     }
@@ -94,7 +94,7 @@ impl<C: Call, R: Requests> Driver<C, R> {
         }
     }
 
-    /// What happens next. Answers come before timers.
+    /// The next event. Replies come before timers.
     fn poll(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Happened> {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if let Some((request, sent)) = &mut slot.request
@@ -155,7 +155,7 @@ impl<C: Call, R: Requests> Driver<C, R> {
                 }
                 CallAction::Health { node, failure } => self.nodes[node].note(self.took, failure.as_ref()),
                 CallAction::Done(result) => {
-                    // A caller that is gone is reported as such.
+                    // If the caller has gone, the dropped receiver reports it.
                     let _ = self.result.take().map(|caller| caller.send(result));
                 }
             }

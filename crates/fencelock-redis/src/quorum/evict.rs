@@ -1,4 +1,4 @@
-//! Evictions: all nodes at once, counted like releases.
+//! Evictions: requests to all nodes at once, counted like releases.
 
 use super::Quorum;
 use super::count::patience;
@@ -14,7 +14,7 @@ impl Quorum {
         });
         let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
         let mut outcome = Outcome::Pending;
-        // Every node is waited for: what is seen after an eviction should be what it left.
+        // Waits for every node, so that an inspection after the eviction sees its result.
         while let Some((node, answer)) = answers.recv().await {
             let standing = match answer {
                 Ok(Eviction::Evicted) => Standing::Ours,
@@ -39,8 +39,8 @@ impl Quorum {
     }
 }
 
-/// Evicts on one node what `seen` lists. A reader may have another token on this node than a majority reports, and the node may
-/// list other readers than the others do, so it evicts what it has itself of these holders.
+/// Evicts the holds that `seen` lists from one node. A node may have another token for a reader than the majority
+/// reports, and may list other readers than other nodes do, so the holds of these holders are read from the node first.
 async fn evict(node: &Arc<dyn QuorumNode>, seen: &Holding) -> Result<Eviction, Unknown> {
     if seen.first().mode == Mode::Exclusive {
         return node.evict(seen).await;

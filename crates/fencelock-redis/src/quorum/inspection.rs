@@ -56,7 +56,7 @@ impl NodeInspections {
         sight
     }
 
-    /// The holders of the key, each by majority. Conflicting attempts without a majority do not hold it.
+    /// The holders of the key, by majority. Attempts without a majority do not hold it.
     pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         match self.sight() {
             InspectionResult::Held { holders, unnamed } => {
@@ -86,7 +86,7 @@ impl NodeInspections {
         HolderInfo::new(occupant, expiry).with_mode(mode).with_fence(fence).with_held_for(held_for)
     }
 
-    /// The mode that most nodes report. A node that was not there when a writer became a reader still has it as a writer.
+    /// The mode that most nodes report. A node that missed a downgrade still reports a writer.
     fn mode_of(&self, occupant: &Occupant) -> Mode {
         let modes: Vec<_> = self.holds_of(occupant).map(|hold| hold.mode).collect();
         let reports = |mode: &&Mode| modes.iter().filter(|other| other == mode).count();

@@ -4,11 +4,11 @@ use fencelock_core::{Holding, InspectionResult, Key, NodeFault, Unknown};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A list of many keys takes a node longer than one key.
+/// A node takes longer to list many keys than to answer for one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Quorum {
-    /// The holds that a majority reports. If unreachable nodes make the difference, the key is listed as reported.
+    /// The holds that a majority reports. If the replies of unreachable nodes would decide, the key is listed as reported.
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
         for (number, node) in self.nodes.iter().cloned().enumerate() {

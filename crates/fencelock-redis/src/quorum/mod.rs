@@ -1,24 +1,25 @@
 //! A lock on several independent servers, held while a majority holds it.
 //!
-//! How it works: a claim goes to all nodes at once, with one proposal for the fencing token, and the vote that decides
-//! ends the round. Everything about that is decided by the calls in [`fencelock_core::quorum`], and why the tokens are in
-//! order is told there; `driver` sends, sleeps and reports. What comes later is cleaned up in the background. A round that came to nothing is given back on every node, each
-//! after its own claim has ended, even if the round was abandoned.
+//! A claim is sent to all nodes at once, with one proposal for the fencing token, and the deciding vote ends the round. The
+//! calls in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered;
+//! `driver` does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is
+//! released on every node, each after the claim has ended there.
 //!
-//! A node has a time limit that is learnt from its answers. One that failed three times in a row is left out until a probe
-//! in the background gets through, unless fewer than a majority would be left.
+//! The time limit of a node follows its response times. After three failures in a row, a node is left out until a
+//! background probe succeeds, unless fewer than a majority would be left.
 //!
-//! **A node that may have forgotten** (restarted, flushed, failed over, or new) takes no part until every lease that it may
-//! have granted is over: its *quarantine*, which each Redis node keeps by a marker (`redis/quarantine.rs`). The round
-//! counts it as a node that is not there. Renewals and releases are served meanwhile, for they create nothing. The marker
-//! also says which list of nodes it belongs to, so two lists do not go on as two locks: all but one fail.
+//! **A node that may have lost its data** (restarted, flushed, failed over, or new) does not grant until every lease
+//! that it may have granted has expired: its *quarantine*, which each Redis node enforces by a marker
+//! (`redis/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
+//! they create no lock. The marker also contains the set of nodes. If two clients are configured with different sets,
+//! all sets but one fail, so there are never two locks on one key.
 //!
-//! **Shared locks**: the nodes grant them beside each other, and none beside an exclusive one, so readers and writers exclude
+//! **Shared locks**: a node grants shared locks together, and none beside an exclusive one, so readers and writers exclude
 //! each other by majority. Permits are refused: [`Quorum::modes`](Backend::capabilities).
 //!
-//! # What it does not promise
-//! - **Nodes of other kinds** are taken at their word: [`Quorum::trusting_empty`].
-//! - **First come, first served**: there is no queue. The nodes that were busy wake the waiters, and the first
+//! # What it does not guarantee
+//! - **Nodes of other kinds** are trusted not to have lost grants: [`Quorum::trusting_empty`].
+//! - **First come, first served**: there is no queue. The nodes that were busy notify the waiters, and the first
 //!   claim gets the key.
 
 mod attempt;
@@ -57,38 +58,41 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 pub(crate) use url::node_urls;
 
-/// Locks on a majority of independent nodes. It must be used inside a tokio runtime.
+/// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
-/// A node that forgets what it granted breaks the lock if it grants again too early: after a restart without an append-only
-/// file, a flush, or a fail-over. [`Quorum::connect`] keeps such a node out; [`Quorum::trusting_empty`] does not.
+/// A node that loses data must not grant too early: after a restart without an append-only file, a flush, or a failover, a
+/// second client could get the lock. [`Quorum::connect`] prevents this by a quarantine; [`Quorum::trusting_empty`] does
+/// not.
 #[derive(Debug)]
 pub struct Quorum {
     nodes: Arc<[Arc<Node>]>,
     settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
-    /// The greatest fence any node has named. Proposing more makes nodes agree that have seen different grants.
+    /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal
+    /// is greater.
     seen: Arc<AtomicU64>,
     listeners: Listeners,
-    /// What is still to be checked before the first claim or look.
+    /// The checks that must pass before the first claim or inspection.
     startup_check: Option<StartupCheck>,
 }
 
-/// Answers of nodes by their number, as they come; it ends when all have answered.
+/// Replies of the nodes by node number, in the order of arrival. The channel closes after the last one.
 type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 
 impl Quorum {
-    /// A quorum of these nodes; three or five are usual.
+    /// Creates a quorum of these nodes; three or five are usual.
     ///
-    /// They are taken at their word that none has forgotten what it granted. Keep one that may have away for the longest TTL
-    /// in use, or two may hold one lock; [`Quorum::connect`] does that for Redis servers.
+    /// The nodes are trusted not to have lost grants. Keep a node that may have lost some out of the quorum for the
+    /// longest TTL in use. [`Quorum::connect`] does this for Redis servers.
     ///
     /// # Errors
-    /// [`Invalid`] for no node, more than 64, one that is listed twice, and for nodes of which only some have leases.
+    /// [`Invalid`] for no nodes, for more than 64, for a node that is listed twice, and if leases expire only on some
+    /// of the nodes.
     pub fn trusting_empty(nodes: Vec<Arc<dyn QuorumNode>>) -> Result<Self, Invalid> {
         Self::with_clock(nodes, Arc::new(BootClock), Drift::default())
     }
 
-    /// The same with another clock and another bound for how far clocks part.
+    /// As [`Quorum::trusting_empty`], with another clock and another bound for clock drift.
     ///
     /// # Errors
     /// As [`Quorum::trusting_empty`].
@@ -125,17 +129,17 @@ impl Quorum {
         }
     }
 
-    /// The same, waiting for the answer of any node for `limit` at least: 100 ms unless set. What a node usually takes is
-    /// learnt, so this is for nodes that are far away or have hours of their own; what is longer than a tenth of a lease
-    /// costs it time when a node is away.
+    /// Sets the minimum time limit for the reply of a node; the default is 100 ms. Normal latency is learned; set this
+    /// only for distant or irregularly slow nodes. With a limit of more than a tenth of the TTL, an unreachable node
+    /// shortens the time that a holder can use its lease.
     ///
     /// # Errors
-    /// [`Invalid`] for less than 1 ms and more than a minute.
+    /// [`Invalid`] if it is less than 1 ms or more than a minute.
     pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
             return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
         }
-        // These nodes were not asked anything yet, so nothing that was learnt is lost.
+        // No request has been sent yet, so no learned limits are lost.
         let nodes = self.nodes.iter().map(|node| Arc::new(Node::new(Arc::clone(&node.backend), limit)));
         self.nodes = nodes.collect();
         self.settings = Arc::new(Settings { shortest_limit: limit, ..Settings::clone(&self.settings) });
@@ -146,7 +150,7 @@ impl Quorum {
         self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
     }
 
-    /// Before anything is claimed, or told of a key.
+    /// Checks the nodes before the first claim or inspection.
     async fn enter(&self) -> Result<(), Unknown> {
         match &self.startup_check {
             Some(check) => check.run(self.settings.size).await,
@@ -154,7 +158,7 @@ impl Quorum {
         }
     }
 
-    /// How a call deals with each node. Those that are left out are probed.
+    /// The time limit for each node, and which nodes are left out. Those are probed.
     fn plan(&self, key: &Key, limit: impl Fn(&Node) -> Duration) -> Vec<NodePlan> {
         let down = self.nodes.iter().map(|node| node.down()).collect();
         let plan = self.nodes.iter().zip(left_out(self.settings.size, down)).map(|(node, left_out)| {
@@ -166,7 +170,8 @@ impl Quorum {
         plan.collect()
     }
 
-    /// Asks all nodes at once. Each request runs to its answer or its limit, even if the caller stops waiting.
+    /// Sends a request to all nodes at once. Each request runs until its reply or its limit, even if the caller stops
+    /// waiting.
     fn ask_all<T, F>(
         &self,
         key: &Key,
@@ -194,8 +199,8 @@ impl Quorum {
         inbox
     }
 
-    /// Shared locks, if all nodes have them. Never permits: a majority for each of them does not limit the number of holders. With
-    /// three nodes and two permits, each node counts two of three holders.
+    /// Shared locks, if all nodes support them. Never permits: a majority for each permit does not limit the number of
+    /// holders. With three nodes and two permits, each node counts two of three holders.
     fn modes(&self) -> Modes {
         let mut modes = Modes::default();
         modes.shared = self.nodes.iter().all(|node| node.backend.capabilities().modes.shared);
@@ -314,7 +319,7 @@ impl Backend for Quorum {
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
-        // It only releases, which needs no check.
+        // A release needs no check.
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
     }
 

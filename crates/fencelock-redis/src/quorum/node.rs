@@ -6,25 +6,25 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Any node may take this long, unless the user says otherwise: less is a pause of a garbage collector or of a scheduler.
+/// The default minimum limit of a node. Pauses of a garbage collector or scheduler are usually shorter.
 pub(super) const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
-/// A probe that was not answered by then will not be.
+/// The time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One node of a quorum, and what its last answers say of it.
+/// A node of a quorum, and its health.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) backend: Arc<dyn QuorumNode>,
-    /// It is waited for this long at least.
+    /// The minimum time limit for a reply.
     pub(super) shortest_limit: Duration,
     health: Mutex<NodeHealth>,
-    /// The times of its health count from here.
+    /// The origin of the times in `health`.
     created: Instant,
-    /// The claims that are under way to it.
+    /// The claims in flight to this node.
     claims: Mutex<HashMap<HolderId, watch::Receiver<()>>>,
 }
 
-/// A claim that is under way. A release waits for its end.
+/// A claim in flight. A release waits for its end.
 #[derive(Debug)]
 pub(super) struct InFlight {
     node: Arc<Node>,
@@ -47,17 +47,17 @@ impl Node {
         Self { backend, shortest_limit, health, created: Instant::now(), claims }
     }
 
-    /// How long to wait for an answer that is worth waiting for `most`.
+    /// The time limit for a reply, at most `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
         lock(&self.health).limit(most, self.shortest_limit)
     }
 
-    /// Why there is no use in asking it now, if so.
+    /// Why a request to this node would fail now; `None` if it may succeed.
     pub(super) fn down(&self) -> Option<Unknown> {
         lock(&self.health).down().cloned()
     }
 
-    /// What it answers within the limit.
+    /// Awaits a reply within the limit.
     pub(super) async fn with_timeout<T>(
         &self,
         limit: Duration,
@@ -70,13 +70,13 @@ impl Node {
         answer
     }
 
-    /// It has answered after `took`, or has failed.
+    /// Records a reply after `took`, or a failure.
     pub(super) fn note(&self, took: Duration, failure: Option<&Unknown>) {
         let change = lock(&self.health).on_answer(took, failure, self.now());
         self.log(change, failure);
     }
 
-    /// Checks in the background whether a node that is left out answers again, if that is due.
+    /// Probes a node that is left out, in the background, if a probe is due.
     pub(super) fn probe(self: &Arc<Self>, key: &Key) {
         if !lock(&self.health).begin_probe(self.now()) {
             return;
@@ -84,7 +84,7 @@ impl Node {
         let (node, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
             let answer = timeout(PROBE_TIMEOUT, node.backend.inspect(&key)).await;
-            // A node that refuses is well.
+            // A refusal shows that the node is up.
             let answered = answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true));
             let change = lock(&node.health).on_probe(answered, node.now());
             node.log(change, None);
@@ -105,23 +105,23 @@ impl Node {
         Moment::default() + self.created.elapsed()
     }
 
-    /// Marks that a claim of this holder is under way, until the mark is dropped.
+    /// Registers a claim of this holder as in flight, until the returned value is dropped.
     pub(super) fn in_flight(self: &Arc<Self>, holder: HolderId) -> InFlight {
         let (ended, claim) = watch::channel(());
         lock(&self.claims).insert(holder, claim);
         InFlight { node: Arc::clone(self), holder, ended }
     }
 
-    /// Whether a claim of this holder is under way.
+    /// Whether a claim of this holder is in flight.
     pub(super) fn is_claiming(&self, holder: &HolderId) -> bool {
         lock(&self.claims).contains_key(holder)
     }
 
-    /// Until no claim of this holder is under way: a release that overtakes its claim would free nothing.
+    /// Waits until no claim of this holder is in flight: a release that overtakes its claim would free nothing.
     pub(super) async fn quiet(&self, holder: &HolderId) {
         let claim = lock(&self.claims).get(holder).cloned();
         if let Some(mut claim) = claim {
-            // Nothing is ever sent: it ends with the claim.
+            // The channel carries no values; it closes when the claim ends.
             let _ = claim.changed().await;
         }
     }

@@ -1,4 +1,4 @@
-//! A holder that goes on with its hold, after its claim or in another process.
+//! Polls: a holder resumes its hold, after its claim or in another process.
 
 use super::Quorum;
 use super::inspection::faults;
@@ -6,8 +6,8 @@ use fencelock_core::{Acquire, Claim, FencingToken, Mode, Renew, Renewal, Unknown
 use std::sync::Arc;
 
 impl Quorum {
-    /// A holder that goes on: the hold is renewed first, so that what is seen then is its own for a whole TTL. The nodes of a
-    /// shared lock list some of very many readers, so each of them is asked for the token of this one.
+    /// Resumes a hold. It is renewed first, so the state that is then read stays valid for a full TTL. The nodes list
+    /// only some of the readers of a shared lock with very many, so each node is polled for the token of this reader.
     pub(super) async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let (key, holder) = (claim.key.clone(), claim.holder.id);
         let renewal = Renewal::new(key.clone(), holder, claim.ttl);
@@ -23,7 +23,7 @@ impl Quorum {
         Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
     }
 
-    /// The token that a majority of the nodes has for this holder.
+    /// The token that a majority of the nodes reports for this holder.
     async fn poll_nodes(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let to_node = Arc::new(claim.clone());
         let mut answers = self.ask_all(

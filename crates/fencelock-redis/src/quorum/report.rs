@@ -21,7 +21,7 @@ pub(crate) struct NodeReport {
 }
 
 impl NodeReport {
-    /// What a node reports of itself.
+    /// Queries one node.
     pub(crate) async fn of<N: QuorumNode + ?Sized>(name: String, node: &N) -> Self {
         let look = async { (node.health().await, node.diagnose().await) };
         match timeout(PATIENCE, look).await {
@@ -32,7 +32,7 @@ impl NodeReport {
         }
     }
 
-    /// Of a node that does not answer.
+    /// The report of a node that does not answer.
     pub(crate) fn silent(name: String, why: impl Into<String>) -> Self {
         let finding = Finding::new(Level::Failure, "connection", why, "check the address and the server");
         Self { name, answers: false, health: Health::default(), findings: vec![finding] }

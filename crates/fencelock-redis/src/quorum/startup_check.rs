@@ -22,7 +22,7 @@ impl StartupCheck {
         Self { nodes, passed: OnceCell::new() }
     }
 
-    /// Checks the nodes unless that was done. No claim is sent before it passes.
+    /// Runs the check unless it has passed. No claim is sent before that.
     pub(super) async fn run(&self, size: Size) -> Result<(), Unknown> {
         let check = async || match check_nodes(size, &self.nodes).await {
             Ok(()) => Ok(()),
@@ -70,7 +70,7 @@ pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
     let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
     let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
     if !of_others.is_empty() {
-        // A single one is too many: with a second list in use, two majorities need not share a node.
+        // A single node of another set is an error: if a second list is in use, two majorities need not share a node.
         return Err(Unknown::of_nodes(of_others).into());
     }
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }

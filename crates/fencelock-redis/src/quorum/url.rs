@@ -5,7 +5,7 @@ use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The option that only a quorum has.
+/// The option that only quorum URLs have.
 const NODE_TIMEOUT: &str = "node_timeout=";
 
 /// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to

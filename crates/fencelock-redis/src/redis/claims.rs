@@ -49,7 +49,7 @@ impl Redis {
             }
             self.ask(session, &claim.with_intent(Intent::Poll)).await.ok()
         });
-        // The claim was executed and is in the queue. If this fails, the next poll is as good.
+        // The claim was executed and is in the queue. If this fails, the next poll repeats it.
         subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 

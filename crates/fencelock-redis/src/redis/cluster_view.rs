@@ -47,7 +47,7 @@ impl ClusterView {
         self.read().map.unassigned()
     }
 
-    /// What it knows now, for another client.
+    /// A copy of the current view, for another client.
     pub(crate) fn copy(&self) -> Self {
         Self(RwLock::new(View { map: self.read().map.clone(), importing: HashMap::new() }))
     }

@@ -71,7 +71,7 @@ pub(super) async fn scripts(redis: &Redis, session: &Session) -> Result<(), Redi
     redis.link.call(session, &call).await.map(drop)
 }
 
-/// The name of a lock that nobody uses. A node of a cluster runs scripts for the slots that it serves.
+/// The name of a lock that no client uses. A node of a cluster runs scripts only for the slots that it serves.
 fn probe(redis: &Redis) -> String {
     let target = &redis.link.target;
     let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// An election: one of many candidates leads, and the others wait in the order of their arrival. The async twin is
 /// [`crate::Election`].
 ///
-/// `run_while_leader` is missing here, because a thread cannot be ended from outside. Work in steps instead:
+/// `run_while_leader` is missing here, because a thread cannot be stopped from outside. Work in steps instead:
 ///
 /// ```
 /// use fencelock::blocking::Client;
@@ -33,26 +33,27 @@ impl Election {
         Self { inner, engine }
     }
 
-    /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
-    /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
+    /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control
+    /// characters, line breaks, and marks that change the direction of text. It is visible to all clients that can see the lock.
     pub fn value(mut self, value: impl Into<String>) -> Self {
         self.inner = self.inner.value(value);
         self
     }
 
-    /// How long a term outlives a leader that dies: 10 ms to 24 h, 30 s unless set. The leader renews it every third of that.
+    /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it every
+    /// third of that.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.inner = self.inner.ttl(ttl);
         self
     }
 
-    /// Campaigns at most this long; without it, as long as it takes. Zero asks once.
+    /// Sets the time limit of a campaign. By default there is none. Zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.inner = self.inner.wait(wait);
         self
     }
 
-    /// Calls `callback` after each request of a campaign that the place did not answer, on the client's thread. It must return
+    /// Calls `callback` for each request of a campaign that the place did not answer, on the client's thread. It must return
     /// quickly.
     pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_trouble(callback);
@@ -62,7 +63,7 @@ impl Election {
     /// Checks the name and the settings without a request.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name, value or TTL that cannot be used.
+    /// [`Error::Config`] for an invalid name, value or TTL.
     pub fn check(&self) -> Result<(), Error> {
         self.inner.check()
     }
@@ -70,28 +71,28 @@ impl Election {
     /// Waits until this candidate leads.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when the place has not answered for as long as the TTL, [`Error::NotReplicated`],
-    /// [`Error::Config`], [`Error::Closed`]; [`Error::Busy`] when [`Election::wait`] is over.
+    /// [`Error::Unreachable`] if the place has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
+    /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     pub fn campaign(self) -> Result<Leadership, Error> {
         let Self { inner, engine } = self;
         let leadership = engine.get(inner.campaign())?;
         Ok(Leadership { guard: Guard::new(leadership.into_guard(), engine) })
     }
 
-    /// The current leader; `None` without one, or if another program has taken the key. The answer may be out of date when
-    /// it arrives.
+    /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated when it
+    /// arrives.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that cannot be used, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         let election = self.inner.clone();
         self.engine.get(async move { election.leader().await })
     }
 
-    /// Watches who leads. It only reads, and it is no candidate.
+    /// Watches who leads, without being a candidate.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that cannot be used.
+    /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
         let (election, engine) = (self.inner.clone(), Arc::clone(&self.engine));
         let inner = engine.get(async move { election.observe() })?;
@@ -99,7 +100,7 @@ impl Election {
     }
 }
 
-/// The term of an elected leader. It is renewed for as long as it lives, and dropping it resigns in the background. The
+/// The term of an elected leader, which is renewed until this value is dropped. Dropping it resigns in the background. The
 /// async twin is [`crate::Leadership`].
 #[must_use = "the candidate resigns when its leadership is dropped"]
 #[derive(Debug)]
@@ -113,13 +114,13 @@ impl Leadership {
         self.guard.key()
     }
 
-    /// The term: greater than those of all leaders before. Send it with every write, and let the receiver refuse smaller
-    /// ones; see [`FencingToken`].
+    /// The term, which is greater than those of all previous leaders. Send it with every write, and let the receiver reject
+    /// smaller ones; see [`FencingToken`].
     pub fn term(&self) -> FencingToken {
         self.guard.fencing_token()
     }
 
-    /// Whether this candidate leads. Once this has been `false` it stays so. It sends nothing.
+    /// Whether this candidate leads. Once `false`, it stays `false`. Sends no request.
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
@@ -132,13 +133,13 @@ impl Leadership {
         self.guard.check()
     }
 
-    /// How long the term certainly lasts from now on if no renewal succeeds; zero once it is over, and
-    /// [`Duration::MAX`] where holds do not end by themselves.
+    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] at places
+    /// where holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Waits until the leadership is lost, and says why.
+    /// Waits until the leadership is lost, and returns the reason.
     pub fn lost(&self) -> LossReason {
         self.guard.lost()
     }
@@ -153,23 +154,23 @@ impl Leadership {
         self.guard.held()
     }
 
-    /// Ends the term, and waits until the place confirms it. Where the place has a queue, the same request hands the
-    /// leadership to the next candidate. A term that was over before is no error: the answer says so.
+    /// Ends the term, and waits for the confirmation of the place. If the place has a queue, the same request hands the
+    /// leadership to the next candidate. If the term was already over, this is reported as a result, not as an error.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place did not answer a few tries. The release then goes on in the background until
-    /// the lease would have ended.
+    /// [`Error::Unreachable`] if the place did not answer several tries. The release continues in the background until the
+    /// lease would have expired.
     pub fn resign(self) -> Result<Released, Error> {
         self.guard.release()
     }
 }
 
-/// Watches who leads an election. The async twin is [`crate::Observer`]. As an iterator it ends when the client is closed.
+/// Watches the leader of an election. The async twin is [`crate::Observer`]. As an iterator it ends when the client is closed.
 #[must_use = "an observer asks only while it is asked"]
 #[derive(Debug)]
 pub struct Observer {
     name: Key,
-    /// Away while the client's thread asks.
+    /// `None` while the client's thread uses it.
     inner: Option<crate::Observer>,
     engine: Arc<Engine>,
 }
@@ -202,7 +203,7 @@ impl Observer {
 impl Iterator for Observer {
     type Item = Observation;
 
-    /// Waits for the next change; the first call returns what is so now.
+    /// Waits for the next change; the first call returns the current state.
     fn next(&mut self) -> Option<Observation> {
         self.ask(None)
     }

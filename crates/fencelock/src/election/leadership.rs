@@ -7,10 +7,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The term of an elected leader. It is renewed for as long as it lives.
+/// The term of an elected leader, which is renewed until this value is dropped.
 ///
-/// [`Leadership::resign`] waits until the place confirms it. Dropping it resigns in the background, as for a
-/// [`Guard`].
+/// [`Leadership::resign`] waits for the confirmation of the place. Dropping the leadership resigns in the background,
+/// like a [`Guard`].
 #[must_use = "the candidate resigns when its leadership is dropped"]
 pub struct Leadership {
     guard: Guard,
@@ -30,13 +30,13 @@ impl Leadership {
         self.guard.key()
     }
 
-    /// The term: greater than those of all leaders before. Send it with every write, and let the receiver refuse smaller
-    /// ones; see [`FencingToken`].
+    /// The term, which is greater than those of all previous leaders. Send it with every write, and let the receiver
+    /// reject smaller ones; see [`FencingToken`].
     pub fn term(&self) -> FencingToken {
         self.guard.fencing_token()
     }
 
-    /// Whether this candidate leads. Once this has been `false` it stays so. It sends nothing.
+    /// Whether this candidate leads. Once `false`, it stays `false`. Sends no request.
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
@@ -49,17 +49,17 @@ impl Leadership {
         self.guard.check()
     }
 
-    /// How long the term certainly lasts from now on if no renewal succeeds; zero once it is over, and
-    /// [`Duration::MAX`] where holds do not end by themselves.
+    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] at
+    /// places where holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Waits until the leadership is lost, and says why. It returns at the end of the lease at the latest, before another
-    /// candidate can lead; and at once when the place reports that the key was deleted or taken over.
+    /// Waits until the leadership is lost, and returns the reason. It completes at the end of the lease at the latest,
+    /// before another candidate can lead, and immediately if the place reports that the key was deleted or taken over.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This method is cancel safe. It changes nothing.
     pub async fn lost(&self) -> LossReason {
         self.guard.lost().await
     }
@@ -69,23 +69,23 @@ impl Leadership {
         self.guard.held()
     }
 
-    /// Ends the term, and waits until the place confirms it. Where the place has a queue, the same request hands the
+    /// Ends the term, and waits for the confirmation of the place. If the place has a queue, the same request hands the
     /// leadership to the next candidate.
     ///
-    /// A term that was over before is no error: the answer says so, and the present leader is not touched.
+    /// If the term was already over, this is reported as a result, not as an error, and the current leader is not affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place did not answer a few tries. The release then goes on in the background until
-    /// the lease would have ended.
+    /// [`Error::Unreachable`] if the place did not answer several tries. The release continues in the background until
+    /// the lease would have expired.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
         self.guard.release().await
     }
 }
 
-/// Without the holder ID, which is a proof.
+/// Omits the holder id, which is a proof.
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership")
@@ -96,7 +96,8 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Polls `body` until it ends, and never after the end of the term: a thread that was stopped finds out first.
+/// Polls `body` until it completes, but never after the end of the term: after a pause of the thread, the loss is
+/// checked first.
 pub(super) async fn while_leading<B: Future>(leadership: &Leadership, body: B) -> Result<B::Output, LossReason> {
     let (mut lost, mut body) = (pin!(leadership.lost()), pin!(body));
     poll_fn(|context| {

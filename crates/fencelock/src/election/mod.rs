@@ -20,9 +20,9 @@ use std::time::Duration;
 
 /// An election: one of many candidates leads, and the others wait in the order of their arrival.
 ///
-/// The election `name` is the lock on the key `name`. So an election and a lock of one name exclude each other,
+/// The election `name` is the lock on the key `name`. So an election and a lock with the same name exclude each other,
 /// [`Client::inspect`](crate::Client::inspect) shows the leader as the holder, and [`Client::evict`](crate::Client::evict)
-/// ends its term. Each candidate has a lease of its own, also in one client: leases are never shared.
+/// ends its term. Each candidate has a lease of its own, also within one client.
 ///
 /// ```
 /// # async fn demo() -> Result<(), fencelock::Error> {
@@ -43,7 +43,7 @@ use std::time::Duration;
 /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
 /// ```
 ///
-/// Settings that cannot be used are reported by the method that uses them.
+/// Invalid settings are reported by the method that uses them.
 #[must_use = "an election does nothing until a candidate campaigns or an observer looks"]
 #[derive(Clone)]
 pub struct Election {
@@ -51,11 +51,11 @@ pub struct Election {
     lock: Lock,
     name: String,
     value: Option<String>,
-    /// Whether [`Election::wait`] bounds the campaign.
+    /// Whether [`Election::wait`] limits the campaign.
     bounded: bool,
 }
 
-/// After an outage that ended a campaign, the next one begins this much later.
+/// The delay of the next campaign after one that failed because of an outage.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Election {
@@ -64,8 +64,9 @@ impl Election {
         Self { client, lock, name: name.into(), value: None, bounded: false }
     }
 
-    /// What this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control characters,
-    /// line breaks, and marks that change the direction of writing. All clients that can see the lock see the value.
+    /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without
+    /// control characters, line breaks, and marks that change the direction of text. It is visible to all clients that
+    /// can see the lock.
     pub fn value(mut self, value: impl Into<String>) -> Self {
         let value = value.into();
         self.lock = self.lock.label(value.as_str());
@@ -73,19 +74,20 @@ impl Election {
         self
     }
 
-    /// How long a term outlives a leader that dies: 10 ms to 24 h, 30 s unless set. The leader renews it every third of that.
+    /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it
+    /// every third of that.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.lock = self.lock.ttl(ttl);
         self
     }
 
-    /// Campaigns at most this long; without it, as long as it takes. Zero asks once.
+    /// Sets the time limit of a campaign. By default there is none. Zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         (self.lock, self.bounded) = (self.lock.wait(wait), true);
         self
     }
 
-    /// Calls `callback` after each request of a campaign that the place did not answer. It must return quickly.
+    /// Calls `callback` for each request of a campaign that the place did not answer. It must return quickly.
     pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.lock = self.lock.on_trouble(callback);
         self
@@ -94,7 +96,7 @@ impl Election {
     /// Checks the name and the settings without a request.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name, value or TTL that cannot be used.
+    /// [`Error::Config`] for an invalid name, value or TTL.
     pub fn check(&self) -> Result<(), Error> {
         check_value(self.value.as_deref())?;
         self.lock.check()?;
@@ -104,8 +106,8 @@ impl Election {
     /// Waits until this candidate leads.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when the place has not answered for as long as the TTL, [`Error::NotReplicated`],
-    /// [`Error::Config`], [`Error::Closed`]; [`Error::Busy`] when [`Election::wait`] is over.
+    /// [`Error::Unreachable`] if the place has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
+    /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
@@ -115,13 +117,13 @@ impl Election {
     }
 
     /// Campaigns, and runs `body` while this candidate leads. After each loss it drops the future of `body`, campaigns
-    /// again, and calls `body` again. When `body` ends by itself, the candidate resigns and the result is returned.
+    /// again, and calls `body` again. When `body` completes, the candidate resigns and the result is returned.
     ///
     /// The future of `body` is never polled after the end of the lease, so it is dropped before another candidate can
-    /// lead. Work that it has started elsewhere (threads, spawned tasks) goes on: give it the term,
-    /// [`Held::fencing_token`], and let the receivers of its writes refuse older terms.
+    /// lead. Work that it has started elsewhere (threads, spawned tasks) continues: pass it the term,
+    /// [`Held::fencing_token`], and let the receivers of its writes reject older terms.
     ///
-    /// While the place does not answer, it goes on campaigning; [`Election::on_trouble`] tells.
+    /// If the place does not answer, the campaign continues; [`Election::on_trouble`] reports this.
     ///
     /// ```
     /// use fencelock::RunError;
@@ -143,13 +145,12 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Body`] with the error of `body`; [`RunError::LostAfter`] with its value if the term was found over
-    /// when the candidate resigned; [`RunError::Lock`] with an error of [`Election::campaign`] that lasts:
-    /// [`Error::Config`], [`Error::Closed`], a place that refuses for good, and any error of a campaign with
-    /// [`Election::wait`].
+    /// [`RunError::Body`] with the error of `body`; [`RunError::LostAfter`] with its value if the term was over when
+    /// the candidate resigned; [`RunError::Lock`] with a permanent error of [`Election::campaign`]: [`Error::Config`],
+    /// [`Error::Closed`], a place that refuses permanently, and any error of a campaign with [`Election::wait`].
     ///
     /// # Cancel safety
-    /// Dropping the future drops that of `body`, and resigns in the background.
+    /// Dropping the future drops the future of `body`, and resigns in the background.
     pub async fn run_while_leader<T, E, F, B>(self, mut body: F) -> Result<T, RunError<T, E>>
     where
         F: FnMut(Held) -> B,
@@ -172,14 +173,14 @@ impl Election {
         }
     }
 
-    /// The current leader; `None` without one, or if another program has taken the key. The answer may be out of date when
-    /// it arrives.
+    /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated
+    /// when it arrives.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that cannot be used, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This method is cancel safe. It changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         self.client.check_process()?;
         let key = Key::new(&self.name)?;
@@ -187,17 +188,17 @@ impl Election {
         Ok(seen.as_ref().and_then(Leader::from_holding))
     }
 
-    /// Watches who leads. It only reads, and it is no candidate.
+    /// Watches who leads, without being a candidate.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that cannot be used.
+    /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
         self.client.check_process()?;
         Ok(Observer::new(Arc::clone(&self.client), Key::new(&self.name)?))
     }
 }
 
-/// Whether an error of a campaign may pass by itself.
+/// Whether an error of a campaign may be temporary.
 fn passes(error: &Error) -> bool {
     match error {
         Error::Unreachable { cause, .. } | Error::NotReplicated { cause, .. } => !cause.is_permanent(),
@@ -205,7 +206,7 @@ fn passes(error: &Error) -> bool {
     }
 }
 
-/// A value that observers would read otherwise than it was given is refused.
+/// Rejects a value that observers would read differently.
 fn check_value(value: Option<&str>) -> Result<(), Invalid> {
     let Some(value) = value else { return Ok(()) };
     if value.is_empty() {

@@ -8,26 +8,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Watches who leads an election, from [`Election::observe`](super::Election::observe).
+/// Watches the leader of an election; see [`Election::observe`](super::Election::observe).
 ///
-/// It asks the place when an event says that the leader may have changed, and once a second besides. Leaders that
-/// follow each other faster than it asks may be left out. The last one is always seen.
+/// It inspects the key when an event says that the leader may have changed, and once a second. If leaders change
+/// faster, some may be skipped. The latest one is always observed.
 #[must_use = "an observer asks only while `next` is awaited"]
 pub struct Observer {
     client: Arc<ClientInner>,
     key: Key,
     history: LeaderHistory,
     hints: Arc<Hints>,
-    /// The hints that had come when the place was last asked for one.
+    /// The number of hints when the place was last asked to send them.
     watched: Option<u64>,
     asked: Instant,
-    /// When to ask again.
+    /// When to inspect the key again.
     due: Instant,
 }
 
-/// However many hints come, the place is not asked more often.
+/// The minimum interval between inspections, however many hints arrive.
 const SPACING: Duration = Duration::from_millis(10);
-/// How long after the end of its client an observer ends.
+/// The maximum time until an observer notices that its client was closed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl Observer {
@@ -43,13 +43,13 @@ impl Observer {
         &self.key
     }
 
-    /// Waits for the next change; the first call returns what is so now. Terms never decrease.
+    /// Waits for the next change; the first call returns the current state. Terms never decrease.
     ///
-    /// If the place does not answer, that is told once as [`Observation::Unreachable`], and what is so when it answers
-    /// again comes next. `None` after the client was closed.
+    /// [`Observation::Unreachable`] is returned once; the next observation is the state after the place answers again.
+    /// Returns `None` after the client was closed.
     ///
     /// # Cancel safety
-    /// No observation is lost.
+    /// This method is cancel safe. No observation is lost.
     pub async fn next(&mut self) -> Option<Observation> {
         loop {
             self.wait_until_due().await?;
@@ -83,25 +83,25 @@ impl Observer {
         let (backend, hints) = (&self.client.backend, self.hints.count.load(Ordering::SeqCst));
         let seen = backend.inspect(&self.key).await?;
         if seen.is_none() || self.watched == Some(hints) || backend.watch(&self.key).await.is_err() {
-            // Without a hint it asks once a second.
+            // Without hints, the key is inspected once a second.
             return Ok(seen);
         }
         self.watched = Some(hints);
-        // What has changed before the place began to watch.
+        // The key may have changed before the place began to send hints.
         backend.inspect(&self.key).await
     }
 }
 
-/// Many observers must not ask at the same moment.
+/// Spreads the requests of many observers.
 fn jittered(pause: Duration) -> Duration {
     pause / 1024 * (1024 - u32::try_from(random() % 256).unwrap_or_default())
 }
 
-/// What the place says about the key, unasked.
+/// Counts the events of the place that concern the key.
 #[derive(Debug)]
 struct Hints {
     key: Key,
-    /// How many have come. The place sends one for each request to watch.
+    /// The number of events. The place sends one for each [`watch`](fencelock_core::Backend::watch).
     count: AtomicU64,
     notify: Notify,
 }

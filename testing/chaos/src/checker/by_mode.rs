@@ -1,7 +1,7 @@
 use crate::history::HoldMode;
 use std::collections::BTreeMap;
 
-/// One hold for each mode: the most extreme one so far. A key is used in few modes, so a look at all of them is cheap.
+/// One hold for each mode: the most extreme one so far. A key is used in few modes, so checking all of them is cheap.
 #[derive(Debug)]
 pub(super) struct ByMode<T>(BTreeMap<HoldMode, T>);
 
@@ -12,14 +12,14 @@ impl<T> Default for ByMode<T> {
 }
 
 impl<T: Copy> ByMode<T> {
-    /// Keeps `new` in place of the present one of its mode, if there is none or `replaces` says so.
+    /// Stores `new` if there is no hold of this mode, or if `replaces` returns true for it.
     pub(super) fn keep(&mut self, mode: HoldMode, new: T, replaces: impl FnOnce(&T) -> bool) {
         if self.0.get(&mode).is_none_or(replaces) {
             self.0.insert(mode, new);
         }
     }
 
-    /// Those that conflict with a hold in this mode.
+    /// The holds that conflict with a hold in this mode.
     pub(super) fn conflicting(&self, mode: HoldMode) -> impl Iterator<Item = T> {
         self.0.iter().filter(move |(other, _)| mode.conflicts(**other)).map(|(_, kept)| *kept)
     }

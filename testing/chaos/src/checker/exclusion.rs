@@ -1,9 +1,9 @@
-//! C3: no two holders in conflict, including foreign ones, assume at the same time that they hold a key, and no more permits of a
-//! semaphore are in use than there are.
+//! C3: no two holders in conflict, including foreign ones, assume at the same time that they hold a key, and the
+//! permits in use do not exceed the limit of a semaphore.
 //!
-//! A holder assumes so from the return of its acquire until its known lease ends, it is notified of the loss, or it
-//! starts to release, which it records first: a process that is then killed records nothing more. A writer that downgrades
-//! is a reader from its request on.
+//! A holder assumes this from the return of its acquire until its known lease ends, it is notified of the loss, or it
+//! starts to release, which it records first: a process that is then killed records nothing more. A writer that
+//! downgrades counts as a reader from its request on.
 
 use super::view::{Hold, KeyView};
 use super::violation::{Check, Violation};
@@ -23,7 +23,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Of all holds in conflict, the one that ends last, and the first of equal ones.
+/// The conflicting hold that ends last; the first of equal ones.
 fn two_in_conflict(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<Violation> {
     let conflicting = active.iter().rev().filter(|before| before.mode().conflicts(hold.mode()));
     let before = conflicting.max_by_key(|before| before.until)?;
@@ -34,7 +34,7 @@ fn two_in_conflict(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<V
         check: Check::C3,
         key: key.to_owned(),
         lines: vec![before.number, before.ended_by, hold.number],
-        // The reply of the one that lost the key may have come last.
+        // The reply of the holder that lost the key may have come last.
         span_us: (before.asked().min(hold.asked()), hold.start()),
         text: format!(
             "{} and {} both assumed for {both} us that they hold the key{modes}",
@@ -43,7 +43,7 @@ fn two_in_conflict(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<V
     })
 }
 
-/// Every two of them have room, but not all together.
+/// Any two of them fit, but not all together.
 fn too_many_permits(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<Violation> {
     let HoldMode::Permits { limit, .. } = hold.mode() else { return None };
     let all = || active.iter().copied().chain([hold]);
@@ -51,7 +51,7 @@ fn too_many_permits(key: &str, active: &[&Hold<'_>], hold: &Hold<'_>) -> Option<
     if used <= u64::from(limit) {
         return None;
     }
-    // Any of them may be one too many.
+    // Any of them may be the one that exceeds the limit.
     let asked = active.iter().map(|before| before.asked()).min()?;
     Some(Violation {
         check: Check::C3,

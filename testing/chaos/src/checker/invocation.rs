@@ -14,7 +14,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
         for (fence, hold) in same {
             let first = earliest.conflicting(hold.mode()).min_by_key(|(_, before)| before.acquire.return_us);
             if let Some((greater, before)) = first
-                // The token of a lease that is passed on was drawn for the lease.
+                // A lease that is passed on got its token when it was granted.
                 && hold.acquire.invoke_us.min(hold.asked()) > before.acquire.return_us
             {
                 found.push(Violation {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | C1 | no two grants of a key have the same token, except two that read | `unique.rs` |
 //! | C2 | an acquire that starts after a conflicting one has completed has the greater token | `invocation.rs` |
-//! | C3 | no two holders in conflict assume at the same time that they hold a key, and no more permits are in use than there are | `exclusion.rs` |
+//! | C3 | no two holders in conflict assume at the same time that they hold a key, and permits in use do not exceed the limit | `exclusion.rs` |
 //! | C4 | conflicting acquires complete in the order of their tokens | `completion.rs` |
 //! | C5 | the resource accepts no write or read of a superseded holder | `register.rs` |
 //! | C6 | a holder that could renew was not superseded before | `renewal.rs` |
@@ -13,11 +13,11 @@
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
-//! of another limit, or if they are too many together. Readers need no order among each other, and some may have one token: two of a
-//! quorum, or two tasks of one client.
+//! of another limit, or permits that exceed the limit together. Readers need no order, and some may have the same
+//! token: two of a quorum, or two tasks of one client.
 //!
-//! A check does not consider faults. The results does so afterwards: a fault may excuse a violation if the
-//! hold was alive when the fault occurred; a control requires a violation.
+//! A check does not consider faults. The results do so afterwards: a fault may excuse a violation if the hold was alive
+//! when the fault occurred; a control requires a violation.
 
 mod by_mode;
 mod completion;

@@ -1,9 +1,9 @@
 //! C5: the resource accepts no write or read of a superseded holder.
 //!
-//! - A write that starts after a write or read with a greater token was accepted is rejected; so is a read after such a write.
-//!   In the order of the resource, if known, the tokens of accesses in conflict do not decrease.
-//! - An access is rejected only if a greater token in conflict has arrived before, or a holder of it was killed who may have
-//!   used it.
+//! - After a write or read with a greater token was accepted, a write that starts later is rejected; so is a read after
+//!   such a write. In the order of the resource, if known, the tokens of conflicting accesses do not decrease.
+//! - An access is rejected only if a greater conflicting token has arrived before, or if a holder with such a token was
+//!   killed and may have used it.
 //! - Every token was granted to the client that uses it, for writing if it writes.
 
 use super::view::{At, KeyView};
@@ -43,7 +43,7 @@ struct Greatest<'a> {
 }
 
 impl<'a> Greatest<'a> {
-    /// Keeps the first of equal ones.
+    /// Keeps the first one of equal tokens.
     fn add(&mut self, at: At<'a>) {
         let kept = if reads(&at) { &mut self.read } else { &mut self.write };
         if kept.is_none_or(|kept| fence(&at) > fence(&kept)) {
@@ -51,7 +51,7 @@ impl<'a> Greatest<'a> {
         }
     }
 
-    /// The greatest of those that another access must not follow with a smaller token.
+    /// The greatest tokens that another access must not follow with a smaller one.
     fn in_conflict(&self, at: &At<'_>) -> Option<At<'a>> {
         let read = self.read.filter(|_| !reads(at));
         self.write.into_iter().chain(read).max_by_key(fence)
@@ -117,7 +117,7 @@ fn refusals_have_reasons(view: &KeyView<'_>, report: &mut impl FnMut(String, At<
     }
 }
 
-/// Whether the resource names a greater token whose holder has recorded nothing since it was granted: a process that is killed
+/// Whether the resource reports a greater token whose holder has recorded nothing since its grant: a process that is killed
 /// during an access does not record it.
 fn by_one_who_died(view: &KeyView<'_>, at: &At<'_>) -> bool {
     let named = at.line.what.as_deref().and_then(|what| what.strip_prefix(SUPERSEDED_BY)?.parse::<u64>().ok());

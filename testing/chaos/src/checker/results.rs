@@ -11,7 +11,7 @@ pub struct CheckResults {
     pub excused: Vec<Violation>,
     /// Violations that a control requires.
     pub wanted: Vec<Violation>,
-    /// The controls that were flagged: the check and the key.
+    /// The controls that were flagged, with check and key.
     pub flagged: Vec<(Check, String)>,
 }
 

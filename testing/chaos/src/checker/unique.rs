@@ -10,7 +10,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     grants.sort_unstable_by_key(|(fence, number, _)| (*fence, *number));
     for pair in grants.windows(2) {
         let [(fence, first, one), (other, second, two)] = pair else { continue };
-        // Also for one holder: tasks that pass a lease on have a token each.
+        // This includes equal holders: tasks that share a lease have a token each.
         if fence == other && !are_two_readers(one, two) {
             found.push(Violation {
                 check: Check::C1,

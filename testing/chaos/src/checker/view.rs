@@ -23,7 +23,8 @@ pub(super) struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    /// When its holder began to assume that it holds the key. A writer that downgrades reads from its request on.
+    /// When its holder began to assume that it holds the key. A writer that downgrades counts as a reader from its
+    /// request on.
     pub(super) fn start(&self) -> u64 {
         if self.acquire.op == Op::Downgrade { self.acquire.invoke_us } else { self.acquire.return_us }
     }
@@ -114,8 +115,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The index of the hold of each line. Tasks of one process may pass a lease on, each with its own token. Readers may have one
-/// together, and a token too, and a task may join it again.
+/// The index of the hold of each line. Tasks of one process may share a lease, each with its own token. Readers may
+/// share a hold, and a token too, and a task may join the hold again.
 struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, Vec<usize>>>);
 
 impl<'a> Places<'a> {
@@ -129,8 +130,8 @@ impl<'a> Places<'a> {
         Self(places)
     }
 
-    /// A line without a token refers to the last hold of its holder; one of several holds with a token is the last that this
-    /// task had begun by then.
+    /// A line without a token refers to the last hold of its holder; if several holds have the token, it refers to the
+    /// last one that this task had started by then.
     fn get(&self, holds: &[Hold<'a>], line: &Line) -> Option<usize> {
         let of_holder = self.0.get(line.holder.as_deref()?)?;
         let same = match line.fence {

@@ -3,7 +3,7 @@ use crate::Failure;
 use fencelock::blocking::Client;
 use fencelock_testkit::ClusterNodes;
 
-/// A slot gets another owner, and its keys are lost.
+/// A slot is assigned to another node, and its keys are lost.
 pub(crate) fn moved_without_its_keys(holds: &ControlHolds<'_>, cluster: &ClusterNodes) -> Result<(), Failure> {
     let key = "control-forgotten";
     holds.announce(key, "C3");
@@ -36,7 +36,8 @@ pub(crate) fn promoted_by_the_cluster(holds: &ControlHolds<'_>, cluster: &mut Cl
     Ok(())
 }
 
-/// A master is cut off with a lock that its replica has not received, and the lock stays there. Another client gets it from the replica.
+/// A master with a lock that its replica has not received is disconnected from the other nodes. Another client gets the
+/// lock from the replica.
 pub(crate) fn held_by_a_master_alone(holds: &ControlHolds<'_>, cluster: &ClusterNodes) -> Result<(), Failure> {
     let key = "control-cut-off";
     holds.announce(key, "C3");

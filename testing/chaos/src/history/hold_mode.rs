@@ -2,8 +2,8 @@ use fencelock_core::Mode;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The mode of a hold. A line without one is about an exclusive hold, as in histories that were recorded before there were
-/// modes.
+/// The mode of a hold. A line without a mode is about an exclusive hold, as in histories that were recorded before modes
+/// existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HoldMode {
@@ -14,9 +14,9 @@ pub enum HoldMode {
     Shared,
     /// A holder of permits of a semaphore.
     Permits {
-        /// How many it holds.
+        /// The weight of the hold.
         weight: u32,
-        /// How many there are.
+        /// The limit of the semaphore.
         limit: u32,
     },
 }
@@ -33,7 +33,7 @@ impl HoldMode {
         }
     }
 
-    // By reference, as serde calls it.
+    // serde passes a reference.
     pub(super) fn is_exclusive(&self) -> bool {
         *self == Self::Exclusive
     }
@@ -44,7 +44,7 @@ impl From<Mode> for HoldMode {
         match mode {
             Mode::Shared => Self::Shared,
             Mode::Permits { weight, limit, .. } => Self::Permits { weight, limit },
-            // A mode that is not known here is checked most strictly.
+            // An unknown mode is checked most strictly.
             _ => Self::Exclusive,
         }
     }

@@ -36,10 +36,10 @@ impl ClientNemesis<'_> {
         }
         std::thread::sleep(self.ttl + step.lasts);
         self.workers.thaw(step.victim)?;
-        // The client may have abandoned the hold to its lease, and then it loses nothing.
+        // The client may have abandoned the hold to its lease; then there is no loss.
         for _ in 0..REPEATS {
             std::thread::sleep(SLICE);
-            // One event is enough for a run, and reading all histories takes long in a long run.
+            // One event is enough for a run, and reading all histories takes long.
             if self.recorder.knows("lost by expiry") || self.workers.has_seen("lost by expiry")? {
                 self.recorder.seen("lost by expiry");
                 break;
@@ -51,9 +51,9 @@ impl ClientNemesis<'_> {
         Ok(())
     }
 
-    /// Stops the process while it holds a lock, or after many attempts without one; returns whether it does.
+    /// Stops the process while it holds a lock, or gives up after many attempts; returns whether it holds one.
     ///
-    /// It must have held the lock before as well, because a stopped process does not know of a new hand-off.
+    /// It must have held the lock before as well, because a process that is stopped may not know of a new hand-off.
     pub(super) fn freeze_holder(&self, worker: usize) -> Result<bool, Failure> {
         for _ in 0..POLLS {
             let before = self.held_by(worker);

@@ -21,14 +21,15 @@ use fencelock_testkit::ClusterNodes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first keys of a slot stay behind or go ahead, the others do the opposite.
+/// How many of the first keys of a slot stay behind or move first.
 const KEYS_AHEAD: usize = 3;
-/// What a node answers that does not have all keys of a lock; Redis 6.2 differs from later versions.
+/// The errors of a node that does not have all keys of a lock; Redis 6.2 differs from later versions.
 const REFUSALS: &[&str] = &["TRYAGAIN", "ASK"];
-/// A fail-over without a fault of the schedule.
+/// A fail-over that the schedule did not cause.
 const UNPLANNED: &str = "unplanned failover";
 
-/// The victim of a fault, the keys that it affects, and when its effect on them has ended, if before the nodes agree again.
+/// The victim of a fault, the keys that it affects, and, if it ends before the nodes agree again, the end of its effect
+/// on them.
 pub(super) type Injected = (String, Vec<String>, Option<u64>);
 
 /// The nodes and clients of a run.
@@ -83,7 +84,7 @@ impl ClusterNemesis {
         self.note_unplanned()
     }
 
-    /// A line for each key that is affected: the others have no excuse.
+    /// A line for each affected key: the fault does not excuse the others.
     fn note(&self, (began, until): (u64, u64), victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
         let none = [String::new()];
         for key in if keys.is_empty() { &none } else { keys } {
@@ -129,7 +130,7 @@ impl ClusterNemesis {
         recovery.probe(bound);
     }
 
-    /// The keys that nobody waits for are granted at once, or when a lease ends whose holder got no answer to its release.
+    /// Keys without waiters are granted at once, or when a lease expires whose holder got no reply to its release.
     pub(super) fn demand_pulse(&self, keys: &[String], fault: Fault) {
         let at = now();
         for key in keys {
@@ -152,7 +153,7 @@ impl ClusterNemesis {
 
 /// Moves of slots.
 impl ClusterNemesis {
-    /// Moves the slot of a key, which clients use, while others wait in line for a key of the same slot.
+    /// Moves the slot of a key that clients use, while others wait in the queue of a key in the same slot.
     fn move_slot(&self, step: &Step) -> Result<Injected, Failure> {
         let key = &self.keys[step.victim % self.keys.len()];
         let slot = self.cluster.slot_of(key);
@@ -170,7 +171,7 @@ impl ClusterNemesis {
             self.demand_pulse(std::slice::from_ref(key), step.fault);
             line.serve()?;
         } else {
-            // The clients in line are served meanwhile.
+            // The waiting clients are served meanwhile.
             std::thread::scope(|scope| {
                 let served = scope.spawn(|| line.serve());
                 self.move_back_and_forth(slot, turns, step.lasts)?;

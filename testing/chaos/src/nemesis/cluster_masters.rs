@@ -64,8 +64,8 @@ impl ClusterNemesis {
         })
     }
 
-    /// The other masters do not reach it, and promote its replica, while clients reach both. Returns when it had stopped: from then on it
-    /// grants and renews nothing, so nothing has an excuse.
+    /// The other masters are disconnected from it and promote its replica, while clients reach both. Returns when it
+    /// stopped: from then on it grants and renews nothing, so there is no excuse.
     fn cut_off(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<u64, Failure> {
         let replica = self.replica_of(master)?;
         let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
@@ -86,7 +86,7 @@ impl ClusterNemesis {
         Ok(stopped_us)
     }
 
-    /// A client that has never used the old master uses all keys meanwhile.
+    /// Meanwhile, a client that has never used the old master uses all keys.
     fn while_probed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
         let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
@@ -96,7 +96,7 @@ impl ClusterNemesis {
         })
     }
 
-    /// Waits until a lock is held that the replica does not know, which is the proof of the fault.
+    /// Waits until a lock is held that the replica does not have, which proves the fault.
     fn await_lock_of(&self, master: usize, replica: usize, keys: &[String], fault: Fault) {
         let is_unknown = |key: &String| {
             let held = held_at(&self.cluster.nodes[master], key);

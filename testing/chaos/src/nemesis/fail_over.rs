@@ -58,7 +58,7 @@ impl SentinelNemesis {
             self.restore(step, old).map(|()| epoch)
         })?;
         self.sentinels.wait_until_settled();
-        // After another fail-over, the new master was replaced before it could grant.
+        // In case of another fail-over, the new master was replaced before it could grant.
         if self.sentinels.config_epoch() == epoch {
             resumption.demand();
         }
@@ -93,7 +93,7 @@ impl SentinelNemesis {
         Ok(())
     }
 
-    /// Waits until a lock is held that only this server knows.
+    /// Waits until a lock is held that only this server has.
     fn await_lock_of(&self, server: usize) {
         let value = |index: usize, key: &String| held_at(&self.sentinels.servers[index], key).map(|(value, _)| value);
         let replicas = || (0..self.sentinels.servers.len()).filter(|index| *index != server);
@@ -112,7 +112,7 @@ impl SentinelNemesis {
         }
         std::thread::sleep(step.lasts);
         match step.fault {
-            // It believes that it is the master.
+            // It still considers itself the master.
             Fault::KillMaster => server.restart()?,
             Fault::WipeMaster => server.restart_empty()?,
             Fault::FreezeMaster => server.thaw(),
@@ -124,13 +124,14 @@ impl SentinelNemesis {
     }
 }
 
-/// A client that starts after the fail-over never used the old master: its holds overlap those of clients that go on there.
+/// A client that starts after the fail-over has never used the old master, so its holds overlap those of clients that
+/// still use it.
 pub(super) fn probe_anew(url: &str, keys: &[String], ttl: Duration, recorder: &Recorder, bound: Duration) {
     let until = now() + micros(bound);
     while now() < until {
         if let Ok(client) = Client::connect(url) {
             Recovery { client: &client, recorder, keys, ttl }.probe(bound);
-            // Nothing is held any more.
+            // No lock is held any more.
             let _ = client.close(Duration::from_secs(1));
             return;
         }

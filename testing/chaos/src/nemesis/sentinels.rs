@@ -19,7 +19,7 @@ use std::time::Duration;
 const UNUSED_PORT: &str = "1";
 /// How often all keys are probed after one fault, if the sentinels begin fail-overs of their own on a busy machine.
 const REPEATS: u32 = 4;
-/// A fail-over without a fault of the schedule.
+/// A fail-over that the schedule did not cause.
 const UNPLANNED: &str = "unplanned failover";
 
 /// The servers, sentinels and clients of a run.

@@ -134,7 +134,7 @@ impl Nemesis {
         node.server().command(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Kills a master while a lock is held that its replica does not know.
+    /// Kills a master while a lock is held that its replica does not have.
     pub(super) fn fail_over(&mut self, step: &Step) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];

@@ -43,9 +43,9 @@ pub fn html(settings: &Settings, run: &Run) -> String {
     page += &tables::faults(&run.history);
     page += "<h2>Operations</h2>\n";
     page += &tables::operations(&run.history);
-    page += "<h2>Close-ups</h2>\n<p class=\"key\">A bar is a hold, for as long as its holder believed in it; two rows for one key are \
-             two holders at once. Below it, black: a write that was taken; red: one that was refused. A red line through a bar: the \
-             holder was told that the lock is lost. The digits are the last ones of the token.</p>\n";
+    page += "<h2>Close-ups</h2>\n<p class=\"key\">A bar is a hold, for as long as its holder assumed it; two rows for one key are \
+             two holders at the same time. Below it, black: an accepted write; red: a rejected write. A red line through a bar: the \
+             holder was notified of the loss. The digits are the last ones of the token.</p>\n";
     for fault in Fault::ALL {
         let first = timeline.faults.iter().find(|line| line.what.as_deref() == Some(fault.name()));
         if let Some(line) = first {

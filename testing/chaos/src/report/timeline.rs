@@ -12,7 +12,7 @@ pub(super) struct Timeline<'a> {
     pub(super) holds: BTreeMap<&'a str, Vec<Span<'a>>>,
 }
 
-/// A hold, for as long as its holder assumed it.
+/// A hold, for as long as its holder assumed that it has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span<'a> {
     pub(super) acquire: &'a Line,

@@ -1,4 +1,4 @@
-//! A client that wants a key: a task in the engine, its claims, and the releases in the background.
+//! A client that acquires a key: a task in the engine, its claims, and its background releases.
 
 use super::Mutant;
 use super::client::{Client, Held, SimRng, Timer, number_of};
@@ -16,7 +16,7 @@ use fencelock_core::{Acquire, Claim, Defeat, Moment, Raise, Unknown};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Most users wait until they get the key; some give up within this time, in parts per million.
+/// Most users wait for the key; some give up within this time, in parts per million.
 const GIVES_UP_PPM: u64 = 50_000;
 const GIVES_UP_US: u64 = 200_000;
 
@@ -28,7 +28,7 @@ impl World<'_> {
         call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R,
     ) -> R {
         self.numbers += 1;
-        // Fresh for every attempt.
+        // A new id for each attempt.
         let same = self.scenario.is(Mutant::TokenReuse);
         let holder = if same { client as u128 + 1 } else { u128::from(self.numbers) << 8 | client as u128 };
         let now = self.believed_now(client);
@@ -95,7 +95,7 @@ impl World<'_> {
         self.step(client, waiter, step.unwrap_or(Step::Wait));
     }
 
-    /// The task begins anew after a moment.
+    /// Starts a new task after a pause.
     pub(super) fn restart_task(&mut self, client: usize) {
         self.clients[client].memory.task = None;
         let pause = 200 + self.rng.upto(8000);
@@ -144,7 +144,7 @@ impl World<'_> {
         self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
     }
 
-    /// The token that a client proposes now.
+    /// The token that a client proposes.
     pub(super) fn proposal(&self, client: usize) -> u64 {
         let Client { wall, memory, .. } = &self.clients[client];
         let counts = self.scenario.is(Mutant::CounterOnly);
@@ -200,7 +200,7 @@ impl World<'_> {
         self.work(client, renews);
     }
 
-    /// The user does not want the key any more.
+    /// The user stops waiting for the key.
     pub(super) fn give_up(&mut self, client: usize, waiter: WaiterId) {
         if self.clients[client].memory.task != Some(waiter) {
             return;
@@ -235,7 +235,7 @@ impl World<'_> {
         }
     }
 
-    /// The client ends, in order.
+    /// Shuts the client down cleanly.
     pub(super) fn quit(&mut self, client: usize) {
         if let Some(waiter) = self.clients[client].memory.task {
             self.give_up(client, waiter);
@@ -245,7 +245,7 @@ impl World<'_> {
         }
     }
 
-    /// What is told of an answer where it is given, so that one that is lost counts too.
+    /// Recorded when the reply is sent, so lost replies count.
     pub(super) fn notice(&mut self, reply: &Reply) {
         match reply {
             Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.covered.saw(Coverage::Quarantine),

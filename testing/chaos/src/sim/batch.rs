@@ -5,33 +5,33 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// A seed that broke a promise.
+/// A seed whose history violates a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenSeed {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// The promises.
+    /// The violated checks.
     pub checks: Vec<Check>,
-    /// The first of them, in words.
+    /// A description of the first violation.
     pub words: String,
 }
 
-/// What came of many seeds.
+/// The results of a batch of seeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// How many.
+    /// Number of seeds.
     pub seeds: u64,
-    /// Events that were handled.
+    /// Number of events handled.
     pub events: u64,
-    /// Keys that were got.
+    /// Number of grants.
     pub grants: u64,
-    /// Virtual time.
+    /// Virtual time, in microseconds.
     pub micros: u64,
-    /// Violations that a jump of a clock excuses.
+    /// Violations that are excused by a clock jump.
     pub excused: u64,
-    /// What was come across.
+    /// Coverage counters.
     pub covered: CoverageCounts,
-    /// The seeds that broke a promise, in order.
+    /// Seeds with violations, in order.
     pub found: Vec<BrokenSeed>,
 }
 
@@ -82,12 +82,12 @@ fn run_one(scenario: &Scenario) -> Judged {
     Judged { events: run.events, grants, micros: scenario.length_us, covered: run.covered, results }
 }
 
-/// Simulates the worlds of the seeds from `first` on and checks each one's history, on as many threads as there are.
+/// Simulates the seeds from `first` on and checks their histories, with one thread per processor.
 ///
-/// The seeds share nothing, so what is found does not depend on the threads.
+/// Seeds share no state, so the results do not depend on the threads.
 ///
 /// # Errors
-/// [`Invalid`] for a number of nodes that is none of a quorum.
+/// [`Invalid`] if the number of nodes is not valid for a quorum.
 pub fn batch(
     first: u64,
     seeds: u64,

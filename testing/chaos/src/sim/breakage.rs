@@ -1,4 +1,4 @@
-//! What is broken, and how it is made whole.
+//! Injects faults, and repairs them.
 
 use super::client::{Memory as ClientMemory, Timer};
 use super::coverage::Coverage;
@@ -8,7 +8,7 @@ use crate::history::{Line, Op};
 use crate::rng_ext::RngExt as _;
 
 impl World<'_> {
-    /// One throw for each kind of fault.
+    /// Draws once for each kind of fault.
     pub(super) fn break_something(&mut self) {
         if self.now >= self.scenario.calm_us {
             return;
@@ -58,7 +58,7 @@ impl World<'_> {
         }
     }
 
-    /// It leaves everything as it is, and begins anew without any memory.
+    /// The client crashes without cleanup and restarts with empty state.
     fn kill(&mut self, client: usize) {
         self.tell(|| format!("c{client} dies"));
         self.covered.saw(Coverage::ClientDied);
@@ -93,10 +93,10 @@ impl World<'_> {
         self.nodes[node].restart(memory);
     }
 
-    /// Leases end early on a node that jumps ahead, so two may hold; tokens must stay in order all the same.
+    /// A node whose clock jumps ahead ends leases early, so two clients may hold; tokens must still be ordered.
     fn jump(&mut self, node: usize) {
         let by_us = self.rng.around(self.scenario.jump_us);
-        // Within bounds, forth and back: where nodes forget, the promise is for clocks that are off by a second at most.
+        // Steps in both directions, within bounds: with data loss, clocks may be off by at most 1 s.
         let jumped = &mut self.nodes[node].jumped_us;
         let by_us = if (*jumped + by_us).unsigned_abs() > self.scenario.jump_us { -*jumped } else { by_us };
         *jumped += by_us;
@@ -110,11 +110,11 @@ impl World<'_> {
         self.lines.push(line);
     }
 
-    /// Says so as soon as everything is whole.
+    /// Records a heal event once all faults are repaired.
     pub(super) fn heal(&mut self) {
         let now = self.now;
         let awake = self.clients.iter().all(|client| client.paused_until <= now);
-        // All are asked, for that is where a node notices that it may have forgotten.
+        // Queries all nodes, without short-circuiting: the query makes a node detect that it may have lost data.
         let whole: Vec<bool> = self.nodes.iter_mut().map(|node| node.is_whole(now)).collect();
         if !awake || whole.contains(&false) {
             self.queue.put(now + 10_000, Event::Heal);
@@ -122,8 +122,8 @@ impl World<'_> {
         }
         self.tell(|| "everything is whole".to_owned());
         let mut line = Line::new("", "", Op::Heal, now, now);
-        // A lock that was taken just before, an orphan after it, and a clock that was set back under one of them: from as
-        // much ahead as it may be to as much behind.
+        // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
+        // them, from the largest positive to the largest negative offset.
         line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);
         self.lines.push(line);
     }

@@ -1,4 +1,4 @@
-//! Drives the calls of a client: sends, sets timers, and reports what comes back.
+//! Drives the calls of a client: sends requests, sets timers, and reports replies.
 
 use super::Mutant;
 use super::client::Timer;
@@ -11,7 +11,7 @@ use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, 
 use fencelock_core::{Acquire, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
 
-/// A probe that was not answered by then will not be.
+/// How long to wait for the reply to a probe.
 const PROBE_LIMIT_US: u64 = 5_000_000;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ fn report<C: Call>(call: &mut C, happened: Happened, now: Moment) -> Vec<CallAct
 }
 
 impl World<'_> {
-    /// Begins a call in the name of a holder.
+    /// Starts a call for a holder.
     pub(super) fn call(&mut self, client: usize, kind: Kind, holder: u128, proposal: u64) {
         self.numbers += 1;
         let sent = vec![self.now; self.nodes.len()];
@@ -126,7 +126,7 @@ impl World<'_> {
         self.set_alarm(client, call, link);
     }
 
-    /// One event for each call is enough: most timers are stopped before they fire.
+    /// One queued event per call is enough: most timers are stopped before they fire.
     fn set_alarm(&mut self, client: usize, call: u64, link: &mut Link) {
         let Some((at, _)) = link.timers.iter().min() else { return };
         if link.alarm.is_none_or(|alarm| *at < alarm) {
@@ -174,13 +174,13 @@ impl World<'_> {
                 return;
             }
         };
-        // The call gives nothing back: of those that release, only a claim has a proposal.
+        // Without rollback, the call releases nothing: of the calls that release, only a claim has a proposal.
         if self.scenario.is(Mutant::NoRollback) && link.proposal > 0 && matches!(ask, Ask::Release) {
             return;
         }
         let asked = self.request(client, call, link.holder, ask);
         let reply = match ask {
-            // Nodes send no notifications here.
+            // Nodes send no notifications in the simulation.
             Ask::Watch => NodeReply::Watch,
             Ask::Raise { .. } if self.scenario.is(Mutant::NoRound2) => NodeReply::Raise(Ok(Raise::Acked)),
             _ => return self.send(node, asked),
@@ -207,13 +207,13 @@ impl World<'_> {
         }
     }
 
-    /// The nodes that claims of this holder are under way to.
+    /// The nodes that have a claim of this holder in flight.
     pub(super) fn claiming(&self, client: usize, holder: u128) -> NodeSet {
         let calls = self.clients[client].memory.calls.values().flatten();
         calls.filter(|running| running.link.holder == holder).flat_map(|running| running.link.claiming.iter()).collect()
     }
 
-    /// Nobody waits any more for a downgrade of this hold.
+    /// Drops the call for a downgrade that no task waits for.
     pub(super) fn drop_downgrade(&mut self, client: usize, of: HoldId) {
         let is_downgrade = |running: &Running| {
             matches!(running.kind, Kind::Downgrade { hold, .. } if hold == of) && !running.link.told
@@ -223,7 +223,7 @@ impl World<'_> {
         }
     }
 
-    /// The claim of a task whose user has given up is dropped.
+    /// Drops the claim of a task whose user has given up.
     pub(super) fn drop_claims(&mut self, client: usize, of: WaiterId) {
         let is_claim = |running: &Running| {
             matches!(running.kind, Kind::Claim { waiter, .. } if waiter == of) && !running.link.told
@@ -260,7 +260,7 @@ impl World<'_> {
         }
     }
 
-    /// A claim that ran twice does not know its time left and its fence, so it asks for them.
+    /// A repeated claim does not return the remaining TTL and the fence, so the client polls for them.
     fn confirm(&mut self, node: usize, asked: Request, link: &Link) {
         if let (Ask::Claim { proposal, mode } | Ask::Confirm { proposal, mode }, true) =
             (asked.ask, link.claiming.contains(node))
@@ -307,7 +307,7 @@ impl World<'_> {
         }
     }
 
-    /// How the calls of this client deal with each node.
+    /// The time limit for each node, and which nodes are left out.
     pub(super) fn plan(&mut self, client: usize, limit: impl Fn(&NodeHealth) -> Duration) -> Vec<NodePlan> {
         let health = &self.clients[client].memory.health;
         let left_out = left_out(self.settings.size, health.iter().map(|health| health.down().cloned()).collect());

@@ -5,41 +5,41 @@ use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
 
-/// One process that wants one key, over and over: the engine of production, and what drives it.
+/// A process that acquires one key repeatedly: the production engine and the state of its driver.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) key: usize,
-    /// The clock that leases go by.
+    /// The clock that leases use.
     pub(super) clock: SimClock,
-    /// The clock that proposals are made of.
+    /// The wall clock, used for proposals.
     pub(super) wall: SimClock,
     pub(super) paused_until: u64,
-    /// One more with every death: what was meant for an earlier life is not heard.
+    /// Incremented on each restart; replies to earlier incarnations are dropped.
     pub(super) life: u32,
     pub(super) memory: Memory,
 }
 
-/// What a client loses with its life.
+/// State that a client loses when it crashes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) engine: KeyEngine<(), ()>,
     pub(super) releases: ReleaseQueue,
     pub(super) health: Vec<NodeHealth>,
-    /// Nodes that a probe is under way to.
+    /// Nodes with a probe in flight.
     pub(super) probing: NodeSet,
-    /// The greatest fence any node has named.
+    /// The greatest fence reported by any node.
     pub(super) seen: u64,
-    /// The calls that are not over, by number; `None` while it is told something.
+    /// Pending calls by number; `None` while a call handles an event.
     pub(super) calls: BTreeMap<u64, Option<Box<Running>>>,
     pub(super) task: Option<WaiterId>,
-    /// What the task asks for.
+    /// The mode that the task claims.
     pub(super) mode: Mode,
-    /// The latest timer of the task. An earlier one is of no use any more.
+    /// The number of the task's current timer. Earlier timers are ignored.
     pub(super) sleep: u64,
-    /// When the last claim was sent, by the true time.
+    /// When the last claim was sent, in true time.
     pub(super) invoked: u64,
-    /// Where the timer of the last hold is.
+    /// When the timer of the last hold fires.
     pub(super) timer: Moment,
     pub(super) hold: Option<Held>,
 }
@@ -56,55 +56,55 @@ pub(super) struct Held {
     pub(super) grant: Grant,
     pub(super) holder: u128,
     pub(super) fence: FencingToken,
-    /// Until when the client believes in it.
+    /// When the lease ends, by the clock of the client.
     pub(super) until: Moment,
-    /// Where its timer is.
+    /// When its timer fires.
     pub(super) timer: Moment,
     pub(super) renews: bool,
     pub(super) renewing: bool,
-    /// The downgrade whose reply it waits for.
+    /// The downgrade that has not been answered.
     pub(super) downgrade: Option<PendingDowngrade>,
 }
 
-/// A downgrade that was sent.
+/// A downgrade in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingDowngrade {
-    /// When the last call was sent.
+    /// When the latest call was sent.
     pub(super) sent: Moment,
-    /// Whether it was not answered yet.
+    /// Whether a call is in flight.
     pub(super) is_asked: bool,
-    /// When the first was sent, in true time.
+    /// When the first call was sent, in true time.
     pub(super) invoked: u64,
 }
 
-/// What a client waits for, in one life.
+/// Timers of a client, within one incarnation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Timer {
-    /// The next task.
+    /// Starts the next task.
     Start,
-    /// The task sleeps until then.
+    /// Wakes the task; the number identifies the timer.
     Task(u64),
     /// The user of the task gives up.
     GiveUp(WaiterId),
-    /// The timer of a hold, and where it stood.
+    /// The timer of a hold, and the time it was set for.
     Hold(HoldId, Moment),
     /// The next timer of a call.
     Call(u64),
-    /// A release of the background is to be repeated.
+    /// Retries background releases.
     Releases,
-    /// A probe that was not answered.
+    /// The time limit of a probe.
     Probe { node: usize },
-    /// A writer wants to read from now on.
+    /// A writer requests a downgrade.
     Downgrade(HoldId),
-    /// A downgrade that was not answered.
+    /// The time limit of a downgrade.
     DowngradeLimit(HoldId, Moment),
-    /// A downgrade is to be sent again.
+    /// Retries a downgrade.
     DowngradeAgain(HoldId),
     /// The work is done.
     Done(HoldId),
 }
 
-/// The random numbers of one client, out of the seed.
+/// The random numbers of one client, derived from the seed.
 pub(super) struct SimRng<'a> {
     pub(super) rng: &'a mut fastrand::Rng,
     pub(super) holder: u128,
@@ -120,7 +120,7 @@ impl Rng for SimRng<'_> {
     }
 }
 
-/// A holder as the nodes of the simulation know it.
+/// A holder id as the simulated nodes store it.
 pub(super) fn number_of(holder: HolderId) -> u128 {
     let value = |digit: u8| u128::from(char::from(digit).to_digit(16).unwrap_or(0));
     holder.hex().into_iter().fold(0, |number, digit| number << 4 | value(digit))

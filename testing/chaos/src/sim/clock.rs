@@ -3,14 +3,14 @@ use fencelock_core::Moment;
 /// One clock, as a function of the true time in microseconds since the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimClock {
-    /// What it shows at the start.
+    /// Its reading at the start.
     pub(super) start_us: i64,
-    /// How much faster it runs than the true time, in parts per million.
+    /// How much faster it runs than true time, in parts per million.
     pub(super) ppm: i64,
 }
 
 impl SimClock {
-    /// What it shows.
+    /// The reading at a true time.
     pub(super) fn micros(&self, at: u64) -> u64 {
         let at = i64::try_from(at).unwrap_or(i64::MAX);
         u64::try_from(self.start_us + at + (at * self.ppm).div_euclid(1_000_000)).unwrap_or(0)
@@ -20,7 +20,7 @@ impl SimClock {
         Moment::from_micros(self.micros(at))
     }
 
-    /// The first true time at which it shows this or more, not before `now`.
+    /// The first true time at which the reading is at least `moment`, not before `now`.
     pub(super) fn when(&self, moment: Moment, now: u64) -> u64 {
         let left = moment.as_micros().saturating_sub(self.micros(now));
         let million = 1_000_000_u64;
@@ -35,7 +35,7 @@ impl SimClock {
         at
     }
 
-    /// Sets it.
+    /// Steps the clock.
     pub(super) const fn jump(&mut self, by_us: i64) {
         self.start_us += by_us;
     }

@@ -7,34 +7,34 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{fs::File, io::BufWriter, path::PathBuf, thread};
 
-/// Runs the production core in simulated worlds, and checks what happened.
+/// Runs the production core in simulated worlds, and checks the histories.
 #[derive(Debug, Parser)]
 pub struct Arguments {
-    /// How many worlds.
+    /// Number of worlds
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first one.
+    /// First seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many nodes.
+    /// Number of nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
     /// What the clients ask for: exclusive, readers or permits. Permits need one node.
     #[arg(long, default_value_t = Mix::Exclusive)]
     mix: Mix,
-    /// The protection to leave out.
+    /// The protection to remove
     #[arg(long)]
     mutant: Option<Mutant>,
-    /// Tell everything that happens in the first world, and run no other.
+    /// Print each event of the first world, and run no other
     #[arg(long)]
     trace: bool,
-    /// Write the history of the first world there.
+    /// Write the history of the first world to this file
     #[arg(long)]
     history: Option<PathBuf>,
 }
 
 /// # Errors
-/// Those of the file for the history.
+/// I/O errors while the history is written.
 pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.trace || arguments.history.is_some() {
         return one(arguments);
@@ -50,7 +50,7 @@ pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(if batch.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The command that tells the story of a seed.
+/// The command that prints the trace of a seed.
 pub(crate) fn replay(seed: u64, nodes: usize, mix: Mix, mutant: Option<Mutant>) -> String {
     let mix = if mix == Mix::Exclusive { String::new() } else { format!(" --mix {mix}") };
     let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant}"));

@@ -1,70 +1,70 @@
 use std::fmt;
 
-/// Something that a batch of seeds must have come across, or it proves nothing.
+/// An event that a batch of seeds must reach; otherwise the batch proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Coverage {
-    /// A majority granted the same fence: one trip.
+    /// A majority granted the same fence, in one round trip.
     EqualGrants,
-    /// It granted different ones: a raise.
+    /// A majority granted different fences, so the claim raised them.
     Raise,
     /// A node refused a raise.
     RefusedRaise,
     /// A round was lost after its raise.
     Overtaken,
-    /// A round was lost because others stand in the way.
+    /// A round was lost because other holders have the key.
     Busy,
-    /// A round was lost because too few take part.
+    /// A round was lost because too few nodes answered.
     Unreachable,
-    /// A majority granted, and the lease was over by then.
+    /// A majority granted, but the lease had already expired.
     TooLate,
     /// A node in quarantine refused a claim.
     Quarantine,
-    /// A claim ran twice, and the second found itself the holder.
+    /// A claim was executed twice, and the second execution found its own lock.
     AskedTwice,
-    /// A grant came for an attempt that was over, and was given back.
+    /// A grant arrived after the attempt had ended, and was released.
     LateGrant,
     /// A renewal was confirmed by a majority.
     Renewed,
-    /// A renewal that could not tell.
+    /// The result of a renewal was unknown.
     RenewalFailed,
-    /// A majority said that the hold is gone.
+    /// A majority reported that the lock is gone.
     TakenAway,
-    /// A lease ran out under its holder.
+    /// A lease expired before it could be renewed.
     Lapsed,
-    /// A renewal was confirmed for a hold that had lapsed, and revived nothing.
+    /// A renewal was confirmed after the lease had expired, and did not revive it.
     LateRenewal,
-    /// The resource refused a write.
+    /// The resource rejected a write.
     GateRefusal,
-    /// A node lost all it knew.
+    /// A node lost all its data.
     Forgot,
-    /// A node fell back to what it knew before.
+    /// A node restored older data.
     FellBack,
-    /// A node came back with all it knew.
+    /// A node restarted with all its data.
     Kept,
-    /// A client died.
+    /// A client crashed.
     ClientDied,
-    /// The wall clock of a node was set.
+    /// The wall clock of a node was stepped.
     Jump,
-    /// A node was cut off.
+    /// A node was disconnected.
     Cut,
-    /// A client was granted the key beside another holder.
+    /// A client was granted a key that another client also holds.
     Together,
-    /// A claim of permits found too few of them free.
+    /// A claim of permits was refused because too few were free.
     TooFewPermits,
-    /// A writer became a reader.
+    /// A writer was downgraded to a reader.
     Downgraded,
-    /// A downgrade was sent again, because its reply did not arrive.
+    /// A downgrade was sent again because no reply arrived.
     DowngradedAgain,
-    /// A writer lost its hold while it waited for the reply to its downgrade.
+    /// A writer lost its hold while its downgrade was in progress.
     DowngradeLost,
 }
 
 impl Coverage {
-    /// All that need a reader, a downgrade or permits.
+    /// The events that need a reader, a downgrade or permits.
     pub const OF_MODES: [Self; 5] =
         [Self::Together, Self::TooFewPermits, Self::Downgraded, Self::DowngradedAgain, Self::DowngradeLost];
 
-    /// All others.
+    /// All other events.
     pub const ALL: [Self; 22] = [
         Self::EqualGrants,
         Self::Raise,
@@ -91,7 +91,7 @@ impl Coverage {
     ];
 }
 
-/// How often each was seen.
+/// How often each event occurred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoverageCounts([u64; Coverage::ALL.len() + Coverage::OF_MODES.len()]);
 
@@ -106,12 +106,12 @@ impl CoverageCounts {
         }
     }
 
-    /// How often.
+    /// How often an event occurred.
     pub const fn of(&self, coverage: Coverage) -> u64 {
         self.0[coverage as usize]
     }
 
-    /// What was never seen.
+    /// The events that never occurred.
     pub fn missing(&self) -> Vec<Coverage> {
         Coverage::ALL.into_iter().filter(|coverage| self.of(*coverage) == 0).collect()
     }

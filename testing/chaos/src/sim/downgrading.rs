@@ -1,4 +1,4 @@
-//! A writer that becomes a reader. It counts as a reader from its first request on, because a node may execute that at any time.
+//! A writer that downgrades. It counts as a reader from its first request on, because a node may execute that at any time.
 
 use super::Mutant;
 use super::client::{PendingDowngrade, Timer};
@@ -12,7 +12,7 @@ use fencelock_core::{Downgrade, Fault, Moment, RenewalPlan, Unknown};
 use std::sync::Arc;
 
 impl World<'_> {
-    /// The user of the hold wants to read from now on.
+    /// The user of the hold requests a downgrade.
     pub(super) fn downgrade(&mut self, client: usize, id: HoldId) {
         let Some(held) = self.held(client, id).filter(|held| held.downgrade.is_none()) else { return };
         let tenure = held.grant.tenure;
@@ -70,7 +70,7 @@ impl World<'_> {
                 let at = self.clients[client].clock.when(at, self.now);
                 self.after(at.max(self.now + 1) - self.now, client, Timer::DowngradeAgain(id));
             }
-            // The engine has told of the loss.
+            // The engine has reported the loss.
             Downgrading::Over | Downgrading::Refused(_) => self.covered.saw(Coverage::DowngradeLost),
         }
     }

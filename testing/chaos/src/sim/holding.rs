@@ -1,4 +1,4 @@
-//! A client that holds a key: renewals, writes, the lapse, and the release.
+//! A client that holds a key: renewals, writes, expiry and release.
 
 use super::Mutant;
 use super::client::{Held, Timer};
@@ -13,11 +13,11 @@ use fencelock_core::{HolderId, LossReason, Mode, Moment, Renew, Renewal, Unknown
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a holder that does not accept its lapse goes on renewing.
+/// How long a holder with the mutant [`Mutant::LateExtendRevives`] keeps renewing an expired lease.
 const STUBBORN: Duration = Duration::from_secs(2);
 
 impl World<'_> {
-    /// Most work is short. Some lasts for several leases, and some for longer than its lease, which it does not renew.
+    /// Most work is short. Some lasts for several leases, and some longer than its lease, without renewal.
     pub(super) fn work(&mut self, client: usize, renews: bool) {
         let Some(Held { grant, fence, .. }) = self.clients[client].memory.hold else { return };
         let mode = grant.tenure.mode;
@@ -25,7 +25,7 @@ impl World<'_> {
         let lasts = if !renews {
             ttl_us + self.rng.upto(50_000)
         } else if self.now < self.scenario.calm_us && self.rng.chance(150_000) {
-            // Not far into the time of peace, in which others must get their turn.
+            // Ends soon after the last fault, so that other clients can acquire the key.
             self.rng.upto(4 * ttl_us).min(self.scenario.calm_us - self.now)
         } else {
             self.rng.upto(4000)
@@ -35,12 +35,12 @@ impl World<'_> {
             let pause = self.rng.upto(lasts);
             self.after(pause, client, Timer::Downgrade(grant.hold));
         }
-        // The tokens of permits protect nothing.
+        // No resource checks the tokens of permits.
         if matches!(mode, Mode::Permits { .. }) {
             return;
         }
         for _ in 0..self.rng.upto(3) {
-            // Sometimes after the end.
+            // Some accesses come after the end of the work.
             let pause = self.rng.upto(lasts + lasts / 8);
             self.access_after(pause, client, fence);
         }
@@ -50,7 +50,7 @@ impl World<'_> {
         self.clients[client].memory.hold.as_ref().filter(|held| held.grant.hold == id)
     }
 
-    /// Until when the client may believe in its hold.
+    /// When the lease of the hold ends, by the clock of the client.
     pub(super) fn believes(&mut self, client: usize, grant: Grant) -> Option<Moment> {
         match self.engine(client, |engine, cx| engine.status(grant.hold, grant.tenure, cx)) {
             Status::Held(until) => Some(until),
@@ -70,14 +70,14 @@ impl World<'_> {
         }
     }
 
-    /// Whether the client is about to renew a hold whose lease is over.
+    /// Whether the mutant is about to revive an expired lease.
     fn revives(&self, client: usize) -> bool {
         let Some(held) = &self.clients[client].memory.hold else { return false };
         let now = self.clients[client].clock.moment(self.now);
         self.scenario.is(Mutant::LateExtendRevives) && (held.until..held.until + STUBBORN).contains(&now)
     }
 
-    /// The time as the engine of a client is told it.
+    /// The time that is passed to the engine of a client.
     pub(super) fn believed_now(&self, client: usize) -> Moment {
         let now = self.clients[client].clock.moment(self.now);
         match &self.clients[client].memory.hold {
@@ -156,7 +156,7 @@ impl World<'_> {
         }
         let at = self.clients[client].clock.when(until, self.now);
         self.tell(|| format!("c{client} holds on until {at} us"));
-        // Until the downgrade is answered, the hold that is renewed has no token yet.
+        // Until the downgrade is answered, the renewed hold has no token.
         let downgrades = self.held(client, id).is_some_and(|held| held.downgrade.is_some());
         if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked).filter(|_| !downgrades) {
             line.valid_until_us = Some(at);
@@ -169,7 +169,7 @@ impl World<'_> {
         Some(self.line(client, op, invoked).hold(&holder_name(*holder), Some(fence.get())))
     }
 
-    /// The engine has ended a hold.
+    /// Handles the end of a hold that the engine reports.
     pub(super) fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
         if self.held(client, ended.hold).is_none() {
@@ -186,7 +186,7 @@ impl World<'_> {
         self.restart_task(client);
     }
 
-    /// The work is done, in time or not.
+    /// Releases the hold, unless it has been lost.
     pub(super) fn done(&mut self, client: usize, id: HoldId) {
         let Some(Held { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;

@@ -1,16 +1,16 @@
 use fencelock_core::quorum::NodeReply;
 use fencelock_core::{FencingToken, Mode, Owner};
 
-/// What a client asks a node.
+/// A request of a client to a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub(super) client: usize,
-    /// In which of its lives it asks: a later one hears nothing of the answer.
+    /// The incarnation of the client that sends it; later incarnations ignore the reply.
     pub(super) life: u32,
-    /// Its call, by number; [`Request::PROBE`] asks only whether the node answers.
+    /// The number of its call; [`Request::PROBE`] only tests whether the node answers.
     pub(super) call: u64,
     pub(super) key: usize,
-    /// What the node knows it by.
+    /// The holder id that the node stores.
     pub(super) holder: u128,
     pub(super) ask: Ask,
 }
@@ -25,7 +25,7 @@ pub(super) enum Ask {
         proposal: u64,
         mode: Mode,
     },
-    /// The holder found that it had the lock already: it asks for full time and for its fence.
+    /// Sent after [`Reply::Yours`]: a poll, which returns the fence and extends the lock to its full TTL.
     Confirm {
         proposal: u64,
         mode: Mode,
@@ -41,7 +41,7 @@ pub(super) enum Ask {
     },
 }
 
-/// What a node says.
+/// The reply of a node to a request.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) node: usize,
@@ -51,12 +51,12 @@ pub(super) struct Answer {
 
 #[derive(Debug, Clone)]
 pub(super) enum Reply {
-    /// To a claim of one who has the lock already.
+    /// The claim found its own lock.
     Yours,
     Node(NodeReply),
 }
 
-/// The owner of every claim of the simulation.
+/// The owner of all claims in the simulation.
 pub(super) fn owner() -> Owner {
     Owner::from_text("sim")
 }

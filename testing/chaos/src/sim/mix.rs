@@ -5,20 +5,20 @@ use fencelock_core::Mode;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the clients of a world ask for.
+/// The kinds of locks that the clients of a world claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mix {
     /// Exclusive locks.
     #[default]
     Exclusive,
-    /// Shared locks, with some writers. Some of them downgrade.
+    /// Shared locks, and some writers, some of which downgrade.
     Readers,
-    /// Permits of a semaphore, with different weights, and a few exclusive locks beside them.
+    /// Permits of a semaphore, with different weights, and a few exclusive locks.
     Permits,
 }
 
 impl Mix {
-    /// All of them.
+    /// All mixes.
     pub const ALL: [Self; 3] = [Self::Exclusive, Self::Readers, Self::Permits];
 }
 
@@ -41,15 +41,15 @@ impl FromStr for Mix {
     }
 }
 
-/// The mix of one world, in numbers.
+/// The parameters of a mix in one world.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shares {
     mix: Mix,
-    /// Claims that are exclusive, in parts per million.
+    /// Share of exclusive claims, in parts per million.
     writers_ppm: u64,
-    /// Writers that downgrade, in parts per million.
+    /// Share of writers that downgrade, in parts per million.
     downgrades_ppm: u64,
-    /// The permits of the semaphore.
+    /// The limit of the semaphore.
     limit: u32,
 }
 
@@ -65,7 +65,7 @@ impl Shares {
         Self { mix, writers_ppm, downgrades_ppm, limit: 2 + rng.u32(..4) }
     }
 
-    /// Draws no random number in a world with exclusive locks only.
+    /// Draws a random number only if the world has other locks than exclusive ones.
     pub(super) fn choose(&self, rng: &mut Rng) -> Mode {
         if self.mix == Mix::Exclusive || rng.chance(self.writers_ppm) {
             return Mode::Exclusive;
@@ -78,7 +78,7 @@ impl Shares {
         Mode::permits(weight, self.limit).unwrap_or_default()
     }
 
-    /// Whether a holder in this mode becomes a reader.
+    /// Whether a holder in this mode is downgraded.
     pub(super) fn downgrades(&self, mode: Mode, mutant: Option<Mutant>, rng: &mut Rng) -> bool {
         let often = mutant == Some(Mutant::DowngradesWithReply);
         mode == Mode::Exclusive && self.downgrades_ppm > 0 && (often || rng.chance(self.downgrades_ppm))

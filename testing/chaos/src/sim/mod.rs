@@ -1,15 +1,15 @@
-//! The production core in a simulated world: clients, nodes, network and clocks, all out of one seed.
+//! The production core in a simulated world: clients, nodes, network and clocks, derived from one seed.
 //!
-//! A client is what production runs: `KeyEngine` for its key, the calls of `fencelock_core::quorum` to its nodes,
-//! `ReleaseQueue` for releases in the background, and `FenceGate` at the resource. Nodes are the model of the scripts that
-//! `fencelock_conformance::model` keeps, behind a quarantine. Messages are late, lost, doubled and overtaken; processes
-//! sleep and die; nodes forget; clocks are off, run apart, and jump. The history of every seed goes through the same
-//! [checker](crate::checker) as that of a run with real servers.
+//! A client runs production code: `KeyEngine` for its key, the calls of `fencelock_core::quorum` to its nodes,
+//! `ReleaseQueue` for background releases, and `FenceGate` at the resource. A node is the model of the scripts in
+//! `fencelock_conformance::model`, behind a quarantine. Messages are delayed, lost, duplicated and reordered; processes
+//! are paused and crash; nodes lose data; clocks have offsets, drift and jump. The history of each seed is checked by the
+//! same [checker](crate::checker) as that of a run with real servers.
 //!
-//! In a world with readers, or with permits on one node, clients also claim in these modes and downgrade.
+//! In a world with readers, or with permits on one node, clients also claim these modes and downgrade.
 //!
-//! One thread, one queue of events, no clock, no random number but the seed's: a seed gives the same history byte for
-//! byte, so whatever is found once is found again.
+//! There is one thread and one event queue; no clock is read, and all random numbers come from the seed. So a seed always
+//! gives the same history, byte for byte, and each failure can be reproduced.
 
 mod acquiring;
 mod batch;
@@ -40,20 +40,20 @@ pub use scenario::Scenario;
 
 use crate::history::History;
 
-/// What came of one seed.
+/// The results of one seed.
 #[derive(Debug)]
 pub struct Simulated {
-    /// For the checker.
+    /// The history, for the checker.
     pub history: History,
-    /// What was come across.
+    /// Coverage counters.
     pub covered: CoverageCounts,
-    /// Events that were handled.
+    /// Number of events handled.
     pub events: u64,
-    /// Everything that happened, in words, if it was asked for.
+    /// The trace of all events, if requested.
     pub trace: Vec<String>,
 }
 
-/// Whether to put everything that happens into words, which takes its time.
+/// Whether to record a trace of all events, which is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
     /// No.
@@ -62,7 +62,7 @@ pub enum Trace {
     On,
 }
 
-/// Runs one world to its end.
+/// Runs one world until its last event.
 pub fn simulate(scenario: &Scenario, trace: Trace) -> Simulated {
     world::World::new(scenario, trace).run()
 }

@@ -1,10 +1,11 @@
-//! Rules of the scripts for readers and permits that a mutant drops: the state of a key is changed before or after the script.
+//! Mutants that remove rules of the scripts for readers and permits, by changing the state of a key before or after a
+//! script.
 
 use super::Mutant;
 use fencelock_conformance::model::{Claim, KeyModel, Lock, Server, Value};
 use fencelock_core::Mode;
 
-/// What a claim of a mutant puts back.
+/// State that a mutant saves before a claim and restores after it.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     lock: Option<Lock>,
@@ -38,7 +39,7 @@ pub(super) fn after_claim(mutant: Option<Mutant>, server: &Server, key: &mut Key
                 lock.expires_ms = before.expires_ms;
             }
         }
-        // The writer keeps its lock; the readers do not find theirs any more, and lose it with the next renewal.
+        // The writer keeps its lock; the readers lose theirs with the next renewal.
         _ => key.lock = Some(before),
     }
     key.expire(server);

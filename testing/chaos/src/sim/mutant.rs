@@ -1,34 +1,34 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A protection that is left out, at the edge of the core: in what a client makes of its decisions, or in a node.
+/// A protection that is removed, either where a client applies a decision of the core, or in a node.
 ///
-/// The simulation is worth something only if it finds what each of them breaks.
+/// The simulation must find the violation that each mutant causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mutant {
-    /// The greatest fence of a majority is the token, without a raise.
+    /// The greatest fence of a majority is the token; there is no raise.
     NoRound2,
-    /// Fences count by one and follow no clock.
+    /// Fences are counters and do not follow a clock.
     CounterOnly,
     /// Nodes do not clamp a proposal to their own clock.
     ClientClockOnly,
-    /// A node that may have forgotten grants at once.
+    /// A node that may have lost data grants at once.
     NoQuarantine,
-    /// A node that came back from a crash grants at once; one that was flushed does not.
+    /// A node that restarts after a crash grants at once; one that was flushed does not.
     ImmediateRestart,
-    /// A client is the same holder in all its attempts.
+    /// A client uses the same holder id in all attempts.
     TokenReuse,
-    /// A release deletes whatever lock there is.
+    /// A release deletes the lock of any holder.
     PlainDel,
-    /// A lease counts from the answer that decided.
+    /// A lease starts when the deciding reply arrives.
     ValidityFromReply,
-    /// A lease does not end early by the drift.
+    /// The client does not subtract the clock drift from a lease.
     NoDrift,
     /// One grant less than a majority wins.
     MajorityOff,
-    /// A lost round, and one that went away, gives nothing back.
+    /// A claim that was lost or dropped releases nothing.
     NoRollback,
-    /// A renewal that is answered after the lapse revives the hold.
+    /// A renewal that is answered after the lease has expired revives the hold.
     LateExtendRevives,
     /// A node acks a raise for any holder.
     UncondRaise,
@@ -36,20 +36,20 @@ pub enum Mutant {
     RaiseNoLe,
     /// A node does not count the permits in use.
     UncountedPermits,
-    /// A release of permits that are already free frees some again.
+    /// A release of permits that are already free frees others.
     FreesTwice,
-    /// The key of several holders ends with the lease of the first.
+    /// The key of several holders expires with the lease of the first.
     EndsWithItsFirst,
-    /// A node lets readers in beside a writer.
+    /// A node grants readers beside a writer.
     ReadsBesideWriters,
-    /// A writer that downgrades counts as one until the reply.
+    /// A writer that downgrades counts as a writer until the reply arrives.
     DowngradesWithReply,
-    /// The resource has one number for readers and writers.
+    /// The resource compares one number for readers and writers.
     OneNumberGate,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Self; 20] = [
         Self::NoRound2,
         Self::CounterOnly,

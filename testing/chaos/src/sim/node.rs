@@ -11,19 +11,19 @@ use fencelock_core::{
 };
 use std::time::Duration;
 
-/// One node: the model of its scripts, and around it what lets a node forget, and keeps one that may have forgotten out.
+/// A node: the model of its scripts, its loss of data, and its quarantine.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) clock: SimClock,
     model: NodeModel<usize>,
-    /// What would be there after a crash of the machine: everything as of some time ago.
+    /// The data on disk, which survives a crash.
     on_disk: NodeModel<usize>,
     pub(super) up: bool,
     pub(super) paused_until: u64,
     pub(super) cut_until: u64,
-    /// How far its clock was set by now.
+    /// The sum of all steps of its clock.
     pub(super) jumped_us: i64,
-    /// Fresh with every start of the server; connections do not survive it.
+    /// Changes with each start of the server; connections do not survive it.
     pub(super) run: u32,
     marker: Option<Marker>,
     mutant: Option<Mutant>,
@@ -32,14 +32,14 @@ pub(super) struct Node {
     owner: Owner,
 }
 
-/// What the node remembers of its own quarantine: the run that it holds for, and its end by the node's clock.
+/// The quarantine marker that a node stores: its run, and the end of its quarantine by the clock of the node.
 #[derive(Debug, Clone, Copy)]
 struct Marker {
     run: u32,
     until_us: u64,
 }
 
-/// What a node still knows when it is back.
+/// The data that a node has after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     All,
@@ -47,7 +47,7 @@ pub(super) enum Memory {
     Nothing,
 }
 
-/// A quorum has no queue, so a message has no receiver.
+/// A quorum has no queue, so messages have no receiver.
 fn no_receiver(_: HandOff) -> Delivery {
     Delivery::NoSubscriber
 }
@@ -55,7 +55,7 @@ fn no_receiver(_: HandOff) -> Delivery {
 impl Node {
     pub(super) fn new(clock: SimClock, scenario: &Scenario) -> Self {
         let mut server = Server::at(clock.micros(0));
-        // Without the server's time there is no clamp.
+        // If `TIME` is refused, proposals are not clamped.
         server.time_refused = matches!(scenario.mutant, Some(Mutant::CounterOnly | Mutant::ClientClockOnly));
         let model = NodeModel::new(server);
         Self {
@@ -67,7 +67,7 @@ impl Node {
             cut_until: 0,
             jumped_us: 0,
             run: 0,
-            // As a first deployment says: it is empty because it is new.
+            // As in a first deployment, where the empty node is trusted.
             marker: Some(Marker { run: 0, until_us: 0 }),
             mutant: scenario.mutant,
             ttl_ms: scenario.ttl.as_millis(),
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// Runs a script, at this true time.
+    /// Executes a script at a true time.
     pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
         self.model.server.now_us = self.clock.micros(at);
         let needs_memory =
@@ -154,7 +154,7 @@ impl Node {
                 true
             }
             Some(Mutant::RaiseNoLe) if fence > to.get() => {
-                // The lower raise changes nothing, but it is acked if the lock is there.
+                // The raise to the lower fence changes nothing; it is acked if the holder has the lock.
                 matches!(key.raise(server, request.holder, fence, &Gate::Open), Ok(model::Raise::Acked))
             }
             _ => matches!(key.raise(server, request.holder, to.get(), &Gate::Open), Ok(model::Raise::Acked)),
@@ -194,12 +194,12 @@ impl Node {
         }
     }
 
-    /// How many clients hold a key together.
+    /// How many clients hold a key.
     pub(super) fn company(&mut self, key: usize) -> usize {
         self.model.key(&key).1.holds.ends_ms.len()
     }
 
-    /// A marker of another run, or none, says that this node may have forgotten: from now on it grants nothing for a time.
+    /// Without a marker of its current run, a node may have lost data, so it starts a quarantine.
     fn is_in_quarantine(&mut self) -> bool {
         let now_us = self.model.server.now_us;
         let until_us = match self.marker {
@@ -213,7 +213,7 @@ impl Node {
         until_us > now_us
     }
 
-    /// Everything up to now is safe on disk.
+    /// Writes all data to disk.
     pub(super) fn save(&mut self) {
         self.on_disk = self.model.clone();
     }
@@ -223,7 +223,7 @@ impl Node {
         self.run += 1;
     }
 
-    /// It serves again.
+    /// Starts the node after a crash.
     pub(super) fn restart(&mut self, memory: Memory) {
         self.up = true;
         match memory {
@@ -236,7 +236,7 @@ impl Node {
         }
     }
 
-    /// A flush: it goes on serving, and knows nothing any more, not even that it is the same run.
+    /// Deletes all data, including the marker, without a restart.
     pub(super) fn flush(&mut self) {
         self.forget();
         let trusted = self.mutant == Some(Mutant::NoQuarantine);
@@ -248,7 +248,7 @@ impl Node {
         self.on_disk.restart_empty();
     }
 
-    /// Who holds the lock, and for how long yet by the node's clock.
+    /// The holders of a lock, and the remaining time of each by the clock of the node.
     pub(super) fn look(&mut self, at: u64, key: usize) -> Vec<(u128, Duration)> {
         self.model.server.now_us = self.clock.micros(at);
         let (server, key) = self.model.key(&key);
@@ -259,7 +259,7 @@ impl Node {
         vec![(seen.by.holder().unwrap_or(0), Duration::from_millis(seen.ttl_ms.unwrap_or(u64::MAX / 2000)))]
     }
 
-    /// Whether it is whole: it serves, and grants.
+    /// Whether the node serves requests and grants locks.
     pub(super) fn is_whole(&mut self, at: u64) -> bool {
         self.model.server.now_us = self.clock.micros(at);
         self.up && self.paused_until <= at && self.cut_until <= at && !self.is_in_quarantine()

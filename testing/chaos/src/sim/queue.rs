@@ -1,7 +1,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What is to happen, by its time in microseconds; at one time, in the order in which it was put down.
+/// Events by time in microseconds; equal times keep insertion order.
 #[derive(Debug)]
 pub(super) struct Queue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -30,7 +30,7 @@ impl<E> Queue<E> {
     }
 }
 
-/// The heap gives the greatest first, so the earliest is the greatest.
+/// The heap returns the greatest item first, so the order is reversed.
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))

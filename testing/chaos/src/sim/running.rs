@@ -1,10 +1,10 @@
-//! The calls of a client that are not over, and their results.
+//! The pending calls of a client, and their results.
 
 use fencelock_core::engine::{HoldId, WaiterId};
 use fencelock_core::quorum::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
 use fencelock_core::{Acquire, Downgrade, Moment, NodeSet, Release, Renew, Unknown};
 
-/// A call of a client that is not over.
+/// A pending call of a client.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) kind: Kind,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
         call: DowngradeCall,
         hold: HoldId,
     },
-    /// A release in the background, by its number there.
+    /// A background release, with its number in the release queue.
     Release {
         call: ReleaseCall,
         number: u64,
@@ -43,7 +43,7 @@ pub(super) struct Link {
     pub(super) proposal: u64,
     /// When its timers fire, in true time.
     pub(super) timers: Vec<(u64, CallTimer)>,
-    /// The next event for them.
+    /// When the queued event for the timers fires.
     pub(super) alarm: Option<u64>,
     /// When the requests were sent, in true time.
     pub(super) sent: Vec<u64>,
@@ -52,7 +52,7 @@ pub(super) struct Link {
     /// Nodes where the release waits for the end of a claim.
     pub(super) waiting: NodeSet,
     pub(super) raises: bool,
-    /// A token that a node granted, for a mutant that needs less than a majority.
+    /// A grant that the mutant [`super::Mutant::MajorityOff`] repeats as the answer of another node.
     pub(super) granted: Option<NodeReply>,
     pub(super) told: bool,
 }

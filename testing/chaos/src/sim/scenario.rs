@@ -3,63 +3,63 @@ use fastrand::Rng;
 use fencelock_core::{Drift, Invalid, Quorum, Ttl, quarantine};
 use std::time::Duration;
 
-/// The world of one seed: how many there are, how far off their clocks run, and what befalls them.
+/// The parameters of one world: its size, the errors of its clocks, and its faults.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub struct Scenario {
-    /// Everything that is left to chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many clients; client `c` wants key `c % keys`.
+    /// Number of clients; client `c` uses key `c % keys`.
     pub clients: usize,
-    /// How many keys.
+    /// Number of keys.
     pub keys: usize,
-    /// The lease that all ask for.
+    /// The TTL of all claims.
     pub ttl: Ttl,
-    /// How long clients go on, in microseconds.
+    /// How long clients run, in microseconds.
     pub length_us: u64,
-    /// From here on nothing is broken any more, in microseconds.
+    /// No faults are injected after this time, in microseconds.
     pub calm_us: u64,
-    /// How far a node's wall clock is off at the start, at most, in microseconds.
+    /// Maximum initial offset of a node's wall clock, in microseconds.
     pub node_skew_us: u64,
-    /// The same of a client's, which only makes proposals of it.
+    /// Maximum offset of a client's wall clock, which is used only for proposals, in microseconds.
     pub client_skew_us: u64,
-    /// How far a clock's rate is off, at most, in parts per million.
+    /// Maximum error of a clock's rate, in parts per million.
     pub rate_ppm: u64,
-    /// Whether all nodes run fast and all clients slow, by that much, instead of anything between.
+    /// Whether all nodes run fast and all clients slow by the maximum, instead of random rates.
     pub apart: bool,
-    /// Messages that are lost, in parts per million.
+    /// Share of messages that are lost, in parts per million.
     pub loss_ppm: u64,
-    /// Requests that arrive twice, in parts per million.
+    /// Share of requests that arrive twice, in parts per million.
     pub twice_ppm: u64,
-    /// Messages that take up to 420 ms, in parts per million.
+    /// Share of messages that take up to 420 ms, in parts per million.
     pub tail_ppm: u64,
-    /// Nodes crash, and lose all or part of what they knew, or nothing.
+    /// Whether nodes crash and lose all, some or none of their data.
     pub crashes: bool,
-    /// Clients and nodes are paused, and clients die.
+    /// Whether clients and nodes are paused, and clients crash.
     pub pauses: bool,
-    /// Nodes are cut off.
+    /// Whether nodes are disconnected.
     pub cuts: bool,
-    /// How far the wall clock of a node is set forward or back at a time, at most, in microseconds; 0 if it is not.
+    /// Maximum step of a node's wall clock, in microseconds; 0 for no steps.
     pub jump_us: u64,
-    /// Holds that stop renewing and go on to their end and beyond, in parts per million.
+    /// Share of holds that are not renewed and used beyond their end, in parts per million.
     pub overrun_ppm: u64,
-    /// How long clients wait for any node at least.
+    /// Minimum time limit for requests to a node.
     pub node_timeout: Duration,
-    /// What the clients ask for.
+    /// The kinds of locks that clients claim.
     pub mix: Mix,
-    /// The protection that is left out.
+    /// The protection that is removed.
     pub mutant: Option<Mutant>,
 }
 
 impl Scenario {
-    /// The world of a seed: 20 s, of which the last 10 in peace.
+    /// The world of a seed. It runs for 20 s, the last 10 without faults.
     ///
-    /// Clocks of nodes stay within a second of the true time where nodes forget, and within any bounds where they do not.
+    /// If nodes lose data, their clocks stay within 1 s of true time; otherwise they may be further off.
     ///
     /// # Errors
-    /// [`Invalid`] for a number of nodes that is none of a quorum.
+    /// [`Invalid`] if the number of nodes is not valid for a quorum.
     pub fn of(seed: u64, nodes: usize) -> Result<Self, Invalid> {
         Quorum::new(nodes)?;
         let mut rng = Rng::with_seed(seed ^ 0x51_u64.rotate_left(40));
@@ -96,7 +96,7 @@ impl Scenario {
         })
     }
 
-    /// The same world with clients that ask for other modes. Readers and permits need more clients to meet.
+    /// The same world with another mix. Readers and permits need more clients, so that some hold together.
     #[must_use]
     pub const fn with(mut self, mix: Mix) -> Self {
         self.mix = mix;
@@ -106,7 +106,7 @@ impl Scenario {
         self
     }
 
-    /// The same world without a protection.
+    /// The same world with a protection removed.
     #[must_use]
     pub const fn without(mut self, mutant: Option<Mutant>) -> Self {
         self.mutant = mutant;
@@ -117,12 +117,12 @@ impl Scenario {
         self.mutant == Some(mutant)
     }
 
-    /// How early a holder ends its lease.
+    /// How much earlier than its TTL a lease ends for its holder.
     pub(super) fn drift(&self) -> Drift {
         if self.is(Mutant::NoDrift) { Drift { ppm: 0, fixed: Duration::ZERO } } else { Drift::default() }
     }
 
-    /// How long a node that may have forgotten grants nothing.
+    /// How long a node that may have lost data refuses to grant.
     pub(super) fn quarantine(&self) -> Duration {
         quarantine(self.ttl.get(), Drift::default())
     }

@@ -15,19 +15,19 @@ use fencelock_core::quorum::{NodeReply, Settings};
 use fencelock_core::{Acquire, Capabilities, FenceGate, FencingToken, Key, Mode, Owner, Quorum};
 use std::sync::Arc;
 
-/// Wall clocks begin here, in microseconds since 1970.
+/// Start of the wall clocks, in microseconds since 1970.
 const WALL_US: i64 = 1_790_000_000_000_000;
-/// How long after the last client the keys are looked at, beyond the TTL.
+/// Delay, beyond the TTL, between the end of the last client and the final inspection.
 const LAST_LOOK_US: u64 = 1_000_001;
 
-/// The state of the simulation. Its time is the true one, in microseconds since the start; no client or node can read it.
+/// The state of the simulation. Its time is true time, in microseconds since the start, which no client or node can read.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) shares: Shares,
-    /// What the calls of all clients know.
+    /// Settings of the calls, shared by all clients.
     pub(super) settings: Arc<Settings>,
-    /// What the engines of all clients know.
+    /// Settings of the engines, shared by all clients.
     pub(super) config: Config,
     pub(super) keys: Vec<Key>,
     pub(super) owner: Owner,
@@ -36,7 +36,7 @@ pub(super) struct World<'a> {
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
-    /// Numbers of holders, calls and timers.
+    /// The last number given to a holder, call or timer.
     pub(super) numbers: u64,
     gates: Vec<FenceGate>,
     written: u64,
@@ -48,25 +48,25 @@ pub(super) struct World<'a> {
 
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A request arrives; `run` is that of the server it was sent to.
+    /// A request arrives; `run` is the run of the server that it was sent to.
     AtNode { node: usize, run: u32, request: Box<Request> },
-    /// An answer arrives.
+    /// A reply arrives.
     AtClient(Box<Answer>),
-    /// A client's time has come.
+    /// A timer of a client fires.
     Timer { client: usize, life: u32, timer: Timer },
-    /// A client sends a write or a read to the resource, whether it holds or not.
+    /// A client accesses the resource, without checking its lock.
     Access(Box<Access>),
-    /// It arrives.
+    /// An access arrives at the resource.
     AtResource(Box<Access>),
-    /// Its answer arrives: its place in the order of the resource, or the token that was greater.
+    /// The reply of the resource arrives: the position of the access, or the greater token that it was compared with.
     Accessed(Box<Access>, Result<u64, FencingToken>),
-    /// The next fault.
+    /// The next fault is injected.
     Breakage,
-    /// A node comes back.
+    /// A node restarts.
     Restart { node: usize, memory: Memory },
-    /// Is everything whole?
+    /// Checks whether all nodes have recovered.
     Heal,
-    /// The clients end.
+    /// All clients end.
     Stop,
     /// The keys are inspected.
     Look,
@@ -74,7 +74,7 @@ pub(super) enum Event {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
-    /// A reader reads, a writer writes.
+    /// The mode of the hold: readers read, writers write.
     mode: Mode,
     client: usize,
     life: u32,
@@ -153,7 +153,7 @@ impl<'a> World<'a> {
     }
 
     fn handle(&mut self, event: Event) {
-        // A stopped process receives all events when it continues, in the order of their arrival.
+        // A stopped process handles all events when it continues, in the order of their arrival.
         if let Some(until) = self.asleep_until(&event) {
             self.queue.put(until, event);
             return;
@@ -215,7 +215,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A timer of the client's present life.
+    /// Sets a timer of the current incarnation of a client.
     pub(super) fn after(&mut self, pause_us: u64, client: usize, timer: Timer) {
         let Client { life, .. } = self.clients[client];
         self.queue.put(self.now + pause_us, Event::Timer { client, life, timer });
@@ -266,7 +266,7 @@ impl<'a> World<'a> {
         Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
-    /// Whether clients hold a key together, or would have liked to.
+    /// Records grants of a key with several holders, and permits refused for lack of free ones.
     fn notice_company(&mut self, node: usize, request: &Request, reply: &Reply) {
         match (reply, request.ask) {
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
@@ -283,7 +283,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Sends an access after this time without checking that the lock is still held.
+    /// Schedules an access to the resource, without a check that the lock is still held.
     pub(super) fn access_after(&mut self, pause_us: u64, client: usize, fence: FencingToken) {
         let Client { life, memory, .. } = &self.clients[client];
         let Some(held) = &memory.hold else { return };
@@ -329,7 +329,7 @@ impl<'a> World<'a> {
         self.lines.push(line);
     }
 
-    /// All clients end; what they have sent is still on its way.
+    /// Ends all clients; their messages in flight are still delivered.
     fn stop(&mut self) {
         for client in 0..self.clients.len() {
             self.quit(client);

@@ -52,7 +52,7 @@ impl RecordedHold {
         hold
     }
 
-    /// Becomes a reader, from the request on. `None` if the lock was lost.
+    /// Downgrades the hold, which counts as shared from the request on. `None` if the lock was lost.
     pub(crate) async fn downgrade(self, guard: Guard) -> Option<(Guard, Self)> {
         let invoke_us = self.begin_release();
         match guard.downgrade().await {
@@ -106,8 +106,8 @@ impl RecordedHold {
         self.recorder.note(&line);
     }
 
-    /// Writes to the resource, or reads from it, whether or not the lock is held: the resource decides. Permits protect no
-    /// resource by their tokens.
+    /// Writes to the resource, or reads from it, whether or not the lock is held: the resource decides. The tokens of
+    /// permits do not protect a resource.
     pub(crate) async fn access(&self, writer: &mut Writer) -> Result<(), Failure> {
         let (access, op) = match self.mode {
             Mode::Exclusive => (Access::Write, Op::Write),

@@ -36,7 +36,7 @@ enum Usage {
     ByHand,
     /// Drops the guard.
     Careless,
-    /// Becomes a reader.
+    /// Downgrades the lock.
     Downgrade,
 }
 
@@ -59,7 +59,7 @@ impl Task {
         Ok(())
     }
 
-    /// Mostly its own key; otherwise all tasks would wait for a single stalled key.
+    /// Usually its own key; otherwise all tasks would wait for a single stalled key.
     fn choose(&mut self) -> String {
         let keys = &self.job.keys;
         let place = if self.rng.usize(..20) == 0 { self.rng.usize(..keys.len()) } else { self.number % keys.len() };

@@ -10,23 +10,24 @@
 --       {"yours"}                               the holder already has the lock; a poll confirms it and renews the full TTL
 --       {"queued", ahead, last fence, server's time in us or -1, pttl, value, type}
 --       {"busy", last fence, pttl, value, type}
---       {"class", mode, limit}                  the lock is held or requested as "r" or "s" with this limit, which the claim does not
+--       {"class", mode, limit}                  the lock is held or requested as "r" or "s" with this limit, which conflicts with
+--                                               the claim: it is not added to the queue
 --                                               fit: it is not in the queue
---       {"noclock"}                             a claim that is not exclusive, where TIME is denied
+--       {"noclock"}                             the claim is not exclusive, and TIME is denied
 --       {"gone"}                                a poll by a holder that has neither the lock nor a position in the queue
---       {"more"}                                there are more dead waiters or ended holds than one call passes over: ask again
---       {"unreadable"}                          the lock is free, and as many waiters as one call looks at stand first in line,
---                                               alive, with entries that cannot be read
+--       {"more"}                                more dead waiters or ended holds than one call removes: call again
+--       {"unreadable"}                          the lock is free, but all waiters that one call examines are alive with entries
+--                                               that cannot be read
 --       {"version", version}                    with a marker: its version is not supported
 --       {"handshake"}                           with a marker: it is missing, or belongs to another run of the server
 --       {"nodeset", quorum, nodes}              with a marker: the server belongs to these nodes
---       {"quarantined", rest in ms}             with a marker: the server may have forgotten what it granted
+--       {"quarantined", remaining ms}           with a marker: the server may have lost grants
 --
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- Of a lock that several clients hold together, pttl is the rest of the first hold that ends, and value and type as in shared.lua.
+-- If several clients hold the lock, pttl is the remaining time of the hold that ends first; for value and type see shared.lua.
 --
--- Polls are refused as well: a grant that the server remembers may be older than one that it forgot.
+-- Polls are refused as well: a grant that the server still has may be older than one that it lost.
 
 local refused = refusal(ARGV[11], ARGV[12])
 if refused then return refused end
@@ -88,7 +89,7 @@ if not value or shared then
       redis.call('SET', KEYS[1], mine.value, 'PX', ttl)
     else
       shared = grants().add(shared, mine, last, ttl, now_ms)
-      -- There may be room for the next waiters as well.
+      -- There may be capacity for the next waiters as well.
       if turn == 'mine' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
     end
     return {'granted', last, count, unread}

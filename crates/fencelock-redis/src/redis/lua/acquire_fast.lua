@@ -1,14 +1,14 @@
--- The common case of acquire.lua, before anything is defined: the lock is free, nobody waits, and the server may grant.
--- It does what acquire.lua does then, with fewer calls. In every other case it leaves everything as it was, and acquire.lua follows.
+-- The common case of acquire.lua, before any function is defined: the lock is free, no client waits, and the server may grant.
+-- The effect is that of acquire.lua, with fewer calls. In every other case this part changes nothing, and acquire.lua follows.
 --
--- A claim that can end here has four arguments, because each one costs the server as much as a fifth of a command. Others have
--- those of acquire.lua.
+-- A claim that can end here has four arguments, because each argument costs the server as much as a fifth of a command. Other claims
+-- have those of acquire.lua.
 --
 -- ARGV  1 value to write: "<holder id> <owner>"      2 ttl, ms      3 fencing tokens wanted
---       4 what is needed later, separated by tabs: run id, quorum or nothing, then as in acquire.lua intent, client's time,
+--       4 arguments for later, separated by tabs: run id, quorum or nothing, then as in acquire.lua: intent, client's time,
 --       life of a waiter, lease of a hand-off, channel
--- Reply the last token, a number, if all tokens that are wanted are granted; else as acquire.lua. An array costs the server as much as
---       a command.
+-- Reply the last token, a number, if as many tokens as wanted are granted; else as acquire.lua. An array would cost the server as
+--       much as a command.
 
 local wanted = not ARGV[5] and tonumber(ARGV[3])
 -- One command for both. A key of another type exists as well.
@@ -32,7 +32,7 @@ if wanted and redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0 then
     local previous = tonumber(text or 0)
     -- The tokens end with the server's time if the fence is behind it; see tokens.lua.
     if previous and previous >= 0 and previous + 1 <= now then
-      -- The lock does not exist, so GET makes the reply nil: a status costs more.
+      -- The lock does not exist, so GET makes the reply nil, which costs less than a status.
       redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'GET')
       local count = previous == 0 and 1 or math.min(wanted, now - previous)
       if count == wanted then return now end

@@ -1,12 +1,12 @@
--- Shared by the scripts of a completion, which says that the work of a lock is done until the end of a window.
+-- Shared by the scripts of a completion, which records that the work of a lock is done until the end of a window.
 --
 -- KEYS  1 lock          see lock.lua
 --       2 completion    string: "1 <end of the window, us> <fencing token> <owner>"
---       3 marker        only for clients that ask for a quarantine, see handshake.lua
+--       3 marker        only for clients that require a quarantine, see handshake.lua
 
 local LONGEST = 300          -- bytes of a completion
 
--- The completion, or "" if there is none; and the type of what is there if it cannot be read.
+-- The completion, or "" if there is none; if it cannot be read, also the type of the key.
 local function completion()
   local text = redis.pcall('GETRANGE', KEYS[2], 0, LONGEST)
   if type(text) == 'table' then
@@ -16,7 +16,7 @@ local function completion()
   end
   if text == '' and redis.call('EXISTS', KEYS[2]) == 0 then return '' end
   local till, token = string.match(text, '^1 ([1-9]%d*) ([1-9]%d*) ')
-  -- A double holds every number of 15 digits, and those of 16 digits that are times or tokens.
+  -- A double represents exactly every number of 15 digits, and the times and tokens of 16 digits.
   if #text > LONGEST or not till or #till > 16 or #token > 16 then return string.sub(text, 1, 60), 'string' end
   return text
 end

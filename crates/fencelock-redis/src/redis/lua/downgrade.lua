@@ -1,9 +1,9 @@
--- Turns an exclusive hold into the first hold of a shared lock, with a token of its own, and grants the lock to shared waiters that
--- are first in the queue. A repeated call gives the same token.
+-- Turns an exclusive hold into the first hold of a shared lock, with a new token, and grants the lock to shared waiters at the
+-- front of the queue. A repeated call returns the same token.
 --
 -- ARGV  1 holder id      2 ttl, ms      3 client's time, us      4 lease of a hand-off, ms
 --       5 "proposed" if 3 is the token that a quorum proposes to its nodes, else "own"      6 run id      7 quorum
--- Reply {"downgraded", token, 1 if more waiters are left than one call passes over, else 0} | {"absent"} | {"taken", value, type}
+-- Reply {"downgraded", token, 1 if more dead waiters are left than one call removes, else 0} | {"absent"} | {"taken", value, type}
 --       {"noclock"} if TIME is denied, and the refusal of a claim
 
 local refused = refusal(ARGV[6], ARGV[7])

@@ -1,6 +1,6 @@
 -- The end of acquire.lua, for a claim that was not granted: the reply "busy", or a position in the queue.
 
-local LINE_TTL = 3600000     -- 1 h. Far longer than the life of a waiter that does not poll.
+local LINE_TTL = 3600000     -- 1 h: much longer than the life of a waiter that does not poll.
 
 if not now and (shared or intent ~= 'try') then
   now, exact = clock(client_time)

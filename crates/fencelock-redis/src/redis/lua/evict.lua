@@ -1,10 +1,10 @@
 -- Evicts the hold that the client saw, if the lock still has this value and this kind.
 --
--- ARGV  1 value that the client saw; of "holds", "<holder id> <token>" of each, separated by spaces
---       2 expected kind: "ours", "foreign" with a TTL, or "endless", foreign without a TTL; of a lock that several clients hold
---       together "shared" for all of it, or "holds" for some of them
+-- ARGV  1 value that the client saw; for "holds", "<holder id> <token>" of each, separated by spaces
+--       2 expected kind: "ours", "foreign" with a TTL, or "endless", foreign without a TTL; if several clients hold the lock,
+--       "shared" for all holds, or "holds" for some of them
 --       3 client's time, us      4 lease of a hand-off, ms      5 run id      6 quorum
--- Reply {1 if a hold was evicted, 0 if the value has changed, 1 if there are more dead waiters than one call passes over, else 0}
+-- Reply {1 if a hold was evicted, 0 if the value has changed, 1 if more dead waiters are left than one call removes, else 0}
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
 -- The script never evicts a value that is not a string, that is longer than any lock, or that a later version wrote
@@ -21,7 +21,7 @@ if ARGV[2] == 'holds' then
   local time = redis.call('TIME')
   grants().remove(shared, found)
   shared = grants().bury(shared, time[1] * 1000 + math.floor(time[2] / 1000))
-  -- A write to the lock, which client tracking reports to its holders, so that they ask.
+  -- Writes to the lock. Client tracking reports this to its holders, so they check it.
   local left = redis.call('PTTL', KEYS[1])
   if left > 0 then redis.call('PEXPIRE', KEYS[1], left) end
 elseif value ~= ARGV[1] or kind then

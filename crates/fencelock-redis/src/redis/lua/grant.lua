@@ -1,7 +1,7 @@
--- Adds holds to a lock that several clients hold together, and removes them.
+-- Adds and removes the holds of a lock that several clients hold together.
 
--- The fields of every version, and the rest. Later versions add fields after the first tab; they request less than an exclusive
--- lock, so an exclusive grant is correct for them as well.
+-- The fields that all versions have, and the rest. Later versions add fields after the first tab; they request less than an
+-- exclusive lock, so an exclusive grant is correct for them as well.
 local COMMON = '^([1-9]%d*) ([1-9]%d*) (%S+) ([^\t]*)(.*)'
 local EXCLUSIVE = {mode = 'x'}
 
@@ -9,7 +9,7 @@ local GRANTS
 local function grants()
   if GRANTS then return GRANTS end
 
-  -- What an entry asks for, by what follows its common fields. Whatever is not known here asks for less than an exclusive lock.
+  -- The mode that an entry requests, from its suffix. An unknown suffix requests less than an exclusive lock.
   local function mode_of(suffix)
     if suffix == '\t1 r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
     local weight, limit = string.match(suffix, '^\t1 s ([1-9]%d*) ([1-9]%d*)$')
@@ -17,13 +17,13 @@ local function grants()
     return {mode = 's', weight = tonumber(weight), limit = tonumber(limit)}
   end
 
-  -- Whether a claim never fits a lock, or a waiter, that is not exclusive: all clients must use a key in the same mode, with one
-  -- limit. The limit of a shared lock is 0.
+  -- Whether a claim can never be granted beside a lock or a waiter that is not exclusive: all clients must use a key in the same
+  -- mode, with the same limit. The limit of a shared lock is 0.
   local function conflicts(present, claim)
     return claim.mode ~= 'x' and present.mode ~= 'x' and claim.limit ~= present.limit
   end
 
-  -- What a waiter in the queue asks for; nil if it is in none, or if its entry cannot be read. Also the entry without its suffix.
+  -- What a waiter requests; nil if it is not in the queue, or if its entry cannot be read. Also the entry without its suffix.
   local function asks(id)
     local entry = tolerant('HGET', KEYS[4], id) or ''
     local _, _, _, value, suffix = string.match(entry, COMMON)
@@ -31,7 +31,7 @@ local function grants()
     return mode_of(suffix), string.sub(entry, 1, #entry - #suffix)
   end
 
-  -- What the last waiter asks for; nil if there is none, or if it is dead.
+  -- What the last waiter requests; nil if there is none, or if it is dead.
   local function last_waiter(now)
     local id = (tolerant('ZREVRANGE', KEYS[3], 0, 0) or {})[1]
     local alive = id and tonumber(tolerant('ZSCORE', KEYS[5], id))
@@ -39,13 +39,13 @@ local function grants()
     return (asks(id))
   end
 
-  -- A waiter of a semaphore that was resized waits for permits of the new limit, although its client claims them by the old one.
+  -- A waiter of a resized semaphore waits for permits with the new limit, although its client claims them with the old one.
   local function by_entry(claim)
     local written = claim.mode == 's' and asks(claim.id)
     if written and written.mode == 's' and claim.weight <= written.limit then claim.limit = written.limit end
   end
 
-  -- Lets a waiter of a semaphore wait for permits of another limit. False if it wants more than that.
+  -- Changes the limit that a waiter of a semaphore requests. Returns false if its weight exceeds the limit.
   local function take_over(id, before, limit)
     local claim, entry = asks(id)
     if not claim or claim.mode ~= 's' or claim.limit ~= before then return true end
@@ -54,7 +54,7 @@ local function grants()
     return true
   end
 
-  -- The permits in use. If they are unknown, none is free.
+  -- The permits in use; the limit if the number is unknown.
   local function used(shared)
     shared.used = shared.used or tonumber(tolerant('HGET', KEYS[7], '#used')) or shared.limit
     return shared.used
@@ -73,7 +73,7 @@ local function grants()
     redis.call('HSET', KEYS[7], claim.id, entry)
   end
 
-  -- The token of a hold. If its entry is gone, it is written again with a new one.
+  -- The token of a hold. If its entry is missing, a new one is written, with a new token.
   local function token(claim, client_time)
     local last = string.match(tolerant('HGET', KEYS[7], claim.id) or '', '^[1-9]%d* ([1-9]%d*) ')
     if last then return last end
@@ -82,7 +82,7 @@ local function grants()
     return last
   end
 
-  -- Adds a hold with this lease, the first one if the lock is free. Returns the lock.
+  -- Adds a hold with this lease; creates the lock if it is free. Returns the lock.
   local function add(shared, claim, last, lease, now)
     local used_before = shared and shared.mode == 's' and used(shared) or 0
     if not shared then
@@ -114,7 +114,7 @@ local function grants()
     redis.call('HSET', KEYS[7], '#used', string.format('%d', shared.used))
   end
 
-  -- Removes at most CAP holds that have ended. Returns the lock, nil if none is left and it is free now; and whether more have ended.
+  -- Removes at most CAP ended holds. Returns the lock, or nil if it is free now; and whether more holds have ended.
   local function bury(shared, now)
     local last = tolerant('ZREVRANGE', KEYS[6], 0, 0, 'WITHSCORES')
     if not last or not last[2] or tonumber(last[2]) < now then

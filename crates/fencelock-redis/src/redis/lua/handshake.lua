@@ -1,19 +1,19 @@
 -- Checks the marker of this run of the server. If the marker is missing or belongs to another run, the server may have
--- forgotten its grants; it must not grant before every lease that it may have forgotten has expired.
+-- lost grants, so it must not grant until every lease that it may have lost has expired.
 --
--- KEYS  1 marker    hash, without a TTL: "version" of the wire; none in the markers of version 0, which are the same otherwise
---                                        "epoch" the run id of the server that promised to remember
+-- KEYS  1 marker    hash, without a TTL: "version" of the protocol; missing in markers of version 0, which are equal otherwise
+--                                        "epoch" the run id of the server that wrote it
 --                                        "until" when its quarantine ends, ms by the server's clock, or 0
---                                        "span" how long that was to last, ms
---                                        "quorum" "<longest ttl, ms> <which set of nodes>"
---                                        "nodes" that set, for people
--- ARGV  1 run id, of this very connection      2 length of a quarantine, ms      3 quorum      4 nodes
+--                                        "span" the length of that quarantine, ms
+--                                        "quorum" "<longest ttl, ms> <id of the set of nodes>"
+--                                        "nodes" the names of these nodes, for people
+-- ARGV  1 run id of this connection      2 length of a quarantine, ms      3 quorum      4 nodes
 --       5 "trust" or "wait"
--- Reply {rest of the quarantine in ms, quorum, nodes}: the current content of the marker
---       {"version", version} of a marker whose version is not supported
+-- Reply {remaining quarantine in ms, quorum, nodes}: the current content of the marker
+--       {"version", version} if the version of the marker is not supported
 --
 -- The script does not change the marker of another set, even after a restart: the quarantine could be shorter than that
--- set requires. Only init changes a set. Neither script changes a marker of another version.
+-- set requires. Only init.lua changes the set. Neither script changes a marker of another version.
 
 local marker = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'quorum', 'nodes', 'version')
 if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end

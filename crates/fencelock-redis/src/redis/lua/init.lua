@@ -1,13 +1,13 @@
 -- Registers this server as a member of a set of nodes.
 --
 -- KEYS  1 marker, as in handshake.lua
--- ARGV  as in handshake.lua; "trust" asserts that it has forgotten nothing
---       6 "join" if other servers of the set come from a set that this one was not in, else "stay"
--- Reply {"new" | "changed" | "unchanged", rest of the quarantine in ms}
---       {"version", version} of a marker whose version is not supported
+-- ARGV  as in handshake.lua; "trust" asserts that the server has lost no grants
+--       6 "join" if other servers of the set come from a set without this one, else "stay"
+-- Reply {"new" | "changed" | "unchanged", remaining quarantine in ms}
+--       {"version", version} if the version of the marker is not supported
 --
--- A running quarantine is kept: if the new longest TTL is longer, the script extends it, counted from its beginning. A new
--- quarantine is at least as long as the old set required. A server that joins the set always begins a new quarantine: the
+-- A running quarantine continues: if the new longest TTL is longer, the script extends it, counted from its start. A new
+-- quarantine is at least as long as the old set required. A server that joins the set always starts a new quarantine: the
 -- server that it replaces may have granted until now.
 
 local marker = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'span', 'quorum', 'version')

@@ -1,9 +1,9 @@
 -- Returns the holders of the lock. Read-only.
 --
--- ARGV  1 run id      2 quorum: for a client that asks for a quarantine
--- Reply {value, type, pttl, fence or "", waiters}, or nil if it is free; if the lock is free and the
---       server may have forgotten its holder, the refusal of a claim
--- Of a lock that several clients hold together, pttl is the rest of the first hold that ends, and value and type as in shared.lua.
+-- ARGV  1 run id      2 quorum: for a client that requires a quarantine
+-- Reply {value, type, pttl, fence or "", waiters}, or nil if the lock is free; if it is free and the server may have lost a
+--       grant, the refusal of a claim
+-- If several clients hold the lock, pttl is the remaining time of the hold that ends first; for value and type see shared.lua.
 
 local value, kind = occupant()
 local shared, rest = shared_lock(value, kind)

@@ -9,10 +9,11 @@ local function leave(id)
   tolerant('ZREM', KEYS[5], id)
 end
 
--- Publishes a message for a waiter, and returns the number of subscribers as far as it shows whether the waiter is alive. In a
--- cluster, a channel ends with its hash slot, ":<node>:{<number>}", and only the node on which the waiter subscribed counts its
--- subscribers: the slot can have been moved since. If it has returned, its channel has ended there too, but not the channel of the
--- client, "<client>:<node>". A channel that ends with ":cluster" is published to all nodes, and none of them counts all subscribers.
+-- Publishes a message for a waiter, and returns the number of subscribers, or 1 if it does not show whether the waiter is alive.
+-- In a cluster, a channel ends with its hash slot, ":<node>:{<number>}", and only the node on which the waiter subscribed counts
+-- its subscribers: the slot may have been moved since. If the slot has returned to the node, this channel has no subscriber, but
+-- the channel of the client, "<client>:<node>", has. A channel that ends with ":cluster" is published to all nodes, and no node
+-- counts all of its subscribers.
 local function tell(channel, message, run_id)
   local client, node, slot = string.match(channel, '^(.*:(%w+)):({%d+})$')
   local readers = redis.pcall(slot and 'SPUBLISH' or 'PUBLISH', channel, message)
@@ -24,15 +25,15 @@ local function tell(channel, message, run_id)
   return readers
 end
 
--- Grants the lock to the waiters that are first in the queue and alive, as long as there is room for the first one, with a short
--- lease until they confirm. There is room if the lock is free, or if `shared` may have one more hold. The first waiter without
--- room stops the queue. A waiter whose channel has no subscriber is dead; see `tell`. Waiters that are skipped leave the queue, except a live
+-- Grants the lock to live waiters at the front of the queue, with a short lease until they confirm it, as long as the first one
+-- fits. A waiter fits if the lock is free, or if `shared` can have another hold. The first waiter that does not fit stops the
+-- queue. A waiter whose channel has no subscriber is dead; see `tell`. Waiters that are skipped leave the queue, except a live
 -- waiter whose entry cannot be read: it keeps its position until its life ends, and its client rewrites the entry with each poll.
 -- The message contains the run id, because replicas forward the messages of their master to clients that are connected to them.
 -- In every version the key follows a tab, so that a client that cannot read the rest can poll for the key.
--- Returns "mine" if the claim `mine` is the next to be granted, and removes it from the queue; "given" if a waiter has the lock alone;
--- "blocked" if there is no room for the first waiter; "nobody" if no other waiter is left; "more" if the call reached its limit and
--- waiters are left; "unreadable" if it reached the limit and no entry could be read, so that another call would give the same result.
+-- Returns "mine" if the claim `mine` is the next to be granted, and removes it from the queue; "given" if a waiter got an exclusive
+-- lock; "blocked" if the first waiter does not fit; "nobody" if no other waiter is left; "more" if the call reached its limit and
+-- waiters are left; "unreadable" if it reached the limit and no entry could be read, so another call would have the same result.
 -- The second value describes the first unreadable entry, if any: holder id, length and beginning. The third is the shared lock.
 local function advance(mine, client_time, claim_ttl, run_id, shared)
   -- Checked first, because the queue is usually empty. A key of another type counts as an empty queue.
@@ -46,7 +47,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
     local id = redis.call('ZRANGE', KEYS[3], kept, kept)[1]
     if not id then return 'nobody', unread, shared end
     local is_mine = mine and id == mine.id
-    -- These keys may have other types; then the waiter counts as dead.
+    -- If another program changed the type of these keys, the waiter counts as dead.
     local alive, entry, ttl, wanted, channel, value, suffix = tonumber(tolerant('ZSCORE', KEYS[5], id))
     if alive and alive * 1000 > now then
       entry = tolerant('HGET', KEYS[4], id) or ''

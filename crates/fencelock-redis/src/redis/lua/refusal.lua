@@ -1,4 +1,4 @@
--- The reply to a claim that this server must refuse; nil if it may grant, or if the client did not ask for a quarantine.
+-- The reply to a claim that this server must refuse; nil if it may grant, or if the client does not require a quarantine.
 local function refusal(epoch, quorum)
   if not KEYS[8] or not quorum or quorum == '' then return nil end
   local marker = redis.call('HMGET', KEYS[8], 'epoch', 'until', 'quorum', 'version')

@@ -1,13 +1,13 @@
 -- Releases the lock, or removes a waiter from the queue.
 --
--- ARGV  as release_args.lua gives them:
+-- ARGV  from release_args.lua:
 --       1 holder id      2 client's time, us      3 lease of a hand-off, ms      4 run id      5 quorum
--- Reply {"released" | "absent", 1 if more dead waiters or ended holds are left than one call passes over, else 0}
---       {"taken", value, type}; of a lock that several clients hold together, then the same number
+-- Reply {"released" | "absent", 1 if more dead waiters or ended holds are left than one call removes, else 0}
+--       {"taken", value, type}; if several clients hold the lock, followed by the same number
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 --
--- A server that may not grant does not hand over either: its queue may be older than the data that it lost. If nobody waits, it is
--- not asked. After the reply 1 the client calls the script again, or leaves the rest to the next claim.
+-- A server that may not grant does not hand over either: its queue may be older than the data that it lost. The check is skipped if
+-- no client waits. After the reply 1 the client calls the script again, or leaves the rest to the next claim.
 
 local value, kind = occupant()
 local shared, answer, more, exact, now = shared_lock(value, kind), 'absent'
@@ -18,7 +18,7 @@ elseif shared then
   now, exact = clock(ARGV[2])
   now = math.floor(now / 1000)
   if not exact then
-    -- Only the server's time tells whether a hold has ended. This raises its error.
+    -- Only the server's time shows whether a hold has ended. This call raises the error of TIME.
     if tolerant('ZSCORE', KEYS[6], ARGV[1]) then redis.call('TIME') end
     shared = nil
   else

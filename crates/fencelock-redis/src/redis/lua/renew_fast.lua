@@ -1,8 +1,8 @@
--- The common case of renew.lua, before anything is defined: the client holds the lock, nobody waits, and the lease is not longer
--- than it may be. In every other case it writes nothing, and renew.lua follows.
+-- The common case of renew.lua, before any function is defined: the client holds the lock, no client waits, and the lease does not
+-- have to be cut. In every other case this part writes nothing, and renew.lua follows.
 
 do
-  -- As much of the value as tells whose it is: the holder id, and what follows it in a value of ours.
+  -- The part of the value that identifies the holder: the holder id, and the separator that follows it.
   local value = redis.pcall('GETRANGE', KEYS[1], 0, 32)
   if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then
     local left, ttl = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])

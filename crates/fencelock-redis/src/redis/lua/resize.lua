@@ -1,12 +1,12 @@
 
--- Changes the limit of a semaphore that is in use. Its holders stay. Its waiters wait for permits of the new limit from then on, and
--- those that have room are granted theirs. A waiter that wants more permits than there are leaves the queue.
+-- Changes the limit of a semaphore that is in use. Its holders keep their permits. Its waiters then wait for permits of the new
+-- limit, and those that fit are granted. A waiter whose weight exceeds the limit leaves the queue.
 --
--- ARGV  1 new limit      2 of a repeated call the limit before the first one, else "-"
---       3 of a repeated call the ticket in the reply before, else "0": waiters up to it are not examined again
+-- ARGV  1 new limit      2 in a repeated call, the limit before the first one, else "-"
+--       3 in a repeated call, the ticket in the previous reply, else "0": waiters up to it are not examined again
 --       4 client's time, us      5 lease of a hand-off, ms      6 run id      7 quorum
--- Reply {"resized", limit before, permits in use, holders, 1 if work is left for a repeated call, else 0, ticket}
---       {"absent"} if it is not in use | {"taken", value, type} if the lock is no semaphore, or of a repeated call, if its limit has
+-- Reply {"resized", previous limit, permits in use, holders, 1 if work is left for a repeated call, else 0, ticket}
+--       {"absent"} if it is not in use | {"taken", value, type} if the lock is no semaphore or, in a repeated call, if its limit has
 --       changed since | {"noclock"} if TIME is denied, and the refusal of a claim
 -- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 
@@ -38,7 +38,7 @@ end
 if before ~= limit then
   local waiting = tolerant('ZRANGEBYSCORE', KEYS[3], '(' .. ticket, '+inf', 'WITHSCORES', 'LIMIT', 0, CAP) or {}
   for i = 1, #waiting, 2 do
-    -- One that never has room would give a free lock the limit before.
+    -- A waiter that can never be granted would give a free lock the previous limit.
     if not grants().take_over(waiting[i], before, limit) then leave(waiting[i]) end
     ticket = waiting[i + 1]
   end

@@ -7,19 +7,19 @@ local function clock(client_time)
   return time[1] * 1000000 + time[2], true
 end
 
--- The last of the next tokens, and how many they are. A server that decides alone lets them end with its own time, or one
--- above the fence where that is not behind it, and reach down to the fence: it is never ahead of its time, so that it
--- may forget. One that remembers no token gives one. `now` and `exact` are what clock() has told, if it has.
+-- Returns the last of the next tokens, and their number. By default the tokens end with the server's time, or one above the fence
+-- if the fence is not behind the time, and start above the fence. So no token is ahead of the server's time, and tokens still
+-- increase after a loss of data. Without a fence there is one token. `now` and `exact` are the results of clock(), if it was called.
 local function next_block(client_time, wanted, proposed, now, exact)
-  local CLAMP = 1000000      -- on a node of a quorum, a proposal may lie 1 s off the server's clock
+  local CLAMP = 1000000      -- on a node of a quorum, the maximum distance of a proposal from the server's time, 1 s
   local FENCE_MAX = 9007199254740991
   if not now then now, exact = clock(client_time) end
   wanted = tonumber(wanted)
   local previous = fence()
   local last, count = math.max(now, previous + 1), 1
   if proposed then
-    -- On a node of a quorum they end with the proposal, as far as the server's time bears it out: as many as are wanted, unless
-    -- they would lie more than 1 s ahead of that time, or, where the fence was forgotten, behind it.
+    -- On a node of a quorum the tokens end with the proposal, clamped to the server's time: as many as wanted, unless they would be
+    -- more than 1 s ahead of that time or, without a fence, more than 1 s behind it.
     last = tonumber(client_time)
     if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
     count = math.max(1, math.min(wanted, math.min(now + CLAMP, FENCE_MAX) - previous))
@@ -29,7 +29,7 @@ local function next_block(client_time, wanted, proposed, now, exact)
     count = math.min(wanted, last - previous)
   end
   if last > FENCE_MAX then
-    -- The fast path cannot keep the rest of its TTL.
+    -- The fast path cannot keep the remaining TTL of the fence.
     redis.call('PEXPIRE', KEYS[2], FENCE_TTL)
     error('ERR fencelock: the fencing token of this key has reached 2^53', 0)
   end

@@ -1,6 +1,6 @@
 -- Returns the data of a lock that this version cannot read, for doctor. Read-only.
 --
--- Reply {value of the lock or "", entries that cannot be read, {holder id, length of the entry, beginning of the entry} of the first}
+-- Reply {value of the lock or "", number of unreadable entries, {holder id, length, beginning} of the first unreadable entry}
 --
 -- Only the first waiters are checked: a waiter that is never served moves to the front.
 

@@ -1,12 +1,13 @@
 -- Stores the completion of a lock, unless a stored one ends later or belongs to a later run.
 --
--- ARGV  1 holder id, who must hold the lock, or "-" to restore a completion that another node has
+-- ARGV  1 holder id, which must hold the lock, or "-" to restore a completion that another node has
 --       2 completion      3 its end, us      4 its fencing token      5 how long it is kept after its end, ms
--- Reply {"written"}, {"absent"} if the client does not hold the lock, or {"unread", type, beginning} of what cannot be read
+-- Reply {"written"}, {"absent"} if the client does not hold the lock, or {"unread", type, beginning} if the present value cannot
+--       be read
 
 if ARGV[1] ~= '-' then
   local value = redis.pcall('GETRANGE', KEYS[1], 0, 32)
-  -- A lock of another type is an error reply, and no string.
+  -- If the key has another type, the reply is an error, not a string.
   if type(value) ~= 'string' or string.sub(value, 1, 32) ~= ARGV[1] then return {'absent'} end
   if #value == 33 and string.sub(value, 33) ~= ' ' then return {'absent'} end
 end

@@ -23,7 +23,7 @@ pub(super) struct Slot {
     line: VecDeque<Waiter>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
-    /// A holder was told that no client waits, and hears of the next one.
+    /// The place has reported that no client waits, and will announce the next waiter.
     announces: bool,
 }
 
