@@ -93,7 +93,7 @@ impl<'a> Waiter<'a> {
                 }
                 Some(self.with_lease(step?, engine))
             });
-            self.hear(report);
+            self.on_report(report);
             next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
         })
         .await
@@ -105,7 +105,7 @@ impl<'a> Waiter<'a> {
             let step = call(engine, cx);
             self.with_lease(step, engine)
         });
-        self.hear(report);
+        self.on_report(report);
         next
     }
 
@@ -115,7 +115,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Returns whether there is a callback.
-    pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
+    pub(super) fn report_wait(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
         let Some(on_wait) = &self.request.on_wait else { return false };
         on_wait(&Waiting {
             key: self.request.key.clone(),
@@ -128,7 +128,7 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    fn hear(&self, report: Option<ClaimReport>) {
+    fn on_report(&self, report: Option<ClaimReport>) {
         let Some(report) = report else { return };
         let (client, now) = (self.client, self.client.clock.now());
         match report {
@@ -137,7 +137,7 @@ impl<'a> Waiter<'a> {
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
-                self.tell(ahead, occupied);
+                self.report_wait(ahead, occupied);
             }
             ClaimReport::Trouble(cause) => {
                 client.trouble.begins(&cause, now);

@@ -270,12 +270,12 @@ impl<'a> World<'a> {
     fn notice_company(&mut self, node: usize, request: &Request, reply: &Reply) {
         match (reply, request.ask) {
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
-                if self.nodes[node].company(request.key) > 1 =>
+                if self.nodes[node].holder_count(request.key) > 1 =>
             {
                 self.covered.saw(Coverage::Together);
             }
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))), Ask::Claim { mode: Mode::Permits { .. }, .. })
-                if self.nodes[node].company(request.key) > 0 =>
+                if self.nodes[node].holder_count(request.key) > 0 =>
             {
                 self.covered.saw(Coverage::TooFewPermits);
             }
