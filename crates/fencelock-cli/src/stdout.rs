@@ -1,15 +1,34 @@
-//! Detects a closed stdout.
+//! Detects a closed stdout, and a reader that is gone.
 //!
 //! The Rust runtime opens `/dev/null` in place of a closed standard stream before `main` starts. Writes to it succeed
 //! silently, so the check must run earlier.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether stdout was closed at the start: `fencelock ... >&-`. Only Linux supports the check.
 pub(crate) fn was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
+}
+
+/// How often it is checked whether the reader is gone.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Returns when the reader of stdout has closed its end. A write reports that too, but there may be none for a long time.
+pub(crate) async fn reader_gone() {
+    while !is_broken() {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+fn is_broken() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut descriptors = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut descriptors, Some(&now)).is_ok() && descriptors[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 #[cfg(target_os = "linux")]

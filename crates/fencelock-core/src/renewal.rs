@@ -135,7 +135,7 @@ impl RenewalPlan {
     }
 
     /// An event reports a change of the key: renew immediately.
-    pub fn hurry(&mut self, now: Moment) {
+    pub fn expedite(&mut self, now: Moment) {
         self.next = self.next.min(now);
     }
 }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_hint_makes_it_due_at_once() {
         let mut plan = plan();
-        plan.hurry(at(5));
+        plan.expedite(at(5));
         assert_eq!(plan.due(at(5)), Due::Renew);
     }
 

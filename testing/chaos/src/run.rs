@@ -134,7 +134,7 @@ fn perform(
     let foreign = nodes.all.iter().map(|node| node.direct_access.clone()).collect();
     let workers = spawn_workers(settings, &url, resource, histories)?;
     let rng = Rng::with_seed(settings.seed ^ 0xf0);
-    let foreigner = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
+    let foreign_client = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
     let mut nemesis =
         Nemesis { topology: settings.topology, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
     let client = Client::connect(&url)?;
@@ -144,7 +144,7 @@ fn perform(
         Ok(())
     })?;
     await_expected(settings, &nemesis.workers)?;
-    drop(foreigner);
+    drop(foreign_client);
     let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
     finish(settings, workers, client, &keys, &recorder, &|key| nodes.look(key))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Time for a full copy of a small server on a busy machine.
 const PATIENCE: u32 = 2000;
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Standby {
@@ -39,7 +39,7 @@ impl Standby {
             if info.text().is_some_and(|text| text.contains("master_link_status:up")) {
                 return Ok(());
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Err("the replica cannot connect to its master".into())
     }

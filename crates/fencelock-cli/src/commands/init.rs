@@ -6,23 +6,23 @@ use crate::json::millis;
 use crate::signals::Signals;
 use crate::text::{plain, table};
 use fencelock::Span;
-use fencelock::backends::{Change, ConnectError, RegisteredNode, init as enlist};
+use fencelock::backends::{Change, ConnectError, RegisteredNode, init as register};
 use serde_json::{Value, json};
 
 /// Registers the servers as one set.
 pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure> {
     let url = context.url()?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
-    let enlisted = tokio::select! {
+    let registered = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        enlisted = enlist(&url, init.trust_empty) => enlisted.map_err(failure)?,
+        registered = register(&url, init.trust_empty) => registered.map_err(failure)?,
     };
     if context.report.json {
-        let nodes: Value = enlisted.iter().map(describe).collect();
+        let nodes: Value = registered.iter().map(describe).collect();
         print(&format!("{}\n", json!({ "nodes": nodes })))?;
     } else {
-        context.answer(&in_columns(&enlisted))?;
+        context.answer(&in_columns(&registered))?;
     }
     Ok(Exit::Success)
 }
@@ -40,20 +40,20 @@ fn failure(error: ConnectError) -> Failure {
     }
 }
 
-fn in_columns(enlisted: &[RegisteredNode]) -> String {
+fn in_columns(registered: &[RegisteredNode]) -> String {
     let head = ["NODE", "WAS", "READY"].map(str::to_owned);
     let row = |node: &RegisteredNode| {
         let ready = if node.ready_in.is_zero() { "now".to_owned() } else { format!("in {}", Span(node.ready_in)) };
         [plain(&node.node), word(node.change).to_owned(), ready]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(enlisted.iter().map(row)).collect();
-    remarks(enlisted).into_iter().fold(table(&rows), |text, remark| text + &remark + "\n")
+    let rows: Vec<_> = std::iter::once(head).chain(registered.iter().map(row)).collect();
+    remarks(registered).into_iter().fold(table(&rows), |text, remark| text + &remark + "\n")
 }
 
 /// Warnings about likely mistakes.
-fn remarks(enlisted: &[RegisteredNode]) -> Vec<String> {
+fn remarks(registered: &[RegisteredNode]) -> Vec<String> {
     let mut remarks = Vec::new();
-    let moved = enlisted.iter().filter(|node| node.change == Change::Moved).count();
+    let moved = registered.iter().filter(|node| node.change == Change::Moved).count();
     if moved > 0 {
         remarks.push(format!(
             "Clients that use {} in another set fail from now on. To undo this, run `init` with the URL of that set.",
@@ -61,7 +61,7 @@ fn remarks(enlisted: &[RegisteredNode]) -> Vec<String> {
         ));
     }
     // A single server is no set: it may have replicas and sentinels.
-    if enlisted.len() == 2 {
+    if registered.len() == 2 {
         remarks.push("A set of two nodes tolerates no failure: use three or five nodes.".to_owned());
     }
     remarks

@@ -4,6 +4,7 @@ use crate::place::Place;
 use crate::running::{Running, is_alive, wait_until};
 use crate::test::Test;
 use serde_json::Value;
+use std::io::BufRead;
 
 /// A candidate whose command reports that it runs, and ends on request.
 fn candidate(place: &Place, options: &str) -> Running {
@@ -154,7 +155,10 @@ fn an_observer_ends_when_its_output_is_closed() {
     let place = Place::files();
     let mut command = Test::new(&place, "elect --observe e").command();
     let mut observer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    drop(observer.stdout.take());
+    // After its first line it has nothing to write.
+    let mut output = std::io::BufReader::new(observer.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    drop(output);
     let ended = wait_until("its end", || observer.try_wait().unwrap());
     assert_eq!(ended.code(), Some(0));
 }

@@ -48,7 +48,7 @@ fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
 
 /// The parameters of a new hold.
 #[derive(Debug)]
-pub(super) struct Beginning {
+pub(super) struct HoldParameters {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
@@ -60,8 +60,8 @@ pub(super) struct Beginning {
 
 impl<L: Default> Hold<L> {
     /// Creates a hold with its first tenure.
-    pub(super) fn begin(id: HoldId, beginning: Beginning, now: Moment) -> Self {
-        let Beginning { holder, owner, ttl, mode, fence, plan, stray_until } = beginning;
+    pub(super) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
+        let HoldParameters { holder, owner, ttl, mode, fence, plan, stray_until } = parameters;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (half, lease) = (half_of(&plan, now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
@@ -204,7 +204,7 @@ impl<L> Hold<L> {
         if self.renewing {
             self.expedited = true;
         } else {
-            self.plan.hurry(now + after);
+            self.plan.expedite(now + after);
         }
     }
 
@@ -235,7 +235,7 @@ impl<L> Hold<L> {
 
     fn ask_again(&mut self, now: Moment) {
         if std::mem::take(&mut self.expedited) {
-            self.plan.hurry(now);
+            self.plan.expedite(now);
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::action::{Action, Ended, Grant, Source};
 use super::boxed_vec::BoxedVec;
 use super::context::Context;
-use super::hold::{Beginning, Duty, Hold};
+use super::hold::{Duty, Hold, HoldParameters};
 use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
 use super::rng::spread;
@@ -79,7 +79,7 @@ impl<L: Default> Leases<L> {
         self.last_hold += 1;
         let id = HoldId(self.last_hold);
         let mode = request.mode;
-        let mut hold = Hold::begin(id, Beginning { holder, owner, ttl, mode, fence, plan, stray_until }, now);
+        let mut hold = Hold::begin(id, HoldParameters { holder, owner, ttl, mode, fence, plan, stray_until }, now);
         cx.act(Action::Began);
         hold.set_timer(cx);
         let tenure = hold.tenure;

@@ -1,4 +1,4 @@
-use super::{Outcome, Quorum, Settings, Standing, Tally};
+use super::{NodeAnswer, Outcome, Quorum, Settings, Tally};
 use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
 
 /// The replies of all nodes about one hold: their [`Tally`], and its meaning for the caller.
@@ -16,33 +16,33 @@ impl Count {
     }
 
     pub(super) fn on_renewal(&mut self, node: usize, answer: Result<Renew, Unknown>) {
-        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
         if let Ok(Renew::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_standing(node, standing);
+        self.on_node_answer(node, node_answer);
     }
 
     pub(super) fn on_downgrade(&mut self, node: usize, answer: Result<Downgrade, Unknown>) {
-        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
         if let Ok(Downgrade::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_standing(node, standing);
+        self.on_node_answer(node, node_answer);
     }
 
     pub(super) fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>) {
-        let standing = answer.as_ref().map(Standing::from).map_err(Clone::clone);
+        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
         if let Ok(Release::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_standing(node, standing);
+        self.on_node_answer(node, node_answer);
     }
 
-    fn on_standing(&mut self, node: usize, standing: Result<Standing, Unknown>) {
-        let vote = *standing.as_ref().unwrap_or(&Standing::Unknown);
+    fn on_node_answer(&mut self, node: usize, node_answer: Result<NodeAnswer, Unknown>) {
+        let vote = *node_answer.as_ref().unwrap_or(&NodeAnswer::Unknown);
         if let Some(cause) = self.causes.get_mut(node) {
-            *cause = standing.err();
+            *cause = node_answer.err();
         }
         self.outcome = self.tally.vote(node, vote);
     }

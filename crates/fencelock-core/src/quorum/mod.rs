@@ -75,5 +75,5 @@ pub use renew_call::RenewCall;
 pub use round::{Defeat, Round, Verdict};
 pub use settings::{Settings, proposal};
 pub use size::{Quorum, quarantine};
-pub use tally::{Outcome, Standing, Tally};
+pub use tally::{NodeAnswer, Outcome, Tally};
 pub use vote::Vote;

@@ -103,19 +103,19 @@ impl Client {
 
 /// Random numbers that follow from the client, the time and the seed alone, so that a schedule replays, and the order of
 /// independent events does not matter.
-pub(crate) struct Dice<'a> {
+pub(crate) struct ScriptedRng<'a> {
     ids: &'a mut Ids,
     numbers: SplitMix,
 }
 
-impl<'a> Dice<'a> {
+impl<'a> ScriptedRng<'a> {
     pub(crate) fn new(ids: &'a mut Ids, now: Moment, seed: u64) -> Self {
         let numbers = SplitMix(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
         Self { ids, numbers }
     }
 }
 
-impl Rng for Dice<'_> {
+impl Rng for ScriptedRng<'_> {
     fn next_u64(&mut self) -> u64 {
         self.numbers.next()
     }

@@ -1,7 +1,7 @@
 //! The whole world of a schedule, and calls of its engines.
 
 use crate::act::Act;
-use crate::client::{Client, Dice, Engine};
+use crate::client::{Client, Engine, ScriptedRng};
 use crate::coverage::{Coverage, CoverageSet};
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Packet, key};
@@ -136,7 +136,7 @@ impl World {
         let mut out = Actions::new();
         let config = Rc::clone(&self.config);
         let Client { engine, ids, .. } = &mut self.clients[client];
-        let mut rng = Dice::new(ids, self.now, self.seed);
+        let mut rng = ScriptedRng::new(ids, self.now, self.seed);
         let (now, config) = (self.now, &*config);
         let answer = call(engine, &mut Context { key: key(), config, now, rng: &mut rng, out: &mut out });
         for action in out.drain() {

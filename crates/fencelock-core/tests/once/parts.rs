@@ -1,7 +1,7 @@
 //! What a world consists of.
 
 use fencelock_core::once::OnceJob;
-use fencelock_core::{Completion, CompletionRead, Standing};
+use fencelock_core::{Completion, CompletionRead, NodeAnswer};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
@@ -11,7 +11,7 @@ pub(crate) struct Client {
     #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
     pub(crate) replies: Vec<Option<Option<CompletionRead>>>,
     pub(crate) granted: Vec<bool>,
-    pub(crate) standings: Vec<Option<Standing>>,
+    pub(crate) standings: Vec<Option<NodeAnswer>>,
     pub(crate) sent: bool,
     pub(crate) ran: bool,
     /// It acquired the lock after somebody was told that the work is done.

@@ -5,7 +5,7 @@ use crate::parts::{Client, Message, Node};
 use crate::setting::{Act, Rule, Setting};
 use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
-use fencelock_core::{CompletionRead, FencingToken, Outcome, Owner, Quorum, Standing, Tally, WriteCompletion};
+use fencelock_core::{CompletionRead, FencingToken, NodeAnswer, Outcome, Owner, Quorum, Tally, WriteCompletion};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -286,7 +286,7 @@ impl World {
         if !client.sent || client_token != token || client.standings[node].is_some() {
             return;
         }
-        client.standings[node] = Some(if holds { Standing::Ours } else { Standing::Absent });
+        client.standings[node] = Some(if holds { NodeAnswer::Ours } else { NodeAnswer::Absent });
         self.count(from, setting);
     }
 
@@ -312,7 +312,7 @@ impl World {
                 outcome = tally.vote(node, *standing);
             }
         }
-        if setting.rule == Rule::OneNodeIsEnough && self.clients[who].standings.contains(&Some(Standing::Ours)) {
+        if setting.rule == Rule::OneNodeIsEnough && self.clients[who].standings.contains(&Some(NodeAnswer::Ours)) {
             outcome = Outcome::Ours;
         }
         let held = self.clients[who].held || setting.rule == Rule::LateWriteCounts;

@@ -28,7 +28,7 @@ pub(crate) enum DowngradeMutant {
 
 /// What a node has for this holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Standing {
+pub(crate) enum NodeAnswer {
     Nothing,
     Taken,
     Exclusive,
@@ -37,7 +37,7 @@ pub(crate) enum Standing {
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Node {
-    standing: Standing,
+    standing: NodeAnswer,
     fence: u64,
     /// From its grant to its fence: the tokens that it has confirmed for this holder, since the downgrade began.
     confirmed: Vec<(u64, u64)>,
@@ -45,14 +45,14 @@ pub(crate) struct Node {
 
 impl Node {
     const fn is_ours(&self) -> bool {
-        matches!(self.standing, Standing::Exclusive | Standing::Shared(_))
+        matches!(self.standing, NodeAnswer::Exclusive | NodeAnswer::Shared(_))
     }
 
     const fn granted(&self) -> Option<u64> {
         match self.standing {
-            Standing::Shared(token) => Some(token),
-            Standing::Exclusive => Some(self.fence),
-            Standing::Nothing | Standing::Taken => None,
+            NodeAnswer::Shared(token) => Some(token),
+            NodeAnswer::Exclusive => Some(self.fence),
+            NodeAnswer::Nothing | NodeAnswer::Taken => None,
         }
     }
 
@@ -118,7 +118,7 @@ pub(crate) enum DowngradeAct {
 
 impl Downgrading {
     /// The nodes as they are when the writer begins, in the order of `starts`.
-    pub(crate) fn new(nodes: [Standing; 3], fences: [u64; 3], mutant: Option<DowngradeMutant>, late: u8) -> Self {
+    pub(crate) fn new(nodes: [NodeAnswer; 3], fences: [u64; 3], mutant: Option<DowngradeMutant>, late: u8) -> Self {
         let at = |node: usize| Node { standing: nodes[node], fence: fences[node], confirmed: Vec::new() };
         let nodes = [at(0), at(1), at(2)];
         let mut world = Self {
@@ -196,12 +196,12 @@ impl Downgrading {
                 NodeReply::Raise(Ok(if raised.is_some() { Raise::Acked } else { Raise::Refused }))
             }
             NodeRequest::Release => NodeReply::Release(Ok(match self.nodes[number].standing {
-                Standing::Exclusive | Standing::Shared(_) => {
-                    self.nodes[number].standing = Standing::Nothing;
+                NodeAnswer::Exclusive | NodeAnswer::Shared(_) => {
+                    self.nodes[number].standing = NodeAnswer::Nothing;
                     Release::Released
                 }
-                Standing::Nothing => Release::Absent,
-                Standing::Taken => Release::TakenBy(foreign()),
+                NodeAnswer::Nothing => Release::Absent,
+                NodeAnswer::Taken => Release::TakenBy(foreign()),
             })),
             _ => NodeReply::ClaimEnd,
         }
@@ -213,17 +213,17 @@ impl Downgrading {
         let frees = self.is(DowngradeMutant::FreesTheSecondTime);
         let node = &mut self.nodes[number];
         match node.standing {
-            Standing::Taken => return Downgrade::TakenBy(Occupant::Foreign(Foreign::other("another")).into()),
-            Standing::Nothing if !creates => return Downgrade::Absent,
-            Standing::Shared(_) if frees => {
-                node.standing = Standing::Nothing;
+            NodeAnswer::Taken => return Downgrade::TakenBy(Occupant::Foreign(Foreign::other("another")).into()),
+            NodeAnswer::Nothing if !creates => return Downgrade::Absent,
+            NodeAnswer::Shared(_) if frees => {
+                node.standing = NodeAnswer::Nothing;
                 return Downgrade::Absent;
             }
-            Standing::Shared(token) => return Downgrade::Downgraded { token: FencingToken::new(token).unwrap() },
-            Standing::Nothing | Standing::Exclusive => {}
+            NodeAnswer::Shared(token) => return Downgrade::Downgraded { token: FencingToken::new(token).unwrap() },
+            NodeAnswer::Nothing | NodeAnswer::Exclusive => {}
         }
         node.fence = PROPOSAL.max(node.fence + 1);
-        node.standing = Standing::Shared(node.fence);
+        node.standing = NodeAnswer::Shared(node.fence);
         Downgrade::Downgraded { token: FencingToken::new(node.fence).unwrap() }
     }
 

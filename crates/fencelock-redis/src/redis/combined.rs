@@ -98,19 +98,19 @@ impl Redis {
         common: impl Fn() -> Option<Common>,
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> RedisResult<Value> {
-        let turn = session.combiner.enter(wire);
-        let combines = turn.combines() && self.quarantine().is_none() && session.server_info.combines();
+        let in_flight = session.combiner.enter(wire);
+        let combines = in_flight.combines() && self.quarantine().is_none() && session.server_info.combines();
         if combines && let Some(common) = common() {
             // Boxed: a claim that is sent alone would move its size.
-            let answer = Box::pin(session.send_common(&turn, common)).await;
+            let answer = Box::pin(session.send_common(&in_flight, common)).await;
             self.link.check(session);
             if let Some(answer) = answer? {
                 return Ok(answer);
             }
         }
-        turn.after_others(wire).await;
+        in_flight.after_others(wire).await;
         let answer = self.call_naming_keys(session, call).await;
-        turn.note(&answer);
+        in_flight.note(&answer);
         answer
     }
 }

@@ -9,7 +9,7 @@
 
 use super::combined::{self, Common};
 use super::fault::{fault_of, is_no_script};
-use super::shared_batch::{Seat, SharedBatch};
+use super::shared_batch::{Member, SharedBatch};
 use fencelock_core::Fault;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
@@ -58,7 +58,7 @@ pub(crate) struct Combiner {
 
 /// A claim or a release of a lock that is under way.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct InFlight<'a> {
     combiner: &'a Combiner,
     others: usize,
     /// Where its lock is remembered, and as what.
@@ -86,9 +86,9 @@ impl Combiner {
     }
 
     /// Counts a claim or a release of a lock until it is dropped.
-    pub(crate) fn enter(&self, wire: &str) -> Turn<'_> {
+    pub(crate) fn enter(&self, wire: &str) -> InFlight<'_> {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        Turn { combiner: self, others, remembered: self.place(wire) }
+        InFlight { combiner: self, others, remembered: self.place(wire) }
     }
 
     pub(super) fn open(&self) -> MutexGuard<'_, Option<Arc<SharedBatch>>> {
@@ -141,7 +141,7 @@ impl Combiner {
     }
 }
 
-impl Turn<'_> {
+impl InFlight<'_> {
     /// Whether this request may join a batch.
     pub(crate) fn combines(&self) -> bool {
         self.others >= FEWEST && !self.is_contended() && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
@@ -155,8 +155,8 @@ impl Turn<'_> {
 
     /// The answer to a common case; `None` if it is to be sent alone. Then the server has done nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
-        let Some(mut seat) = Seat::join(self.combiner, common) else { return Ok(None) };
-        let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| seat.poll(context))).await;
+        let Some(mut member) = Member::join(self.combiner, common) else { return Ok(None) };
+        let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| member.poll(context))).await;
         match answer {
             Ok(Ok(answer)) => Ok(answer.filter(|answer| *answer != combined::NOT_COMMON)),
             // It may have been executed.
@@ -195,7 +195,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.combiner.under_way.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 use super::ack_writer::AckWriter;
 use super::batch::PipelineSender;
 use super::combined::Common;
-use super::combiner::{Combiner, Turn};
+use super::combiner::{Combiner, InFlight};
 use super::dial::{Origin, ROOM, dial_untimed};
 use super::fault::{fault_of, unknown};
 use super::liveness::{Liveness, PendingRequest};
@@ -184,15 +184,15 @@ impl Session {
         }
         let (asked, _message) = (self.liveness.ask(), self.combiner.message());
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
-        self.heard(asked, answer.as_ref().err());
+        self.on_reply(asked, answer.as_ref().err());
         answer
     }
 
     /// Sends a common case together with those of other requests; `None` if it is to be sent alone.
-    pub(crate) async fn send_common(&self, turn: &Turn<'_>, common: Common) -> RedisResult<Option<Value>> {
+    pub(crate) async fn send_common(&self, in_flight: &InFlight<'_>, common: Common) -> RedisResult<Option<Value>> {
         let asked = self.liveness.ask();
-        let answer = turn.send(common).await;
-        self.heard(asked, answer.as_ref().err());
+        let answer = in_flight.send(common).await;
+        self.on_reply(asked, answer.as_ref().err());
         answer
     }
 
@@ -200,7 +200,7 @@ impl Session {
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         let (asked, _message) = (self.liveness.ask(), self.combiner.message());
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
-        self.heard(asked, answers.as_ref().err());
+        self.on_reply(asked, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
         for answer in &answers {
             self.note(answer.as_ref().err());
@@ -221,7 +221,7 @@ impl Session {
         self.liveness.is_dead()
     }
 
-    fn heard(&self, asked: PendingRequest<'_>, error: Option<&RedisError>) {
+    fn on_reply(&self, asked: PendingRequest<'_>, error: Option<&RedisError>) {
         match error.map(fault_of) {
             Some(Fault::Timeout) => asked.timed_out(),
             Some(Fault::Unreachable) => self.liveness.end(),

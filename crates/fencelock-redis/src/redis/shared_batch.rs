@@ -32,7 +32,7 @@ struct Sent {
 }
 
 /// A request in a batch.
-pub(super) struct Seat<'a> {
+pub(super) struct Member<'a> {
     combiner: &'a Combiner,
     batch: Arc<SharedBatch>,
     number: usize,
@@ -57,7 +57,7 @@ impl SharedBatch {
             }
             let (answers, positions) = combiner.send(&state.requests);
             state.requests.clear();
-            // This takes a position among the requests of the connection before a cancelled request can go on: see `Seat::drop`.
+            // This takes a position among the requests of the connection before a cancelled request can go on: see `Member::drop`.
             let is_answered = answers.clone().poll_unpin(context).is_ready();
             let wakers = std::mem::take(&mut state.wakers);
             let waking = wakers.iter().flatten().map(|waker| {
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-impl<'a> Seat<'a> {
+impl<'a> Member<'a> {
     /// Joins the open batch; `None` if it has this lock already.
     pub(super) fn join(combiner: &'a Combiner, common: Common) -> Option<Self> {
         let mut open = combiner.open();
@@ -145,7 +145,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Member<'_> {
     fn drop(&mut self) {
         let mut state = self.batch.state();
         // Both are empty if it was sent. What they contain is dropped without the lock.

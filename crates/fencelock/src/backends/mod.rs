@@ -17,7 +17,7 @@ compile_error!(
 );
 
 mod connect;
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", unix))]
 mod file;
 mod init;
 mod memory;
@@ -32,7 +32,7 @@ pub use fencelock_core::{
 };
 #[cfg(feature = "redis")]
 pub use fencelock_redis::{Quorum, Redis, Server};
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", unix))]
 pub use file::File;
 pub use init::init;
 pub use memory::Memory;

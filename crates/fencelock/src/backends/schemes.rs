@@ -1,6 +1,6 @@
 //! The schemes of this process: built-in and registered ones.
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", unix))]
 use super::file::scheme::FileScheme;
 use super::memory::MemoryScheme;
 use fencelock_core::{Invalid, Scheme};
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 fn built_in() -> Vec<Arc<dyn Scheme>> {
     vec![
         Arc::new(MemoryScheme),
-        #[cfg(feature = "file")]
+        #[cfg(all(feature = "file", unix))]
         Arc::new(FileScheme),
         #[cfg(feature = "redis")]
         Arc::new(RedisScheme),

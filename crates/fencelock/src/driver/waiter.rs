@@ -54,18 +54,17 @@ impl<'a> Waiter<'a> {
                 let arrived = again.unwrap_or(cx.now);
                 let id = engine.enter(options, arrived, again.is_some(), cx);
                 // Under the same lock, because most tasks get something at once.
-                let first = match engine.poll(id, cx) {
-                    Some(step) => First::Ready(with_lease(&cell, step, engine)),
-                    None => {
-                        engine.wake_by(id, context);
-                        First::Parked
-                    }
+                let first = if let Some(step) = engine.poll(id, cx) {
+                    First::Ready(with_lease(&cell, step, engine))
+                } else {
+                    engine.wake_by(id, context);
+                    First::Parked
                 };
                 (id, arrived, first)
             });
             if let Some(((id, arrived, first), report)) = entered {
                 let waiter = Self { client, request, arrived, cell, id, entered: true, first };
-                waiter.hear(report);
+                waiter.on_report(report);
                 return waiter;
             }
         }
@@ -108,7 +107,7 @@ impl<'a> Waiter<'a> {
                 }
                 Some(with_lease(&self.cell, step?, engine))
             });
-            self.hear(report);
+            self.on_report(report);
             next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
         })
         .await
@@ -120,12 +119,12 @@ impl<'a> Waiter<'a> {
             let step = call(engine, cx);
             with_lease(&self.cell, step, engine)
         });
-        self.hear(report);
+        self.on_report(report);
         next
     }
 
     /// Returns whether there is a callback.
-    pub(super) fn tell(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
+    pub(super) fn report_wait(&self, ahead: Option<u32>, occupied: Occupied) -> bool {
         let Some(on_wait) = &self.request.on_wait else { return false };
         on_wait(&Waiting {
             key: self.request.key.clone(),
@@ -138,7 +137,7 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    fn hear(&self, report: Option<ClaimReport>) {
+    fn on_report(&self, report: Option<ClaimReport>) {
         let Some(report) = report else { return };
         let (client, now) = (self.client, self.client.clock.now());
         match report {
@@ -147,7 +146,7 @@ impl<'a> Waiter<'a> {
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
-                self.tell(ahead, occupied);
+                self.report_wait(ahead, occupied);
             }
             ClaimReport::Trouble(cause) => {
                 client.trouble.begins(&cause, now);

@@ -19,7 +19,7 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
             step = waiter.next() => return step,
             () = std::future::ready(()) => {}
         }
-        let told = waiter.view().is_some_and(|View { ahead, occupied }| waiter.tell(ahead, occupied));
+        let told = waiter.view().is_some_and(|View { ahead, occupied }| waiter.report_wait(ahead, occupied));
         let left = deadline.since(driver.clock.now());
         let sleep = match &request.on_wait {
             None => left,

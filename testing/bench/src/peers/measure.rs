@@ -104,7 +104,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
     clear(server)?;
     let command = peer.command()?;
     let (program, arguments) = command.split_first().ok_or("no program")?;
-    let hire = || {
+    let start = || {
         let mut worker = Command::new(program);
         worker.args(arguments).stderr(complaints()?);
         if peer.ours().is_some() {
@@ -112,7 +112,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
         }
         Ok(worker)
     };
-    Ok(fencelock_lab::load::measure(plan, &WorkerPool::default(), &hire, &|_| ())?)
+    Ok(fencelock_lab::load::measure(plan, &WorkerPool::default(), &start, &|_| ())?)
 }
 
 /// The error output of workers, which is shown only if one of them fails.

@@ -21,7 +21,7 @@ pub(crate) struct ControlHolds<'a> {
 }
 
 /// A hold that is neither renewed nor released, like that of a paused process.
-pub(super) struct Asleep {
+pub(super) struct Suspended {
     holder: String,
     fence: FencingToken,
 }
@@ -53,7 +53,7 @@ impl ControlHolds<'_> {
     }
 
     /// Takes a lock that is neither renewed nor released.
-    pub(super) fn take(&self, client: &Client, name: &str, key: &str, ttl: Duration) -> Result<Asleep, Failure> {
+    pub(super) fn take(&self, client: &Client, name: &str, key: &str, ttl: Duration) -> Result<Suspended, Failure> {
         let invoke_us = now();
         let guard = client.lock(key).ttl(ttl).wait(3 * LEASE).acquire()?;
         let at = now();
@@ -64,10 +64,10 @@ impl ControlHolds<'_> {
         let mut line = Line::new(name, key, Op::Acquire, invoke_us, at).hold(&holder, Some(fence.get()));
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
-        Ok(Asleep { holder, fence })
+        Ok(Suspended { holder, fence })
     }
 
-    fn write(&self, name: &str, key: &str, hold: &Asleep) -> Result<Written, Failure> {
+    fn write(&self, name: &str, key: &str, hold: &Suspended) -> Result<Written, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let invoke_us = now();
         let written = runtime.block_on(async { Writer::connect(self.resource).await?.write(key, hold.fence).await })?;

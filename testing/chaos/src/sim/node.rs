@@ -195,7 +195,7 @@ impl Node {
     }
 
     /// How many clients hold a key.
-    pub(super) fn company(&mut self, key: usize) -> usize {
+    pub(super) fn holder_count(&mut self, key: usize) -> usize {
         self.model.key(&key).1.holds.ends_ms.len()
     }
 

@@ -254,7 +254,7 @@ impl<'a> World<'a> {
         let reply = server.serve(now, request);
         self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.ask));
         self.notice(&reply);
-        self.notice_company(node, request, &reply);
+        self.note_holder_count(node, request, &reply);
         if !self.happens(self.scenario.loss_ppm) {
             let at = now + self.latency();
             self.queue.put(at, Event::AtClient(Box::new(Answer { node, asked: *request, reply })));
@@ -267,15 +267,15 @@ impl<'a> World<'a> {
     }
 
     /// Records grants of a key with several holders, and permits refused for lack of free ones.
-    fn notice_company(&mut self, node: usize, request: &Request, reply: &Reply) {
+    fn note_holder_count(&mut self, node: usize, request: &Request, reply: &Reply) {
         match (reply, request.ask) {
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
-                if self.nodes[node].company(request.key) > 1 =>
+                if self.nodes[node].holder_count(request.key) > 1 =>
             {
                 self.covered.saw(Coverage::Together);
             }
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))), Ask::Claim { mode: Mode::Permits { .. }, .. })
-                if self.nodes[node].company(request.key) > 0 =>
+                if self.nodes[node].holder_count(request.key) > 0 =>
             {
                 self.covered.saw(Coverage::TooFewPermits);
             }

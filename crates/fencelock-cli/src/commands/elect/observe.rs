@@ -2,9 +2,11 @@ use crate::context::{Context, print_next};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{expires_in, owner};
+use crate::stdout::reader_gone;
 use crate::text::plain;
 use fencelock::{FencingToken, Leader, Observation};
 use serde_json::{Value, json};
+use std::pin::pin;
 
 /// Prints the leader and each change, until a signal arrives or the reader of the output ends.
 pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failure> {
@@ -14,7 +16,14 @@ pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failu
     context
         .with(context.connect_to_wait(), async |client| {
             let mut observer = client.election(name).observe()?;
-            while let Some(observation) = observer.next().await {
+            let mut reader_gone = pin!(reader_gone());
+            loop {
+                let observation = tokio::select! {
+                    biased;
+                    observation = observer.next() => observation,
+                    () = &mut reader_gone => None,
+                };
+                let Some(observation) = observation else { break };
                 let line =
                     if context.report.json { json(name, &observation).to_string() } else { text(name, &observation) };
                 if !print_next(&format!("{line}\n"))? {

@@ -1,7 +1,7 @@
 //! The client: one attempt, from its claims to its end.
 
 use super::{Action, Attempt, Flaw, Holds, NODES, Stage, State};
-use fencelock_core::{Drift, FencingToken, Lease, Moment, Outcome, Quorum, Round, Standing, Tally, Verdict, Vote};
+use fencelock_core::{Drift, FencingToken, Lease, Moment, NodeAnswer, Outcome, Quorum, Round, Tally, Verdict, Vote};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl Holds {
 pub(crate) fn renewal_won(state: &State, who: u8) -> bool {
     let mut tally = Tally::new(quorum());
     let renewed = state.nodes.iter().enumerate().filter(|(_, node)| node.links[usize::from(who)].renewed);
-    renewed.fold(Outcome::Pending, |_, (node, _)| tally.vote(node, Standing::Ours)) == Outcome::Ours
+    renewed.fold(Outcome::Pending, |_, (node, _)| tally.vote(node, NodeAnswer::Ours)) == Outcome::Ours
 }
 
 fn quorum() -> Quorum {

@@ -54,20 +54,20 @@ impl File {
     /// only itself.
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
         let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
-        let mut survey = Scan::default();
+        let mut scan = Scan::default();
         if self.directory.is_missing() {
             tracing::debug!(directory = %self.directory.name(), "does not exist: nothing was locked there yet");
-            return Ok(survey);
+            return Ok(scan);
         }
         for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name();
             let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { continue };
-            survey.files += 1;
+            scan.files += 1;
             let belongs = |record: &Record| file_name(&record.key) == name;
             let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
                 Ok(seen) => seen,
                 Err(unknown) => {
-                    survey.skip(unknown);
+                    scan.skip(unknown);
                     continue;
                 }
             };
@@ -76,9 +76,9 @@ impl File {
                 LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
                 _ => key_of(name),
             };
-            survey.held.extend(key.and_then(|key| self.holding(&key, seen)));
+            scan.held.extend(key.and_then(|key| self.holding(&key, seen)));
         }
-        Ok(survey)
+        Ok(scan)
     }
 
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
