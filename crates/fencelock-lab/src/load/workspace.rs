@@ -9,6 +9,8 @@ use fencelock::backends::{BootClock, Server, scheme_of, servers};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 /// Removes all keys and files when it is dropped. All workers must have exited.
 pub(crate) struct Workspace<'p> {
@@ -24,6 +26,8 @@ pub(crate) struct Workspace<'p> {
 
 /// The number of locks in one command.
 const CHUNK: usize = 200;
+/// The time in which a busy server executes what a killed worker has sent.
+const LAST_COMMANDS: Duration = Duration::from_millis(50);
 
 impl<'p> Workspace<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
@@ -33,7 +37,7 @@ impl<'p> Workspace<'p> {
         let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
         let servers = servers(&plan.url)?;
         let mut workspace = Self { plan, url: site.url, servers, directory: None, base: base.clone() };
-        // LoadReport an invalid key before anything is created.
+        // Report an invalid key before anything is created.
         plan.locks(&base)?;
         if let Some(directory) = site.directory {
             workspace.create(directory)?;
@@ -75,8 +79,9 @@ impl<'p> Workspace<'p> {
         let mut names: Vec<Vec<String>> = vec![vec![shop::stock(&self.base)], vec![shop::sold(&self.base)]];
         names.extend(locks.iter().map(|key| server.names(key)));
         let locks_at_once = if server.is_cluster_node() { 1 } else { CHUNK };
-        // Twice: the server may execute commands of a killed worker after the first pass, but not after the second.
-        for _ in 0..2 {
+        // Twice, with a pause: the server may execute commands of a killed worker after the first pass.
+        for pass in 0..2 {
+            thread::sleep(LAST_COMMANDS * pass);
             for chunk in names.chunks(locks_at_once) {
                 match redis::cmd("DEL").arg(chunk.concat()).exec(&mut connection) {
                     // Another node of the cluster has it.
