@@ -15,6 +15,14 @@ pub const STRAGGLER: Duration = Duration::from_secs(1);
 /// The number of consecutive attempts that may lose their queue position before the next one is delayed.
 pub(super) const HASTY_ATTEMPTS: u32 = 3;
 
+/// A claim that waits at the place, but currently for no task.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Spare {
+    pub(super) claim: Box<PendingClaim>,
+    /// Until this time the next task may take it over.
+    pub(super) until: Moment,
+}
+
 /// A hand-off, as described by its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandOff {

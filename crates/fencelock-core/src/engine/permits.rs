@@ -9,7 +9,7 @@
 //! All queued tasks request the same permits, with the same TTL and owner. Other tasks claim for themselves.
 
 use super::action::{Action, Grant, Source, Step};
-use super::claiming::{Claiming, HandOff, PendingClaim};
+use super::claiming::{Claiming, HandOff, PendingClaim, Spare};
 use super::claims::end_attempt;
 use super::context::Context;
 use super::key_engine::KeyEngine;
@@ -25,14 +25,6 @@ use std::time::Duration;
 
 /// How long a claim is kept for the next task. Tasks that acquire in a loop return sooner.
 const SPARE: Duration = Duration::from_millis(5);
-
-/// A claim that waits at the place, but currently for no task.
-#[derive(Debug, Clone, Hash)]
-pub(super) struct Spare {
-    claim: Box<PendingClaim>,
-    /// Until this time the next task may take it over.
-    until: Moment,
-}
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether the queued tasks share leases with a task that has this request.

@@ -3,22 +3,11 @@
 //! All processes of a run are on one machine, so their clocks agree. A hold begins when its request has returned and ends
 //! before its release is sent: if two of them overlap, both clients had the lock.
 
-use crate::load::protocol::LoadMode;
+use crate::load::protocol::{HoldChange, LoadMode};
 use serde::{Deserialize, Serialize};
 
 /// The greatest number of changes in the log of one worker. Later changes are not checked.
 pub const MAX_CHANGES: usize = 20_000;
-
-/// What the tasks of one worker hold together, from a time on: three numbers in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HoldChange(
-    /// Microseconds on a clock that all workers of one library share.
-    pub u64,
-    /// The number of exclusive holds.
-    pub u32,
-    /// The permits in use; for shared locks 1 if any task has one.
-    pub u32,
-);
 
 /// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! Records what the tasks of this worker hold together.
 
-use crate::load::audit::{HoldChange, MAX_CHANGES};
+use crate::load::audit::MAX_CHANGES;
+use crate::load::protocol::HoldChange;
 use crate::load::protocol::{LoadJob, LoadMode, Workload};
 use fencelock::Moment;
 use std::sync::{Mutex, MutexGuard, PoisonError};

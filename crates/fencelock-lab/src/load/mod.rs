@@ -40,12 +40,12 @@ mod waits;
 mod wakeups;
 mod workspace;
 
-pub use audit::{Audit, HoldChange, MAX_CHANGES};
+pub use audit::{Audit, MAX_CHANGES};
 pub use error::NotMeasured;
 pub use measure::measure;
 pub use plan::Plan;
 pub use preflight::preflight;
-pub use protocol::{LoadMode, Sharing, Workload};
+pub use protocol::{HoldChange, LoadMode, Sharing, Workload};
 pub use report::{Fairness, LoadReport, Sale, Wait, jain};
 pub use run::Progress;
 pub use serve::serve;

@@ -31,7 +31,6 @@
 //! With shared locks or permits of one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
 //! after each change, up to [`MAX_CHANGES`](crate::load::MAX_CHANGES) of them after the warm-up.
 
-use crate::load::audit::HoldChange;
 use crate::load::waits::Waits;
 use fencelock::{Builder, Client};
 use serde::{Deserialize, Serialize};
@@ -136,6 +135,17 @@ impl Sharing {
         }
     }
 }
+
+/// What the tasks of one worker hold together, from a time on: three numbers in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldChange(
+    /// Microseconds on a clock that all workers of one library share.
+    pub u64,
+    /// The number of exclusive holds.
+    pub u32,
+    /// The permits in use; for shared locks 1 if any task has one.
+    pub u32,
+);
 
 /// The result of one worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

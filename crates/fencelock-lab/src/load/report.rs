@@ -1,8 +1,9 @@
 //! The result of a load.
 
-use crate::load::audit::{Audit, HoldChange};
+use crate::load::audit::Audit;
 use crate::load::command_counter::ServerCounts;
 use crate::load::plan::{Plan, millis};
+use crate::load::protocol::HoldChange;
 use crate::load::protocol::{LoadMode, Log, Workload};
 use crate::load::shop::LedgerEntries;
 use crate::load::waits::{Waits, three_digits};

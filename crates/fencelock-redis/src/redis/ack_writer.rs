@@ -8,9 +8,10 @@
 
 use super::acks::Acks;
 use super::batch::{Batch, send_batch};
-use super::dial::{Origin, dial};
+use super::dial::dial;
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
+use super::origin::Origin;
 use super::push_handler::PushHandler;
 use super::script::{self, Call};
 use super::server_info::ServerInfo;

@@ -1,10 +1,7 @@
 //! The script that carries out the common cases of several locks: its arguments and its replies.
 
-use super::Redis;
 use super::call::Call;
-use super::quarantine::EpochCheck;
-use super::script::COMBINED;
-use super::session::Session;
+use super::script::{COMBINED, released_id};
 use fencelock_core::{Claim, HolderId, SideKeys};
 use redis::{ErrorKind, RedisResult, Value};
 use std::sync::Arc;
@@ -39,13 +36,6 @@ impl Common {
     fn is_release(&self) -> bool {
         matches!(self.what, What::Release { .. })
     }
-}
-
-/// As much of a value as tells whose it is.
-pub(super) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
-    let mut id = [b' '; HolderId::HEX_LEN + 1];
-    id[..HolderId::HEX_LEN].copy_from_slice(&holder.hex());
-    id
 }
 
 /// The call for these requests, and the position of each among the answers.
@@ -86,31 +76,5 @@ pub(super) fn answers(reply: Value) -> RedisResult<Arc<[Value]>> {
     match reply {
         Value::Array(answers) => Ok(answers.into()),
         _ => Err((ErrorKind::Parse, "the reply to several locks is no array").into()),
-    }
-}
-
-impl Redis {
-    /// Calls the script of a lock, or sends the request together with others if it may be a common case and there are enough of them.
-    pub(super) async fn call_common(
-        &self,
-        session: &Session,
-        wire: &str,
-        common: impl Fn() -> Option<Common>,
-        call: impl Fn(EpochCheck<'_>) -> Call,
-    ) -> RedisResult<Value> {
-        let in_flight = session.combiner.enter(wire);
-        let combines = in_flight.combines() && self.quarantine().is_none() && session.server_info.combines();
-        if combines && let Some(common) = common() {
-            // Boxed: a claim that is sent alone would move its size.
-            let answer = Box::pin(session.send_common(&in_flight, common)).await;
-            self.link.check(session);
-            if let Some(answer) = answer? {
-                return Ok(answer);
-            }
-        }
-        in_flight.after_others(wire).await;
-        let answer = self.call_naming_keys(session, call).await;
-        in_flight.note(&answer);
-        answer
     }
 }

@@ -34,6 +34,7 @@ mod lua;
 mod message;
 mod node_setup;
 mod options;
+mod origin;
 mod peers;
 mod plain_proxy;
 mod product;
@@ -46,6 +47,7 @@ mod renewing_singly;
 mod reply;
 mod report;
 mod resize;
+mod role;
 mod scan;
 mod scheme;
 mod script;
@@ -83,13 +85,14 @@ pub(crate) use node_setup::{members, register};
 use quarantine::{EpochCheck, Quarantine, Refusal};
 use redis::{RedisError, Value};
 use reply::{Remaining, StoredLock};
+pub(crate) use role::Role;
 pub use scheme::RedisScheme;
 use script::{Call, Requested};
 pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
 use session::Session;
 use std::sync::Arc;
-pub(crate) use target::{Role, Target};
+pub(crate) use target::Target;
 
 /// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
 const MOST_STEPS: usize = 4096;
@@ -177,6 +180,30 @@ impl Redis {
         let answer = self.link.call(session, call).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
+    }
+
+    /// Calls the script of a lock, or sends the request together with others if it may be a common case and there are enough of them.
+    pub(super) async fn call_common(
+        &self,
+        session: &Session,
+        wire: &str,
+        common: impl Fn() -> Option<Common>,
+        call: impl Fn(EpochCheck<'_>) -> Call,
+    ) -> Result<Value, RedisError> {
+        let in_flight = session.combiner.enter(wire);
+        let combines = in_flight.combines() && self.quarantine().is_none() && session.server_info.combines();
+        if combines && let Some(common) = common() {
+            // Boxed: a claim that is sent alone would move its size.
+            let answer = Box::pin(session.send_common(&in_flight, common)).await;
+            self.link.check(session);
+            if let Some(answer) = answer? {
+                return Ok(answer);
+            }
+        }
+        in_flight.after_others(wire).await;
+        let answer = self.call_naming_keys(session, call).await;
+        in_flight.note(&answer);
+        answer
     }
 
     /// Continues a hand-off after a script that has reached its limit of waiters.

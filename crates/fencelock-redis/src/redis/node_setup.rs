@@ -5,9 +5,10 @@ use super::fault::unknown;
 use super::link::{Link, no_run_id};
 use super::quarantine::{ALONE, Quarantine};
 use super::reply::Reply;
+use super::role::Role;
 use super::script;
 use super::session::Session;
-use super::target::{Role, Target};
+use super::target::Target;
 use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, RegisteredNode, Unknown};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::compat;
 use super::quarantine::{LONGEST_TTL, Quarantine};
+use super::role::Role;
 use super::secrets;
-use super::target::Role;
 use fencelock_core::{Invalid, Ttl};
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};

@@ -1,7 +1,8 @@
 //! Proxies that close the connection at a command that they do not know.
 
-use super::dial::{Origin, dial};
+use super::dial::dial;
 use super::fault::fault_of;
+use super::origin::Origin;
 use super::protocol;
 use super::push_handler::PushHandler;
 use super::server_info::ServerInfo;
@@ -35,7 +36,7 @@ pub(super) async fn session_of(
         return Err(protocol::mismatch(target).await.unwrap_or(unknown));
     };
     check(target)?;
-    Ok((connection, ServerInfo::plain()))
+    Ok((connection, ServerInfo::plain(limitations())))
 }
 
 /// Connects to a proxy that closes the connection at `INFO` and answers `PING`; `None` if it is not one. A server that ends also
@@ -90,7 +91,7 @@ fn check(target: &Target) -> Result<(), Unknown> {
 }
 
 /// What is missing, for people.
-pub(super) fn limitations() -> Vec<String> {
+fn limitations() -> Vec<String> {
     let at = |command: &str| format!("the server closes the connection at {command}, as some proxies do");
     vec![
         format!("INFO is refused: unknown command: {}", at("it")),

@@ -1,5 +1,5 @@
-use super::dial::Origin;
 use super::message::{Grant, Message};
+use super::origin::Origin;
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
 use fencelock_core::{Event, Key, Listeners, key_of_side_key};

@@ -3,7 +3,6 @@
 pub(crate) use super::call::Call;
 use super::call::millis;
 pub(super) use super::call::{COMPLETION_KEY, SIDE};
-use super::combined::released_id;
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
@@ -159,6 +158,13 @@ pub(crate) fn acquire(
 /// Whether the common case of `acquire.lua` can grant a claim.
 pub(super) fn is_common(claim: &Claim) -> bool {
     claim.mode == Mode::Exclusive && claim.proposal.is_none() && claim.intent != Intent::Poll
+}
+
+/// As much of a value as tells whose it is.
+pub(super) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
+    let mut id = [b' '; HolderId::HEX_LEN + 1];
+    id[..HolderId::HEX_LEN].copy_from_slice(&holder.hex());
+    id
 }
 
 pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {

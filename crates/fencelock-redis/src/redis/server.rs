@@ -1,8 +1,9 @@
 use super::cluster_map::masters;
 use super::hosts::Address;
 use super::node_setup::targets;
+use super::role::Role;
 use super::script::SIDE;
-use super::target::{Role, Target};
+use super::target::Target;
 use fencelock_core::{Invalid, Key, SideKeys, SlotMap};
 
 /// A Redis server that stores locks.

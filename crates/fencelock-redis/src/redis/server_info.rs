@@ -1,9 +1,8 @@
 //! Information about the server, collected when a session is opened.
 
-use super::dial::Origin;
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
-use super::plain_proxy;
+use super::origin::Origin;
 use super::push_handler::PushHandler;
 use super::sentinel::Mastership;
 use super::subscription::Subscription;
@@ -38,8 +37,8 @@ pub(crate) struct ServerInfo {
 
 impl ServerInfo {
     /// Of a proxy that is asked nothing.
-    pub(crate) fn plain() -> Self {
-        Self { is_plain: true, limitations: plain_proxy::limitations(), ..Self::unknown() }
+    pub(crate) fn plain(limitations: Vec<String>) -> Self {
+        Self { is_plain: true, limitations, ..Self::unknown() }
     }
 
     fn unknown() -> Self {

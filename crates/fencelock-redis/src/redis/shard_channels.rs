@@ -11,9 +11,10 @@
 //! A client subscribes when it first waits in a slot, on a connection of its own: see [`Subscribed`]. A node that does not know sharded channels, before Redis 7.0, publishes on one
 //! channel of the client, `<channel of the client>:cluster`, and does not conclude anything from the number of subscribers.
 
-use super::dial::{Origin, dial};
+use super::dial::dial;
 use super::fault::{fault_of, is_unknown_command};
 use super::liveness::Liveness;
+use super::origin::Origin;
 use super::push_handler::PushHandler;
 use super::server_info::{ServerInfo, field};
 use super::subscribed::Subscribed;

@@ -1,5 +1,5 @@
-use super::dial::Origin;
 use super::liveness::Liveness;
+use super::origin::Origin;
 use super::push_handler::PushHandler;
 use super::session_task::SessionTask;
 use super::target::Target;

@@ -3,6 +3,7 @@ use super::cluster_view::ClusterView;
 use super::hosts::{Address, shown};
 use super::options::{Options, percent_decoded};
 use super::quarantine::Quarantine;
+use super::role::Role;
 use super::secrets;
 use super::sentinel::{SentinelUrl, Sentinels};
 use fencelock_core::{Invalid, Key};
@@ -35,16 +36,6 @@ pub(crate) struct Target {
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// The cluster of which this server is a node.
     pub(crate) cluster: Option<Arc<ClusterView>>,
-}
-
-/// Whether a server is standalone, or one of several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Alone,
-    /// Of a quorum. Always has a quarantine.
-    Member,
-    /// Of a Redis Cluster. Never has a quarantine.
-    ClusterNode,
 }
 
 impl Target {

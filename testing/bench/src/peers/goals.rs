@@ -1,7 +1,6 @@
 //! What a run is expected to show.
 
-use super::known::KNOWN;
-use super::page_table::title;
+use super::known::{KNOWN, title};
 use super::plan::{CELLS, Cell, PERMITS, READERS};
 use super::run::Run;
 use fencelock_lab::Lang;

@@ -247,6 +247,11 @@ impl Peer {
     }
 }
 
+/// The name of a library on the page.
+pub(crate) fn title(name: &str) -> &str {
+    known(name).map_or(name, |peer| peer.title)
+}
+
 /// The peer with this name.
 pub(crate) fn known(name: &str) -> Option<&'static Peer> {
     KNOWN.iter().find(|peer| peer.name == name)

@@ -2,8 +2,8 @@
 
 use super::chart_spec::{ALL, ChartSpec};
 use super::goals::goals;
-use super::known::known;
-use super::page_table::{cell_text, contended, millis, permits, readers, title, uncontended};
+use super::known::{known, title};
+use super::page_table::{cell_text, contended, millis, permits, readers, uncontended};
 use super::plan::{CELLS, Cell, PERMITS, READERS, READERS_ONLY};
 use super::run::{Present, Run};
 use crate::Failure;

@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::goals::{OURS, longest_over_median};
-use super::known::known;
+use super::known::title;
 use super::plan::Cell;
 use super::run::Run;
 use fencelock_lab::Lang;
@@ -148,10 +148,6 @@ fn table(
         writeln!(out)?;
     }
     failed.iter().try_for_each(|line| writeln!(out, "- {line}"))
-}
-
-pub(crate) fn title(name: &str) -> &str {
-    known(name).map_or(name, |peer| peer.title)
 }
 
 /// A single line, without characters that end a table cell.
