@@ -14,6 +14,8 @@ fn a_change_says_what_it_changed_and_status_shows_it() {
         Test::new(&place, "run --permits 3 k -- echo third").stdout("third\n").run();
         let refused = Test::new(&place, "run --permits 2 k -- echo never").output();
         assert!(refused.status == 64 && refused.stderr.contains("a semaphore with 3 permits"), "{}", refused.stderr);
+        let reader = Test::new(&place, "run -s k -- echo never").output();
+        assert!(reader.status == 64 && reader.stderr.contains("a semaphore with 3 permits"), "{}", reader.stderr);
         let smaller = Test::new(&place, "resize --permits 1 k").output();
         assert!(
             smaller.stdout.contains("1 permit instead of 3; 1 holder uses 2, so none is granted"),

@@ -46,6 +46,11 @@ fn numbers_that_cannot_be_used_are_refused() {
         ("run --slots 2 -s a -- true", "leave -s and --permits out"),
         ("run --permits 3 --once-per 1h a -- true", "leave -s and --permits out"),
         ("run --slots 2 --once-per 1h a -- true", "cannot be used with"),
+        ("run --permits 0 a -- true", "0 is not in 1..=1000000"),
+        ("run --permits 1000001 a -- true", "1000001 is not in 1..=1000000"),
+        ("run --permits 2 --weight 3 a -- true", "--weight 3 is more than --permits 2"),
+        ("run --weight 2 a -- true", "--permits <N>"),
+        ("run -s --permits 2 a -- true", "cannot be used with"),
     ] {
         let refused = Test::new(&place, line).output();
         assert!(refused.status == 64 && refused.stderr.contains(why), "{line}: {}", refused.stderr);
