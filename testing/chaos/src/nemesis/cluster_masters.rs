@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::nodes::held_at;
 use crate::partition::CutOff;
 use crate::plan::Step;
+use crate::pulse::key_beside;
 use crate::recovery;
 use std::sync::Arc;
 
@@ -71,9 +72,11 @@ impl ClusterNemesis {
         let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
         self.cluster.cut_off(master);
         let (victim, recorder) = (format!("node {master}"), &self.recorder);
+        // The clients may hold their keys for longer than the master goes on. The keys beside them are acquired continuously.
+        let watched: Vec<_> = keys.iter().flat_map(|key| [key.clone(), key_beside(key)]).collect();
         let stopped_us = std::thread::scope(|scope| {
             let stopped = scope.spawn(|| alone.await_stop(&victim, recorder));
-            self.await_lock_of(master, replica, keys, step.fault);
+            self.await_lock_of(master, replica, &watched, step.fault);
             self.cluster.wait_for_another_than(master);
             self.demand_pulse(keys, step.fault);
             stopped.join().map_err(|_| "the wait for a master that is cut off panicked")?
