@@ -67,6 +67,9 @@ impl Descendants {
         let mut members = self.living();
         members.retain(|process| process.group == raw(group));
         let _ = kill_process_group(group, Signal::TERM);
+        // A stopped process handles no signal except KILL. The report that it was stopped may still be on its way, so this is always
+        // done. CONT changes nothing for a process that runs.
+        let _ = kill_process_group(group, Signal::CONT);
         self.asked.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
         members.into_iter().map(Process::refusal).collect()

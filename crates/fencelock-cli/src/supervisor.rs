@@ -209,7 +209,8 @@ impl Supervisor {
                 self.report.tell(&Event::Passed(signal));
                 self.child.signal(signal);
                 if is_termination(signal) {
-                    self.let_it_end();
+                    // As for TERM: a stopped command would not handle it.
+                    self.child.signal(Signal::CONT);
                 }
             }
         }
@@ -218,7 +219,6 @@ impl Supervisor {
     /// Sends TERM to the process group of the command.
     fn ask(&mut self) {
         let refused = self.child.ask();
-        self.let_it_end();
         self.report_refused(refused);
     }
 
@@ -244,12 +244,6 @@ impl Supervisor {
         let Round { left, refused } = self.child.kill();
         self.report_refused(refused);
         left
-    }
-
-    /// A stopped command handles no signal except KILL, so a terminated command is also continued. The report that it was stopped
-    /// may still be on its way, so this is always done. CONT changes nothing for a command that runs.
-    fn let_it_end(&self) {
-        self.child.signal(Signal::CONT);
     }
 
     /// Reports each process that cannot be killed, once.

@@ -10,7 +10,7 @@ use fencelock::{Clock, Moment};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+use rustix::process::{Pid, Signal, WaitOptions, wait};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use std::fs::File;
 use std::io;
@@ -173,8 +173,6 @@ impl Watcher {
             self.deadlines.term = Moment::NEVER;
             self.below.ask_group(self.command);
             self.below.ask_others();
-            // A stopped process does not handle TERM.
-            let _ = kill_process_group(self.command, Signal::CONT);
             self.send_message(WatcherMessage::Late(Signal::TERM));
         } else {
             return;
