@@ -79,15 +79,11 @@ impl<'p> Workspace<'p> {
         let mut names: Vec<Vec<String>> = vec![vec![shop::stock(&self.base)], vec![shop::sold(&self.base)]];
         names.extend(locks.iter().map(|key| server.names(key)));
         let locks_at_once = if server.is_cluster_node() { 1 } else { CHUNK };
-        // Twice, with a pause: the server may execute commands of a killed worker after the first pass.
-        for pass in 0..2 {
-            thread::sleep(LAST_COMMANDS * pass);
-            for chunk in names.chunks(locks_at_once) {
-                match redis::cmd("DEL").arg(chunk.concat()).exec(&mut connection) {
-                    // Another node of the cluster has it.
-                    Err(error) if error.redirect_node().is_some() => {}
-                    deleted => deleted?,
-                }
+        for chunk in names.chunks(locks_at_once) {
+            match redis::cmd("DEL").arg(chunk.concat()).exec(&mut connection) {
+                // Another node of the cluster has it.
+                Err(error) if error.redirect_node().is_some() => {}
+                deleted => deleted?,
             }
         }
         Ok(())
@@ -96,9 +92,13 @@ impl<'p> Workspace<'p> {
 
 impl Drop for Workspace<'_> {
     fn drop(&mut self) {
-        for server in &self.servers {
-            // An unreachable server cannot be cleaned up; its locks expire.
-            let _ = self.clean_up(server);
+        // An unreachable server cannot be cleaned up; its locks expire.
+        let clean_up = || self.servers.iter().for_each(|server| _ = self.clean_up(server));
+        clean_up();
+        if !self.servers.is_empty() {
+            // A server may execute commands of a killed worker after the first pass.
+            thread::sleep(LAST_COMMANDS);
+            clean_up();
         }
         if let Some(directory) = &self.directory {
             let _ = fs::remove_dir_all(directory);
