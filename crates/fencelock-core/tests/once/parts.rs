@@ -11,7 +11,7 @@ pub(crate) struct Client {
     #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
     pub(crate) replies: Vec<Option<Option<CompletionRead>>>,
     pub(crate) granted: Vec<bool>,
-    pub(crate) standings: Vec<Option<NodeAnswer>>,
+    pub(crate) node_answers: Vec<Option<NodeAnswer>>,
     pub(crate) sent: bool,
     pub(crate) ran: bool,
     /// It acquired the lock after somebody was told that the work is done.

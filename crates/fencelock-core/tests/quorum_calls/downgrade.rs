@@ -28,7 +28,7 @@ pub(crate) enum DowngradeMutant {
 
 /// What a node has for this holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum NodeAnswer {
+pub(crate) enum NodeState {
     Nothing,
     Taken,
     Exclusive,
@@ -37,7 +37,7 @@ pub(crate) enum NodeAnswer {
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Node {
-    standing: NodeAnswer,
+    state: NodeState,
     fence: u64,
     /// From its grant to its fence: the tokens that it has confirmed for this holder, since the downgrade began.
     confirmed: Vec<(u64, u64)>,
@@ -45,14 +45,14 @@ pub(crate) struct Node {
 
 impl Node {
     const fn is_ours(&self) -> bool {
-        matches!(self.standing, NodeAnswer::Exclusive | NodeAnswer::Shared(_))
+        matches!(self.state, NodeState::Exclusive | NodeState::Shared(_))
     }
 
     const fn granted(&self) -> Option<u64> {
-        match self.standing {
-            NodeAnswer::Shared(token) => Some(token),
-            NodeAnswer::Exclusive => Some(self.fence),
-            NodeAnswer::Nothing | NodeAnswer::Taken => None,
+        match self.state {
+            NodeState::Shared(token) => Some(token),
+            NodeState::Exclusive => Some(self.fence),
+            NodeState::Nothing | NodeState::Taken => None,
         }
     }
 
@@ -118,8 +118,8 @@ pub(crate) enum DowngradeAct {
 
 impl Downgrading {
     /// The nodes as they are when the writer begins, in the order of `starts`.
-    pub(crate) fn new(nodes: [NodeAnswer; 3], fences: [u64; 3], mutant: Option<DowngradeMutant>, late: u8) -> Self {
-        let at = |node: usize| Node { standing: nodes[node], fence: fences[node], confirmed: Vec::new() };
+    pub(crate) fn new(nodes: [NodeState; 3], fences: [u64; 3], mutant: Option<DowngradeMutant>, late: u8) -> Self {
+        let at = |node: usize| Node { state: nodes[node], fence: fences[node], confirmed: Vec::new() };
         let nodes = [at(0), at(1), at(2)];
         let mut world = Self {
             settings: settings(),
@@ -195,13 +195,13 @@ impl Downgrading {
                 node.fence = raised.unwrap_or(node.fence);
                 NodeReply::Raise(Ok(if raised.is_some() { Raise::Acked } else { Raise::Refused }))
             }
-            NodeRequest::Release => NodeReply::Release(Ok(match self.nodes[number].standing {
-                NodeAnswer::Exclusive | NodeAnswer::Shared(_) => {
-                    self.nodes[number].standing = NodeAnswer::Nothing;
+            NodeRequest::Release => NodeReply::Release(Ok(match self.nodes[number].state {
+                NodeState::Exclusive | NodeState::Shared(_) => {
+                    self.nodes[number].state = NodeState::Nothing;
                     Release::Released
                 }
-                NodeAnswer::Nothing => Release::Absent,
-                NodeAnswer::Taken => Release::TakenBy(foreign()),
+                NodeState::Nothing => Release::Absent,
+                NodeState::Taken => Release::TakenBy(foreign()),
             })),
             _ => NodeReply::ClaimEnd,
         }
@@ -212,18 +212,18 @@ impl Downgrading {
         let creates = self.is(DowngradeMutant::Creates);
         let frees = self.is(DowngradeMutant::FreesTheSecondTime);
         let node = &mut self.nodes[number];
-        match node.standing {
-            NodeAnswer::Taken => return Downgrade::TakenBy(Occupant::Foreign(Foreign::other("another")).into()),
-            NodeAnswer::Nothing if !creates => return Downgrade::Absent,
-            NodeAnswer::Shared(_) if frees => {
-                node.standing = NodeAnswer::Nothing;
+        match node.state {
+            NodeState::Taken => return Downgrade::TakenBy(Occupant::Foreign(Foreign::other("another")).into()),
+            NodeState::Nothing if !creates => return Downgrade::Absent,
+            NodeState::Shared(_) if frees => {
+                node.state = NodeState::Nothing;
                 return Downgrade::Absent;
             }
-            NodeAnswer::Shared(token) => return Downgrade::Downgraded { token: FencingToken::new(token).unwrap() },
-            NodeAnswer::Nothing | NodeAnswer::Exclusive => {}
+            NodeState::Shared(token) => return Downgrade::Downgraded { token: FencingToken::new(token).unwrap() },
+            NodeState::Nothing | NodeState::Exclusive => {}
         }
         node.fence = PROPOSAL.max(node.fence + 1);
-        node.standing = NodeAnswer::Shared(node.fence);
+        node.state = NodeState::Shared(node.fence);
         Downgrade::Downgraded { token: FencingToken::new(node.fence).unwrap() }
     }
 

@@ -12,7 +12,7 @@ mod driver;
 mod model;
 mod world;
 
-use downgrade::{DowngradeMutant, Downgrading, NodeAnswer};
+use downgrade::{DowngradeMutant, Downgrading, NodeState};
 use model::Search;
 use world::{Before, Mutant, World};
 
@@ -82,11 +82,11 @@ fn a_release_only_where_a_grant_was_seen_leaves_a_lock() {
 
 /// A writer has its hold on a majority; the third node has it too, has nothing, or belongs to another client. Fences differ or
 /// do not.
-fn writers() -> impl Iterator<Item = ([NodeAnswer; 3], [u64; 3])> {
-    let thirds = [NodeAnswer::Exclusive, NodeAnswer::Nothing, NodeAnswer::Taken];
+fn writers() -> impl Iterator<Item = ([NodeState; 3], [u64; 3])> {
+    let thirds = [NodeState::Exclusive, NodeState::Nothing, NodeState::Taken];
     let fences = [[1, 1, 1], [1, 1, 9], [1, 9, 9], [8, 9, 9]];
     thirds.into_iter().flat_map(move |third| {
-        fences.into_iter().map(move |fences| ([NodeAnswer::Exclusive, NodeAnswer::Exclusive, third], fences))
+        fences.into_iter().map(move |fences| ([NodeState::Exclusive, NodeState::Exclusive, third], fences))
     })
 }
 
