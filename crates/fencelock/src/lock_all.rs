@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// Several locks described, not yet held. Await it, or call [`LockAll::try_acquire`] or [`LockAll::run`].
 ///
-/// You get all of the locks or none of them. The keys are claimed one after another, in the order of their bytes, and each
-/// claim waits in the queue of its key: clients that lock the same keys never deadlock, in whatever order they name them, and
-/// each key is granted in the order in which it was claimed. A lease that is held already is renewed while the others are
-/// waited for. If it is lost, everything is released and claimed again.
+/// You get all of the locks or none of them. Free keys cost one round trip together. If a key is busy, the claim waits in its
+/// queue, and only keys that come before it in the order of their bytes are held meanwhile: clients that lock the same keys
+/// never deadlock, in whatever order they name them, and each key is granted in the order in which it was claimed. A lease that
+/// is held already is renewed while the others are waited for. If it is lost, everything is released and claimed again.
 ///
 /// A key is idle while its holder waits for the next one, so name the keys that belong together and no others. Do not wait
 /// for a set while you hold another lock: two clients that do so can wait for each other.
@@ -50,7 +50,7 @@ impl LockAll {
     }
 
     /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-    /// asks for each key once.
+    /// asks for each key once, one after another.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.each = self.each.wait(wait);
         self

@@ -15,9 +15,11 @@ const TURNED: &[&[&str]] = &[&["a", "b", "c"], &["b", "c", "a"], &["c", "a", "b"
 const RING: &[&[&str]] = &[&["a", "b"], &["b", "c"], &["c", "a"]];
 /// The last one needs fewer keys than the others.
 const NESTED: &[&[&str]] = &[&["a", "b", "c"], &["a", "b", "c"], &["b", "a"]];
+const SAME: &[&[&str]] = &[&["a", "b"], &["b", "a"], &["a", "b"]];
 const PAIR: &[&[&str]] = &[&["a", "b", "c"], &["c", "b", "a"]];
 
-const SETTING: Setting = Setting { rule: Rule::Production, wants: TURNED, losses: 0, bounded: false, at_once: false };
+const SETTING: Setting =
+    Setting { rule: Rule::Production, wants: TURNED, tries: false, losses: 0, bounded: false, at_once: false };
 
 struct Found {
     states: usize,
@@ -74,6 +76,25 @@ fn every_client_finishes_and_nothing_is_left() {
             assert!(found.states > 300 && found.rounds as usize >= wants.len() + 2, "{}", found.states);
         }
     }
+}
+
+/// The keys of a try arrive in any order, and so do the releases of those that are not kept.
+#[test]
+fn keys_that_are_tried_at_the_same_time_do_no_harm() {
+    for (wants, losses) in [(PAIR, 1), (RING, 1), (SAME, 1)] {
+        for bounded in [false, true] {
+            let setting = Setting { wants, bounded, losses, tries: true, ..SETTING };
+            let found = search(&setting);
+            println!("{wants:?}, bounded: {bounded}: {} states", found.states);
+            assert_eq!(found.broken, None, "{setting:?}");
+            assert!(found.states > 3000 && found.rounds as usize > wants.len(), "{}", found.states);
+        }
+    }
+}
+
+#[test]
+fn clients_that_keep_later_keys_deadlock() {
+    is_found(Setting { rule: Rule::KeepsLaterKeys, wants: PAIR, tries: true, ..SETTING }, "deadlock", 10);
 }
 
 #[track_caller]

@@ -19,6 +19,8 @@ pub(crate) enum Rule {
     LastGrantUnchecked,
     /// A refused claim releases nothing.
     KeepsOnRefusal,
+    /// Of the keys that are tried at the same time, all that are granted are kept, also those after a refused one.
+    KeepsLaterKeys,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Setting {
     pub(crate) rule: Rule,
     /// The keys of each client, in the order in which its caller names them.
     pub(crate) wants: &'static [&'static [&'static str]],
+    /// Whether a try may find a free key. Otherwise it is answered as if all keys were busy, which is always possible.
+    pub(crate) tries: bool,
     /// How many leases are lost.
     pub(crate) losses: u8,
     /// Whether the wait of a client may end.
@@ -36,6 +40,12 @@ pub(crate) struct Setting {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
+    /// A try of this key by the client arrives. The keys of a try arrive in any order.
+    Try(usize, usize),
+    /// All tries are answered: the client keeps some of the keys, and releases the others.
+    HearTries(usize),
+    /// The release of a key that was tried and not kept arrives.
+    Return(usize, usize),
     /// The client sends its next claim.
     Claim(usize),
     /// It receives the grant of its claim.
@@ -58,6 +68,8 @@ struct Client {
     all: AcquireAll,
     /// The key of the claim that is not answered.
     claimed: Option<usize>,
+    /// The keys that were tried, and whether they were granted. Their answers have not been received.
+    tried: Vec<(usize, bool)>,
     /// A lease was lost, and the client does not know it yet.
     lost: bool,
     inside: bool,
@@ -75,6 +87,9 @@ pub(crate) struct World {
 
 const NOW: Moment = Moment::from_micros(1);
 
+/// Added to the number of a client: its try of a key, of which it has sent the release.
+const RETURNED: usize = 100;
+
 impl World {
     pub(crate) fn new(setting: &Setting) -> Self {
         let mut names: Vec<_> = setting.wants.concat();
@@ -82,10 +97,12 @@ impl World {
         names.dedup();
         let client = |keys: &&[&str]| {
             let all = AcquireAll::new(KeySet::new(*keys).unwrap(), None, NOW);
-            Client { all, claimed: None, lost: false, inside: false, over: false }
+            Client { all, claimed: None, tried: Vec::new(), lost: false, inside: false, over: false }
         };
         let clients = setting.wants.iter().map(client).collect();
-        Self { queues: vec![Vec::new(); names.len()], names, clients, losses: setting.losses }
+        let mut world = Self { queues: vec![Vec::new(); names.len()], names, clients, losses: setting.losses };
+        world.refuse_tries(setting);
+        world
     }
 
     pub(crate) fn acts(&self, setting: &Setting) -> Vec<Act> {
@@ -94,15 +111,24 @@ impl World {
 
     fn acts_of(&self, who: usize, setting: &Setting) -> Vec<Act> {
         let client = &self.clients[who];
-        let mut acts = Vec::new();
+        let mut acts = self.returns_of(who);
         if client.over {
             return acts;
         }
         if client.inside {
-            return vec![Act::Leave(who)];
+            acts.push(Act::Leave(who));
+            return acts;
         }
         let has_all = self.keys_of(who).iter().all(|key| self.holds(who, *key));
         match (client.all.step(NOW), client.claimed) {
+            (AcquireStep::TryRest { .. }, _) if client.tried.len() == client.all.remaining().len() => {
+                acts.push(Act::HearTries(who));
+            }
+            (AcquireStep::TryRest { .. }, _) => {
+                let untried =
+                    self.remaining(who).into_iter().filter(|key| client.tried.iter().all(|(tried, _)| tried != key));
+                acts.extend(untried.map(|key| Act::Try(who, key)));
+            }
             (AcquireStep::Claim { .. }, None) => acts.push(Act::Claim(who)),
             (AcquireStep::Claim { .. }, Some(key)) if self.holds(who, key) => acts.push(Act::HearGrant(who)),
             (AcquireStep::Claim { .. }, Some(_)) if setting.bounded => acts.push(Act::TimeOut(who)),
@@ -123,9 +149,20 @@ impl World {
     /// `Err` says what is broken.
     pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), String> {
         match act {
+            Act::Try(who, key) => {
+                let is_free = self.queues[key].is_empty();
+                if is_free {
+                    self.queues[key].push(who);
+                }
+                self.clients[who].tried.push((key, is_free));
+            }
+            Act::HearTries(who) => self.on_tried(who, setting.rule),
+            Act::Return(who, key) => self.queues[key].retain(|holder| *holder != who + RETURNED),
             Act::Claim(who) => {
                 let key = self.next_key(who, setting.rule);
-                self.queues[key].push(who);
+                if !self.queues[key].contains(&who) {
+                    self.queues[key].push(who);
+                }
                 self.clients[who].claimed = Some(key);
                 if setting.rule == Rule::WaitsInAllQueues {
                     self.on_granted(who);
@@ -157,7 +194,16 @@ impl World {
         if setting.at_once {
             self.hear(setting);
         }
+        self.refuse_tries(setting);
         Ok(())
+    }
+
+    fn refuse_tries(&mut self, setting: &Setting) {
+        for client in self.clients.iter_mut().filter(|_| !setting.tries) {
+            if matches!(client.all.step(NOW), AcquireStep::TryRest { .. }) {
+                client.all.on_tried(0);
+            }
+        }
     }
 
     /// Whether every client has finished.
@@ -187,6 +233,37 @@ impl World {
         self.queues[key].first() == Some(&who)
     }
 
+    /// The keys that are not held, in the order of claims.
+    fn remaining(&self, who: usize) -> Vec<usize> {
+        let keys = self.keys_of(who);
+        self.clients[who].all.remaining().iter().map(|position| keys[*position]).collect()
+    }
+
+    fn returns_of(&self, who: usize) -> Vec<Act> {
+        let keys = (0..self.queues.len()).filter(|key| self.queues[*key].contains(&(who + RETURNED)));
+        keys.map(|key| Act::Return(who, key)).collect()
+    }
+
+    fn on_tried(&mut self, who: usize, rule: Rule) {
+        let granted: Vec<_> = std::mem::take(&mut self.clients[who].tried);
+        let granted = |key: &usize| granted.contains(&(*key, true));
+        let keys = self.remaining(who);
+        let kept = keys.iter().take_while(|key| granted(key)).count();
+        self.clients[who].all.on_tried(kept);
+        if rule != Rule::KeepsLaterKeys {
+            for key in keys.into_iter().skip(kept).filter(granted) {
+                self.give_back(who, key);
+            }
+        }
+    }
+
+    /// The release of the key is on its way.
+    fn give_back(&mut self, who: usize, key: usize) {
+        for holder in self.queues[key].iter_mut().filter(|holder| **holder == who) {
+            *holder += RETURNED;
+        }
+    }
+
     fn on_granted(&mut self, who: usize) {
         self.clients[who].claimed = None;
         self.clients[who].all.on_granted();
@@ -207,6 +284,9 @@ impl World {
 
     fn on_lost(&mut self, who: usize) {
         self.give_claim_up(who);
+        for (key, _) in std::mem::take(&mut self.clients[who].tried) {
+            self.give_back(who, key);
+        }
         self.clients[who].lost = false;
         self.clients[who].all.on_lost(NOW);
     }

@@ -15,13 +15,6 @@ use std::time::Duration;
 /// The caller waits this long for the releases of a set that it does not get. What is left of them goes on in the background.
 const RELEASE_LIMIT: Duration = Duration::from_millis(250);
 
-/// How a claim ended that was sent while other keys of its set are held.
-enum Outcome {
-    Granted(Guard),
-    Refused(Error),
-    Lost(Loss),
-}
-
 /// A set of keys on its way. Dropping it releases in the background what is held.
 struct Attempt<'a> {
     client: &'a Arc<ClientInner>,
@@ -41,6 +34,11 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
     let mut last = None;
     loop {
         match attempt.all.step(client.clock.now()) {
+            AcquireStep::TryRest { within } => {
+                if let Some(loss) = attempt.try_rest(within).await {
+                    last = Some(loss);
+                }
+            }
             AcquireStep::Claim { key, wait } => {
                 if let Some(error) = attempt.claim(key, wait).await {
                     last = Some(error);
@@ -58,40 +56,69 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
 }
 
 impl Attempt<'_> {
-    /// Claims one key, and reports to the machine what came of it. The error of a claim that brought nothing is returned.
+    /// Claims one key, and reports the outcome to the state machine. Returns the error of a claim that was not granted.
     async fn claim(&mut self, key: usize, wait: Option<Duration>) -> Option<Error> {
-        match self.outcome(key, wait).await {
-            Outcome::Granted(guard) => {
-                self.held[key] = Some(guard);
-                self.all.on_granted();
-                // The other leases were not watched while the answer was in flight.
-                self.first_loss().map(|loss| self.on_lost(loss))
-            }
-            Outcome::Refused(error) => {
-                self.all.on_refused();
-                Some(error)
-            }
-            Outcome::Lost(loss) => Some(self.on_lost(loss)),
-        }
-    }
-
-    /// The claim, unless a lease is lost before it is answered.
-    async fn outcome(&self, key: usize, wait: Option<Duration>) -> Outcome {
         let request = self.request_for(key, wait);
         let claim = async {
             let asked = self.client.telemetry.asked();
             let claimed = acquire(self.client, &request).await;
             asked.ended(&claimed);
-            claimed.map_or_else(Outcome::Refused, Outcome::Granted)
+            claimed
         };
+        match self.unless_lost(claim).await {
+            Ok(Ok(guard)) => {
+                self.held[key] = Some(guard);
+                self.all.on_granted();
+                // The other leases were not watched while the answer was in flight.
+                self.first_loss().map(|loss| self.on_lost(loss))
+            }
+            Ok(Err(error)) => {
+                self.all.on_refused();
+                Some(error)
+            }
+            Err(loss) => Some(self.on_lost(loss)),
+        }
+    }
+
+    /// Tries all keys that are not held, at the same time. Returns the loss of a key that is held.
+    async fn try_rest(&mut self, within: Option<Duration>) -> Option<Error> {
+        let keys = self.all.remaining().to_vec();
+        let tries = async {
+            let asked = self.client.telemetry.asked();
+            let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, Some(Duration::ZERO))).collect();
+            let tries = join_all(requests.iter().map(|request| acquire(self.client, request)));
+            let granted = match within {
+                Some(within) => tokio::time::timeout(within, tries).await.unwrap_or_default(),
+                None => tries.await,
+            };
+            // A key that is refused is claimed again, and that claim counts.
+            asked.ended(&Ok(()));
+            granted
+        };
+        match self.unless_lost(tries).await {
+            Ok(granted) => {
+                // The rest is dropped, and so released.
+                let kept: Vec<_> = granted.into_iter().map_while(Result::ok).collect();
+                self.all.on_tried(kept.len());
+                for (key, guard) in keys.into_iter().zip(kept) {
+                    self.held[key] = Some(guard);
+                }
+                self.first_loss().map(|loss| self.on_lost(loss))
+            }
+            Err(loss) => Some(self.on_lost(loss)),
+        }
+    }
+
+    /// The output of `claims`, unless a lease is lost before.
+    async fn unless_lost<T>(&self, claims: impl Future<Output = T>) -> Result<T, Loss> {
         let losses: Vec<_> = self.held.iter().flatten().map(|guard| Box::pin(loss_of(guard.held()))).collect();
         if losses.is_empty() {
-            return claim.await;
+            return Ok(claims.await);
         }
         tokio::select! {
             biased;
-            (loss, ..) = select_all(losses) => Outcome::Lost(loss),
-            outcome = claim => outcome,
+            (loss, ..) = select_all(losses) => Err(loss),
+            output = claims => Ok(output),
         }
     }
 

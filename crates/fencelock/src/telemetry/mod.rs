@@ -18,7 +18,7 @@
 //! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
-//!   [`Client::lock_all`](crate::Client::lock_all) counts once for each key that it claims.
+//!   [`Client::lock_all`](crate::Client::lock_all) counts each claim, and each grant of a key that it tried.
 //! - `mode`: `exclusive`, `shared`, `permits`. A hold of several permits counts once.
 //! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,

@@ -138,6 +138,60 @@ async fn the_wait_is_for_all_keys_and_all_rounds_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn free_keys_cost_one_round_trip_together() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
+    let begun = scene.now();
+    let guards = scene.client.lock_all(["d", "c", "b", "a"]).await.unwrap();
+    assert_eq!((scene.now().since(begun), scene.net.calls(Verb::Acquire)), (ms(20), 4), "10 ms each way");
+    guards.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_after_the_one_that_is_waited_for_stays_free() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("b").await.unwrap();
+    let waiting = tokio::spawn(scene.client.lock_all(["a", "b", "c", "d"]).acquire());
+    scene.pass(ms(10)).await;
+    assert!(scene.holding("a").await.is_some(), "it comes first");
+    are_free(&scene, &["c", "d"]).await;
+    let calls = scene.net.calls(Verb::Acquire);
+    other.release().await.unwrap();
+    let guards = waiting.await.unwrap().unwrap();
+    assert_eq!(guards.keys(), ["a", "b", "c", "d"]);
+    assert!(scene.net.calls(Verb::Acquire) <= calls + 3, "the grant of b, and both others together");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_lost_while_the_rest_is_tried_begins_a_new_round() {
+    let scene = Scene::new();
+    let other = scene.neighbour().lock("a").await.unwrap();
+    scene.net.next(Verb::Acquire, [Fate::Pass; 4]);
+    let waiting = tokio::spawn(scene.client.lock_all(["a", "b", "c"]).acquire());
+    scene.pass(ms(10)).await;
+    scene.net.always(Verb::Acquire, Fate::Slow(ms(500)));
+    other.release().await.unwrap();
+    scene.pass(ms(100)).await;
+    let first = scene.holding("a").await.unwrap().first().fence;
+    evict(&scene, "a").await;
+    let guards = waiting.await.unwrap().unwrap();
+    assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > first);
+    guards.release().await.unwrap();
+    are_free(&scene, &["a", "b", "c"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_without_an_answer_ends_with_the_wait() {
+    let scene = Scene::new();
+    scene.net.always(Verb::Acquire, Fate::Slow(secs(2)));
+    let begun = scene.now();
+    let error = scene.client.lock_all(["a", "b"]).wait(ms(300)).await.unwrap_err();
+    assert!(scene.now().since(begun) <= ms(400), "{:?}: {error}", scene.now().since(begun));
+    scene.pass(secs(5)).await;
+    are_free(&scene, &["a", "b"]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_try_asks_for_each_key_once_and_releases_before_it_answers() {
     let scene = Scene::new();
     scene.net.always(Verb::Release, Fate::Slow(ms(20)));
