@@ -170,9 +170,9 @@ impl TestClient {
 
 /// Requests with an expected answer.
 impl TestClient {
-    /// Acquires a free key.
+    /// Acquires a free key. Its lease may expire on the way: a quorum grants no such lease.
     pub(crate) async fn takes(&self) -> FencingToken {
-        self.granted(self.tries().await)
+        in_time(self.ttl, async { self.granted(self.tries().await) }).await
     }
 
     /// Polls, and expects that it holds the key.

@@ -75,8 +75,11 @@ async fn an_enqueue_does_not_overtake_a_waiter(fixture: &dyn Fixture) {
 
 async fn a_try_after_an_expiry_does_not_overtake_a_waiter(fixture: &dyn Fixture) {
     let [a, waiter, hasty] = test_clients(fixture).await;
-    a.for_ttl(SHORT).takes().await;
-    waiter.is_queued(0).await;
+    in_time(SHORT, async {
+        a.for_ttl(SHORT).takes().await;
+        waiter.is_queued(0).await;
+    })
+    .await;
     fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(hasty.is_refused().await.holders, waiter.holders());
     waiter.still_holds().await;
@@ -84,8 +87,12 @@ async fn a_try_after_an_expiry_does_not_overtake_a_waiter(fixture: &dyn Fixture)
 
 async fn a_waiter_gets_the_key_of_a_holder_that_died(fixture: &dyn Fixture) {
     let [a, waiter] = test_clients(fixture).await;
-    let earlier = a.for_ttl(SHORT).takes().await;
-    waiter.is_queued(0).await;
+    let earlier = in_time(SHORT, async {
+        let earlier = a.for_ttl(SHORT).takes().await;
+        waiter.is_queued(0).await;
+        earlier
+    })
+    .await;
     assert!(waiter.polls_until_granted(fixture).await > earlier);
 }
 

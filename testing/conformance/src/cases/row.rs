@@ -3,6 +3,7 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::cases::permits::permits;
+use crate::deadline::in_time;
 use crate::event_recorder::EventRecorder;
 use crate::test_client::{ALIVE, LONG, PAST_SHORT, SHORT, TestClient, expect_known, test_clients, ttl};
 use fencelock_core::{Acquire, Event, Eviction, HolderInfo, Holding, Intent, Mode, Release, Renew, Renewal};
@@ -158,10 +159,13 @@ async fn one_holder_expires_and_the_others_stay(fixture: &dyn Fixture) {
 async fn a_renewal_extends_the_lease_of_its_holder_only(fixture: &dyn Fixture) {
     let [a, b] = readers(fixture).await;
     let (a, b) = (a.for_ttl(SHORT), b.for_ttl(SHORT));
-    a.takes().await;
-    b.takes().await;
-    let longer = Renewal::new(a.key.clone(), a.holder.id, ttl(LONG));
-    assert_eq!(a.backend.renew(&[longer]).await.remove(0), Ok(Renew::Renewed { waiters: 0 }));
+    in_time(SHORT, async {
+        a.takes().await;
+        b.takes().await;
+        let longer = Renewal::new(a.key.clone(), a.holder.id, ttl(LONG));
+        assert_eq!(a.backend.renew(&[longer]).await.remove(0), Ok(Renew::Renewed { waiters: 0 }));
+    })
+    .await;
     fixture.let_time_pass(PAST_SHORT).await;
     a.still_holds().await;
     assert_eq!(b.polls().await, Acquire::Gone);

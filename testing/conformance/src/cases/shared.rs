@@ -2,6 +2,7 @@
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
+use crate::deadline::in_time;
 use crate::test_client::{ALIVE, SHORT, TestClient, test_clients};
 use fencelock_core::{Acquire, Mode, Release};
 
@@ -141,9 +142,13 @@ async fn the_last_reader_hands_over_to_the_writer(fixture: &dyn Fixture) {
 async fn a_writer_gets_the_key_of_readers_that_died(fixture: &dyn Fixture) {
     let [a, b] = readers(fixture).await;
     let writer = a.new_attempt().in_mode(Mode::Exclusive);
-    a.for_ttl(SHORT).takes().await;
-    let fence = b.for_ttl(SHORT).takes().await;
-    writer.is_queued(0).await;
+    let fence = in_time(SHORT, async {
+        a.for_ttl(SHORT).takes().await;
+        let fence = b.for_ttl(SHORT).takes().await;
+        writer.is_queued(0).await;
+        fence
+    })
+    .await;
     assert!(writer.polls_until_granted(fixture).await > fence);
 }
 
