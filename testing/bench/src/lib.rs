@@ -7,6 +7,7 @@
 //! | `uncontended` | the same two scripts sent with the bare `redis` client |
 //! | `handoff` | the round trip of a `PING` |
 //! | `server_time` | an empty script |
+//! | `idle` | for the wait: the hand-off |
 //! | `local` | the same tasks, each with its own claims |
 //! | `hot_key` | two ways to wake waiters by pub/sub, and polling |
 //!
@@ -16,6 +17,7 @@
 mod bare;
 mod handoff;
 mod hot_key;
+mod idle;
 mod info;
 mod job;
 pub mod leases;
@@ -108,6 +110,7 @@ fn measure(effort: Effort) -> Result<BenchReport, Failure> {
             report.uncontended.push(uncontended::measure(&url, tasks, effort).await?);
         }
         report.server_time = server_time::measure(&url).await?;
+        report.idle = Some(idle::measure(&url, effort).await?);
         report.local = local::measure(&url, effort).await?;
         Ok::<_, Failure>(())
     })?;

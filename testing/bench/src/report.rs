@@ -11,6 +11,7 @@ pub(crate) struct BenchReport {
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) server_time: Vec<ServerTime>,
     pub(crate) handoff: Option<HandOff>,
+    pub(crate) idle: Option<IdleLease>,
     pub(crate) local: Vec<Local>,
     pub(crate) hot_key: Vec<HotKey>,
 }
@@ -41,6 +42,15 @@ pub(crate) struct HandOff {
     pub(crate) ping_p50_us: f64,
     pub(crate) ping_p99_us: f64,
     pub(crate) ratio: f64,
+}
+
+/// A client keeps the lease of its own key, until another client waits for it.
+#[derive(Debug, Serialize)]
+pub(crate) struct IdleLease {
+    pub(crate) cycles_per_s: f64,
+    pub(crate) waits: usize,
+    pub(crate) wait_p50_us: f64,
+    pub(crate) wait_p99_us: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -110,6 +120,13 @@ impl fmt::Display for BenchReport {
             writeln!(f, "| release called -> lock returned | {:.0} | {:.0} |", row.p50_us, row.p99_us)?;
             writeln!(f, "| PING | {:.0} | {:.0} |", row.ping_p50_us, row.ping_p99_us)?;
             writeln!(f, "| ratio of the p50 | {:.2} | |", row.ratio)?;
+        }
+        if let Some(row) = &self.idle {
+            writeln!(f, "\nA lease that is kept for the next task (`idle_timeout`), one task")?;
+            writeln!(f, "| cycles per second | another client waits for it, p50, us | p99, us | p50 / hand-off |")?;
+            writeln!(f, "|---:|---:|---:|---:|")?;
+            let ratio = self.handoff.as_ref().map_or(f64::NAN, |handoff| row.wait_p50_us / handoff.p50_us);
+            writeln!(f, "| {:.0} | {:.0} | {:.0} | {ratio:.2} |", row.cycles_per_s, row.wait_p50_us, row.wait_p99_us)?;
         }
         writeln!(f, "\nOne key, one process, empty critical section, grants per second")?;
         writeln!(f, "| place | tasks | shared leases | separate claims |\n|---|---:|---:|---:|")?;

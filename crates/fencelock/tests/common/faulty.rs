@@ -17,6 +17,8 @@ pub(crate) struct Faulty {
     roads: Mutex<HashMap<Verb, Road>>,
     /// Whether there is no line, and each claim needs a fresh holder, as on a quorum.
     pub(crate) like_a_quorum: AtomicBool,
+    /// Whether the events of the place are lost, for listeners that are added from now on.
+    pub(crate) loses_events: AtomicBool,
     /// Who claimed, in order.
     pub(crate) claimants: Mutex<Vec<HolderId>>,
 }
@@ -73,6 +75,7 @@ impl Faulty {
             clock,
             roads: Mutex::default(),
             like_a_quorum: AtomicBool::default(),
+            loses_events: AtomicBool::default(),
             claimants: Mutex::default(),
         })
     }
@@ -163,7 +166,9 @@ impl Backend for Faulty {
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
-        self.inner.listen(listener);
+        if !self.loses_events.load(Ordering::SeqCst) {
+            self.inner.listen(listener);
+        }
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {

@@ -4,6 +4,7 @@ use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
 use crate::sharing::shared_guard;
 use fencelock::backends::Memory;
 use fencelock::{Client, Drift, Error, Released};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -128,6 +129,24 @@ async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     let began = scene.now();
     drop(scene.neighbour().lock("k").await.unwrap());
     assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
+}
+
+/// A waiter polls once a second. The default of the stretch is as long.
+#[tokio::test(start_paused = true)]
+async fn a_lost_announcement_costs_the_waiter_a_second_at_most() {
+    let scene = Scene::with(|net| net.loses_events.store(true, Ordering::SeqCst));
+    let sticky = keeping(&scene, secs(60));
+    let mut longest = ms(0);
+    for pause in 0..10 {
+        drop(sticky.lock("k").await.unwrap());
+        scene.pass(ms(100 * pause)).await;
+        assert!(scene.holding("k").await.is_some(), "it is kept");
+        let began = scene.now();
+        drop(scene.neighbour().lock("k").await.unwrap());
+        longest = longest.max(scene.now().since(began));
+        scene.pass(ms(50)).await;
+    }
+    assert!((ms(500)..=ms(1_050)).contains(&longest), "{longest:?}");
 }
 
 #[tokio::test(start_paused = true)]

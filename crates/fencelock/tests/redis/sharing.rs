@@ -2,7 +2,7 @@
 //! server's own line, so there each task claims for itself.
 
 use crate::common::{eventually, ms};
-use crate::support::{ask, calls, in_line, keys, server};
+use crate::support::{ask, calls, in_line, keys, server, text};
 use fencelock::{Client, FencingToken, Released};
 use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -123,5 +123,41 @@ async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
         drop(lock.await.unwrap());
         // A first answer says that the key is held; a poll would say so again.
         assert!(polls.load(Ordering::SeqCst) <= 1, "round {round}: {polls:?} answers");
+    }
+}
+
+/// A program that polls with `SET NX` is in no queue, so nobody announces it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_polls_gets_a_key_that_is_kept() {
+    let Some(server) = server() else { return };
+    let settings = Client::builder().idle_timeout(Duration::from_secs(60)).yield_interval(ms(200), ms(40));
+    let sticky = settings.connect(&server.url()).await.unwrap();
+    for is_busy in [false, true] {
+        let tasks: Vec<_> = (0..2)
+            .map(|_| {
+                let client = sticky.clone();
+                tokio::spawn(async move {
+                    loop {
+                        drop(client.lock("k").await.unwrap());
+                        // An idle lease, or one that is used all the time.
+                        tokio::time::sleep(if is_busy { ms(0) } else { ms(30) }).await;
+                    }
+                })
+            })
+            .collect();
+        eventually("it is kept", async || text(&server, &["GET", "k"]).is_some()).await;
+        for _ in 0..3 {
+            eventually("the other program holds it", async || {
+                text(&server, &["SET", "k", "theirs", "NX", "PX", "30000"]).is_some()
+            })
+            .await;
+            tokio::time::sleep(ms(20)).await;
+            assert_eq!(text(&server, &["GET", "k"]).as_deref(), Some("theirs"));
+            ask(&server, &["DEL", "k"]);
+            eventually("it is kept again", async || text(&server, &["GET", "k"]).is_some()).await;
+        }
+        for task in tasks {
+            task.abort();
+        }
     }
 }
