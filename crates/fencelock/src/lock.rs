@@ -160,9 +160,9 @@ impl Lock {
     /// background.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
-        let asked = self.client.telemetry.asked();
+        let attempt = self.client.telemetry.attempt(request.options.mode);
         let claimed = driver::acquire(&self.client, &request).await;
-        asked.ended(&claimed);
+        attempt.ended(&claimed);
         claimed
     }
 

@@ -64,17 +64,18 @@ fn from_the_beginning_every_series_of_the_page_is_there_and_zero() {
         let name = quoted(row[0]).remove(0);
         let place = ("place".to_owned(), "memory:start".to_owned());
         let others: Vec<_> = quoted(row[3]).into_iter().filter(|label| label != "place").collect();
-        match others.as_slice() {
-            [] => {
-                promised.insert((name.clone(), BTreeMap::from([place])));
-            }
-            [label] => promised.extend(
-                values(&name, label)
-                    .into_iter()
-                    .map(|value| (name.clone(), BTreeMap::from([place.clone(), (label.clone(), value)]))),
-            ),
-            _ => panic!("{name} has more labels than this test knows of"),
+        let mut combinations = vec![BTreeMap::from([place])];
+        for label in others {
+            let with = |labels: &BTreeMap<_, _>, value: &String| {
+                let mut labels = labels.clone();
+                labels.insert(label.clone(), value.clone());
+                labels
+            };
+            let values = values(&name, &label);
+            combinations =
+                combinations.iter().flat_map(|labels| values.iter().map(|value| with(labels, value))).collect();
         }
+        promised.extend(combinations.into_iter().map(|labels| (name.clone(), labels)));
         for (_, seen) in series.iter().filter(|((of, _), _)| *of == name) {
             assert_eq!(
                 (format!("{:?}", seen.kind).to_lowercase().as_str(), seen.unit),
@@ -125,41 +126,59 @@ async fn waits_holds_and_losses(place: &str) {
     client.lock("secret-order-7").resume(holder).await.unwrap().release().await.unwrap();
     client.lock("read").shared().await.unwrap().release().await.unwrap();
     client.lock("read").await.unwrap().downgrade().await.unwrap().release().await.unwrap();
-    client.semaphore("permits", 3).acquire(2).await.unwrap().release().await.unwrap();
+    let writer = client.lock("read").await.unwrap();
+    assert!(client.lock("read").shared().try_acquire().await.unwrap().is_none());
+    writer.release().await.unwrap();
+    let reader = client.lock("read").shared().await.unwrap();
+    client.evict(&client.inspect("read").await.unwrap().unwrap()).await.unwrap();
+    reader.lost().await;
+    drop(reader);
+    let semaphore = client.semaphore("permits", 3);
+    let permits = semaphore.acquire(2).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(5), semaphore.acquire(2)).await.is_err());
+    permits.release().await.unwrap();
     client.close(Duration::from_secs(10)).await.unwrap();
 }
 
 #[test]
 fn waits_holds_and_losses_are_counted_by_how_they_ended() {
     let series = recorded(waits_holds_and_losses("memory:metrics"));
-    let of = |name: &str, label: Option<(&str, &str)>| {
-        let mut labels = BTreeMap::from([("place".to_owned(), "memory:metrics".to_owned())]);
-        labels.extend(label.map(|(label, value)| (label.to_owned(), value.to_owned())));
-        &series.get(&(name.to_owned(), labels)).unwrap_or_else(|| panic!("{name} {label:?}")).value
+    let of = |name: &str, labels: &[(&str, &str)]| {
+        let place = ("place".to_owned(), "memory:metrics".to_owned());
+        let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).chain([place]);
+        let key = (name.to_owned(), labels.collect());
+        &series.get(&key).unwrap_or_else(|| panic!("{key:?}")).value
     };
-    for (outcome, count) in
-        [("claimed", 5), ("handed", 1), ("busy", 2), ("cancelled", 1), ("resumed", 1), ("closed", 0)]
-    {
-        let counted = of("fencelock_acquisitions_total", Some(("outcome", outcome)));
-        assert_eq!(*counted, DebugValue::Counter(count), "{outcome}");
+    for (mode, outcome, count) in [
+        ("exclusive", "claimed", 4),
+        ("exclusive", "handed", 1),
+        ("exclusive", "busy", 2),
+        ("exclusive", "cancelled", 1),
+        ("exclusive", "resumed", 1),
+        ("exclusive", "closed", 0),
+        ("shared", "claimed", 2),
+        ("shared", "busy", 1),
+        ("permits", "claimed", 1),
+        ("permits", "cancelled", 1),
+    ] {
+        let counted = of("fencelock_acquisitions_total", &[("mode", mode), ("outcome", outcome)]);
+        assert_eq!(*counted, DebugValue::Counter(count), "{mode} {outcome}");
     }
-    let DebugValue::Counter(wasted) = of("fencelock_wasted_wakeups_total", None) else { panic!("a counter") };
+    let DebugValue::Counter(wasted) = of("fencelock_wasted_wakeups_total", &[]) else { panic!("a counter") };
     assert!(*wasted >= 2, "of three questions two came after an answer: {wasted}");
-    let lost: Vec<_> = ["expired", "deleted", "taken", "max_hold"]
-        .map(|reason| of("fencelock_lost_total", Some(("reason", reason))))
-        .into_iter()
-        .map(|count| if let DebugValue::Counter(count) = count { *count } else { panic!("a counter") })
-        .collect();
-    assert_eq!(lost, [0, 1, 0, 0]);
-    for mode in ["exclusive", "shared", "permits"] {
-        assert_eq!(*of("fencelock_held", Some(("mode", mode))), DebugValue::Gauge(0.0.into()), "as often up as down");
+    for (mode, counts) in [("exclusive", [0, 1, 0, 0]), ("shared", [0, 1, 0, 0]), ("permits", [0; 4])] {
+        let lost = ["expired", "deleted", "taken", "max_hold"]
+            .map(|reason| of("fencelock_lost_total", &[("mode", mode), ("reason", reason)]));
+        assert!(lost.into_iter().eq(&counts.map(DebugValue::Counter)), "{mode}: {lost:?}");
+        for gauge in ["fencelock_held", "fencelock_waiters"] {
+            assert_eq!(*of(gauge, &[("mode", mode)]), DebugValue::Gauge(0.0.into()), "as often up as down");
+        }
     }
-    assert_eq!(*of("fencelock_waiters", None), DebugValue::Gauge(0.0.into()));
     for name in ["fencelock_wait_seconds", "fencelock_hold_seconds"] {
-        for (mode, count) in [("exclusive", 5), ("shared", 2), ("permits", 1)] {
+        for (mode, count) in [("exclusive", 6), ("shared", 3), ("permits", 1)] {
             // A downgrade ends an exclusive hold and begins a shared one, without a wait.
-            let count = if (name, mode) == ("fencelock_wait_seconds", "shared") { 1 } else { count };
-            let spans = of(name, Some(("mode", mode)));
+            let count = if (name, mode) == ("fencelock_wait_seconds", "shared") { 2 } else { count };
+            let spans = of(name, &[("mode", mode)]);
             assert!(matches!(spans, DebugValue::Histogram(spans) if spans.len() == count), "{name} {mode}: {spans:?}");
         }
     }

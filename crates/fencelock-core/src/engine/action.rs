@@ -1,6 +1,6 @@
 use super::release_queue::PendingRelease;
 use super::tenure::{End, HoldId, Tenure};
-use crate::{Claim, HolderId, Invalid, Moment, Occupied, Unknown};
+use crate::{Claim, HolderId, Invalid, Mode, Moment, Occupied, Unknown};
 use std::time::Duration;
 
 /// What a waiting task must do next. After each step but the last, call the engine to get the next one.
@@ -114,9 +114,9 @@ pub enum Action<W, L> {
     /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
     KeptIdle,
     /// A claim now waits at the place.
-    ClaimBegan,
+    ClaimBegan(Mode),
     /// A claim no longer waits at the place.
-    ClaimEnded,
+    ClaimEnded(Mode),
     /// A claiming task has news.
     Report(Box<ClaimReport>),
     /// A task polls without a notification.

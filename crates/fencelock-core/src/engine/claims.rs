@@ -146,7 +146,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         };
         if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) {
             claiming.begin(cx.key, request, holder);
-            cx.act(Action::ClaimBegan);
+            cx.act(Action::ClaimBegan(request.mode));
         }
         self.ask(id, cx)
     }
@@ -253,7 +253,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
-        cx.act(Action::ClaimEnded);
+        cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_line && let Some(limits) = &cx.config.sharing {
             (self.heard, self.failing_since) = (None, None);
@@ -387,8 +387,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// Ends the attempt, if there is one, and releases everything that it may have.
 pub(super) fn end_attempt<W, L>(claiming: &mut Claiming, cx: &mut Context<'_, W, L>) {
-    if claiming.attempt.is_some() {
-        cx.act(Action::ClaimEnded);
+    if let Some(pending) = &claiming.attempt {
+        cx.act(Action::ClaimEnded(pending.claim.mode));
     }
     if let Some(release) = claiming.end_attempt(cx.now) {
         cx.act(Action::Release(Box::new(release)));

@@ -308,7 +308,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         // No task takes the claim over.
         if let Some(pending) = pending {
-            cx.act(Action::ClaimEnded);
+            cx.act(Action::ClaimEnded(pending.claim.mode));
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
         }
         self.release_spares(cx);

@@ -59,7 +59,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Context<'_, W, L>,
     ) -> Option<Step> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
-        cx.act(Action::ClaimEnded);
+        cx.act(Action::ClaimEnded(claim.mode));
         self.queue.requeue(id);
         let (next, waiter) = self.queue.first_at_rest()?;
         let request = waiter.request.clone();
@@ -107,7 +107,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub(super) fn release_spares(&mut self, cx: &mut Context<'_, W, L>) {
         let (now, none_left) = (cx.now, self.leases.permits.is_empty());
         for Spare { claim, .. } in self.spares.extract(|spare| none_left || spare.until <= now) {
-            cx.act(Action::ClaimEnded);
+            cx.act(Action::ClaimEnded(claim.claim.mode));
             cx.act(Action::Release(Box::new(claim.release(cx.now))));
         }
         // If nothing else happens, the timer of a lease triggers their release.
@@ -124,7 +124,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
             self.call(id, Some(claim), cx);
         } else {
-            cx.act(Action::ClaimEnded);
+            cx.act(Action::ClaimEnded(claim.claim.mode));
             cx.act(Action::Release(Box::new(PendingRelease { is_hold: true, ..claim.release(cx.now) })));
         }
         true

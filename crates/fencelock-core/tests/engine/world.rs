@@ -179,8 +179,8 @@ impl World {
                 self.clients[client].take_release(*release, now);
             }
             Action::KeptIdle => self.cover(Coverage::KeptIdle),
-            Action::ClaimBegan => this.claims += 1,
-            Action::ClaimEnded => this.claims -= 1,
+            Action::ClaimBegan(_) => this.claims += 1,
+            Action::ClaimEnded(_) => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),
             Action::FallbackPoll | Action::Report(_) => {}
         }

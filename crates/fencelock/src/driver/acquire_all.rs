@@ -60,9 +60,9 @@ impl Attempt<'_> {
     async fn claim(&mut self, key: usize, wait: Option<Duration>) -> Option<Error> {
         let request = self.request_for(key, wait);
         let claim = async {
-            let asked = self.client.telemetry.asked();
+            let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
             let claimed = acquire(self.client, &request).await;
-            asked.ended(&claimed);
+            attempt.ended(&claimed);
             claimed
         };
         match self.unless_lost(claim).await {
@@ -84,7 +84,7 @@ impl Attempt<'_> {
     async fn try_rest(&mut self, within: Option<Duration>) -> Option<Error> {
         let keys = self.all.remaining().to_vec();
         let tries = async {
-            let asked = self.client.telemetry.asked();
+            let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
             let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, Some(Duration::ZERO))).collect();
             let tries = join_all(requests.iter().map(|request| acquire(self.client, request)));
             let granted = match within {
@@ -92,7 +92,7 @@ impl Attempt<'_> {
                 None => tries.await,
             };
             // A key that is refused is claimed again, and that claim counts.
-            asked.ended(&Ok(()));
+            attempt.ended(&Ok(()));
             granted
         };
         match self.unless_lost(tries).await {

@@ -161,8 +161,8 @@ impl KeyCell {
                 // Without the task that renews leases, the lease would stay until it ends.
                 Action::KeptIdle if driver.keeps_idle_leases() => {}
                 Action::KeptIdle => self.with(Engine::release_idle),
-                Action::ClaimBegan => driver.telemetry.waiting(&self.key),
-                Action::ClaimEnded => driver.telemetry.waited(),
+                Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
+                Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
                 Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, giving it back"),
                 Action::Report(heard) => report = Some(*heard),

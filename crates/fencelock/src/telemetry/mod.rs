@@ -3,12 +3,12 @@
 //!
 //! | number | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
-//! | `fencelock_acquisitions_total` | counter | count | `place`, `outcome` | attempts to acquire a lock, by outcome |
+//! | `fencelock_acquisitions_total` | counter | count | `place`, `mode`, `outcome` | attempts to acquire a lock, by outcome |
 //! | `fencelock_wait_seconds` | histogram | seconds | `place`, `mode` | time from the request to the grant |
 //! | `fencelock_hold_seconds` | histogram | seconds | `place`, `mode` | time from the grant to the release or the loss |
 //! | `fencelock_held` | gauge | count | `place`, `mode` | locks that are held |
-//! | `fencelock_waiters` | gauge | count | `place` | claims that wait at the place; tasks that share a lease count as one |
-//! | `fencelock_lost_total` | counter | count | `place`, `reason` | locks that were lost |
+//! | `fencelock_waiters` | gauge | count | `place`, `mode` | claims that wait at the place; tasks that share a lease count as one |
+//! | `fencelock_lost_total` | counter | count | `place`, `mode`, `reason` | locks that were lost |
 //! | `fencelock_renewal_seconds` | histogram | seconds | `place` | round trip of a renewal that was answered |
 //! | `fencelock_renewal_failures_total` | counter | count | `place`, `reason` | renewals that were not confirmed |
 //! | `fencelock_fallback_polls_total` | counter | count | `place` | polls by a waiter that was not woken |
@@ -19,7 +19,7 @@
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
 //!   [`Client::lock_all`](crate::Client::lock_all) counts each claim, and each grant of a key that it tried.
-//! - `mode`: `exclusive`, `shared`, `permits`. A hold of several permits counts once.
+//! - `mode`: `exclusive`, `shared`, `permits`. A hold of several permits counts once. A slot counts as `exclusive`.
 //! - `reason` of a loss: `expired`, `deleted`, `taken`, `max_hold`, `other`.
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
@@ -56,15 +56,15 @@ impl Telemetry {
     }
 
     /// An attempt to acquire a lock starts.
-    pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked { telemetry: self, ended: false }
+    pub(crate) fn attempt(&self, mode: Mode) -> Attempt<'_> {
+        Attempt { telemetry: self, mode, ended: false }
     }
 
     pub(crate) fn acquired(&self, key: &Key, tenure: &Tenure, waited: Duration, source: Source) {
         tracing::debug!(%key, fence = %tenure.fence, ?waited, ?source, "acquired");
-        self.outcome(outcome(source));
-        self.numbers.took(Number::Wait, mode(tenure), waited);
-        self.numbers.change(Number::Held, mode(tenure), 1.0);
+        self.outcome(tenure.mode, outcome(source));
+        self.numbers.took(Number::Wait, index_of(tenure.mode), waited);
+        self.numbers.change(Number::Held, index_of(tenure.mode), 1.0);
     }
 
     pub(crate) fn released(&self, key: &Key, tenure: &Tenure, now: Moment) {
@@ -78,7 +78,7 @@ impl Telemetry {
         let held_for = now.since(before.since);
         tracing::debug!(%key, fence = %after.fence, ?held_for, "downgraded");
         self.ended(before, held_for);
-        self.numbers.change(Number::Held, mode(after), 1.0);
+        self.numbers.change(Number::Held, index_of(after.mode), 1.0);
     }
 
     pub(crate) fn lost(&self, key: &Key, tenure: &Tenure, reason: &LossReason, now: Moment) {
@@ -89,7 +89,7 @@ impl Telemetry {
         }
         tracing::warn!(%key, fence = %tenure.fence, ?held_for, %reason, "lock lost");
         self.ended(tenure, held_for);
-        self.numbers.add(Number::Lost, index(&LOSSES, loss(reason)));
+        self.numbers.add(Number::Lost, index_of(tenure.mode) * LOSSES.len() + index(&LOSSES, loss(reason)));
     }
 
     pub(crate) fn renewed(&self, key: &Key, left: Option<Duration>, lag: Duration, answer: &Result<Renew, Unknown>) {
@@ -105,13 +105,13 @@ impl Telemetry {
         }
     }
 
-    pub(crate) fn waiting(&self, key: &Key) {
+    pub(crate) fn waiting(&self, key: &Key, mode: Mode) {
         tracing::debug!(%key, "waiting");
-        self.numbers.change(Number::Waiters, 0, 1.0);
+        self.numbers.change(Number::Waiters, index_of(mode), 1.0);
     }
 
-    pub(crate) fn waited(&self) {
-        self.numbers.change(Number::Waiters, 0, -1.0);
+    pub(crate) fn waited(&self, mode: Mode) {
+        self.numbers.change(Number::Waiters, index_of(mode), -1.0);
     }
 
     pub(crate) fn fallback_poll(&self, key: &Key) {
@@ -125,23 +125,24 @@ impl Telemetry {
     }
 
     fn ended(&self, tenure: &Tenure, held_for: Duration) {
-        self.numbers.took(Number::Hold, mode(tenure), held_for);
-        self.numbers.change(Number::Held, mode(tenure), -1.0);
+        self.numbers.took(Number::Hold, index_of(tenure.mode), held_for);
+        self.numbers.change(Number::Held, index_of(tenure.mode), -1.0);
     }
 
-    fn outcome(&self, outcome: &str) {
-        self.numbers.add(Number::Acquisitions, index(&OUTCOMES, outcome));
+    fn outcome(&self, mode: Mode, outcome: &str) {
+        self.numbers.add(Number::Acquisitions, index_of(mode) * OUTCOMES.len() + index(&OUTCOMES, outcome));
     }
 }
 
 /// An attempt to acquire a lock; if it is dropped before its end, it was cancelled.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Attempt<'a> {
     telemetry: &'a Telemetry,
+    mode: Mode,
     ended: bool,
 }
 
-impl Asked<'_> {
+impl Attempt<'_> {
     pub(crate) fn ended<T>(mut self, with: &Result<T, Error>) {
         self.ended = true;
         let outcome = match with {
@@ -156,21 +157,21 @@ impl Asked<'_> {
             Err(Error::Closed { .. }) => "closed",
             Err(Error::Config(_) | Error::Lost { .. }) => "refused",
         };
-        self.telemetry.outcome(outcome);
+        self.telemetry.outcome(self.mode, outcome);
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.telemetry.outcome("cancelled");
+            self.telemetry.outcome(self.mode, "cancelled");
         }
     }
 }
 
 /// The index of the mode in [`MODES`].
-const fn mode(tenure: &Tenure) -> usize {
-    match tenure.mode {
+const fn index_of(mode: Mode) -> usize {
+    match mode {
         Mode::Shared => 1,
         Mode::Permits { .. } => 2,
         _ => 0,

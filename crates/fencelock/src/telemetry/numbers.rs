@@ -73,36 +73,52 @@ mod with_facade {
         kind: Kind,
         unit: Unit,
         help: &'static str,
-        /// The label in addition to `place`, with all its values.
-        label: Option<(&'static str, &'static [&'static str])>,
+        /// The labels in addition to `place`, with all their values.
+        labels: &'static [LabelValues],
     }
 
+    type LabelValues = (&'static str, &'static [&'static str]);
+
+    const MODE: LabelValues = ("mode", &MODES);
+
     const fn define(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Definition {
-        Definition { name, kind, unit, help, label: None }
+        Definition { name, kind, unit, help, labels: &[] }
     }
 
     impl Definition {
-        const fn by(mut self, label: &'static str, values: &'static [&'static str]) -> Self {
-            self.label = Some((label, values));
+        const fn by(mut self, labels: &'static [LabelValues]) -> Self {
+            self.labels = labels;
             self
+        }
+
+        /// Every combination of the values of the labels; that of the last label changes first.
+        fn combinations(&self) -> Vec<Vec<Label>> {
+            self.labels.iter().fold(vec![Vec::new()], |before, (label, values)| {
+                let with = |labels: &Vec<Label>, value: &&'static str| {
+                    let last = Label::from_static_parts(label, value);
+                    labels.iter().cloned().chain([last]).collect()
+                };
+                before.iter().flat_map(|labels| values.iter().map(move |value| with(labels, value))).collect()
+            })
         }
     }
 
     const DEFINITIONS: [Definition; 10] = [
         define(Kind::Counter, "fencelock_acquisitions_total", Unit::Count, "Attempts to acquire a lock, by outcome")
-            .by("outcome", &OUTCOMES),
+            .by(&[MODE, ("outcome", &OUTCOMES)]),
         define(Kind::Histogram, "fencelock_wait_seconds", Unit::Seconds, "Time from the request to the grant")
-            .by("mode", &MODES),
+            .by(&[MODE]),
         define(
             Kind::Histogram,
             "fencelock_hold_seconds",
             Unit::Seconds,
             "Time from the grant to the release or the loss",
         )
-        .by("mode", &MODES),
-        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held").by("mode", &MODES),
-        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place"),
-        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost").by("reason", &LOSSES),
+        .by(&[MODE]),
+        define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held").by(&[MODE]),
+        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place").by(&[MODE]),
+        define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost")
+            .by(&[MODE, ("reason", &LOSSES)]),
         define(
             Kind::Histogram,
             "fencelock_renewal_seconds",
@@ -110,7 +126,7 @@ mod with_facade {
             "Round trip of a renewal that was answered",
         ),
         define(Kind::Counter, "fencelock_renewal_failures_total", Unit::Count, "Renewals that were not confirmed")
-            .by("reason", &FAULTS),
+            .by(&[("reason", &FAULTS)]),
         define(Kind::Counter, "fencelock_fallback_polls_total", Unit::Count, "Polls by a waiter that was not woken"),
         define(
             Kind::Counter,
@@ -126,7 +142,7 @@ mod with_facade {
     /// each lock.
     #[derive(Debug, Clone)]
     pub(in crate::telemetry) struct Numbers {
-        /// For each definition, one metric for each value of its label.
+        /// For each definition, one metric for each combination of the values of its labels.
         keys: Arc<[Vec<Key>]>,
     }
 
@@ -134,16 +150,12 @@ mod with_facade {
         /// Describes and registers all metrics, so that unused ones are 0 and not absent.
         pub(in crate::telemetry) fn of(place: &str) -> Self {
             let place = SharedString::from(place.to_owned());
-            let key = |name, label: Option<Label>| {
-                let labels = [Label::new("place", place.clone())].into_iter().chain(label);
+            let key = |name, labels: Vec<Label>| {
+                let labels = [Label::new("place", place.clone())].into_iter().chain(labels);
                 Key::from_parts(name, labels.collect::<Vec<_>>())
             };
-            let keys = DEFINITIONS.iter().map(|definition| match definition.label {
-                None => vec![key(definition.name, None)],
-                Some((label, values)) => values
-                    .iter()
-                    .map(|value| key(definition.name, Some(Label::from_static_parts(label, value))))
-                    .collect(),
+            let keys = DEFINITIONS.iter().map(|definition| {
+                definition.combinations().into_iter().map(|labels| key(definition.name, labels)).collect()
             });
             let numbers = Self { keys: keys.collect() };
             for (definition, keys) in DEFINITIONS.iter().zip(numbers.keys.iter()) {
@@ -152,23 +164,23 @@ mod with_facade {
             numbers
         }
 
-        pub(in crate::telemetry) fn add(&self, number: Number, label: usize) {
-            let key = self.key(number, label);
+        pub(in crate::telemetry) fn add(&self, number: Number, combination: usize) {
+            let key = self.key(number, combination);
             with_recorder(|recorder| recorder.register_counter(key, &METADATA).increment(1));
         }
 
-        pub(in crate::telemetry) fn change(&self, number: Number, label: usize, by: f64) {
-            let key = self.key(number, label);
+        pub(in crate::telemetry) fn change(&self, number: Number, combination: usize, by: f64) {
+            let key = self.key(number, combination);
             with_recorder(|recorder| recorder.register_gauge(key, &METADATA).increment(by));
         }
 
-        pub(in crate::telemetry) fn took(&self, number: Number, label: usize, span: Duration) {
-            let key = self.key(number, label);
+        pub(in crate::telemetry) fn took(&self, number: Number, combination: usize, span: Duration) {
+            let key = self.key(number, combination);
             with_recorder(|recorder| recorder.register_histogram(key, &METADATA).record(span.as_secs_f64()));
         }
 
-        fn key(&self, number: Number, label: usize) -> &Key {
-            &self.keys[number as usize][label]
+        fn key(&self, number: Number, combination: usize) -> &Key {
+            &self.keys[number as usize][combination]
         }
     }
 

@@ -60,8 +60,8 @@ impl World<'_> {
             Action::Wake(())
             | Action::Began
             | Action::KeptIdle
-            | Action::ClaimBegan
-            | Action::ClaimEnded
+            | Action::ClaimBegan(_)
+            | Action::ClaimEnded(_)
             | Action::Report(_)
             | Action::FallbackPoll => {}
         }
