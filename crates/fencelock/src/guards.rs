@@ -135,6 +135,12 @@ impl Guards {
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }
+
+    /// Stops renewing the holds, which continue until their leases end, and returns their proofs, in the order in which you
+    /// named the keys. [`LockAll::resume`](crate::LockAll::resume) continues them. See [`Guard::into_holder`].
+    pub fn into_holders(self) -> Vec<HolderId> {
+        self.guards.into_iter().map(Guard::into_holder).collect()
+    }
 }
 
 impl HeldAll {

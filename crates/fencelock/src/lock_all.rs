@@ -3,9 +3,10 @@ use crate::error::Error;
 use crate::guard::Released;
 use crate::guards::{Guards, HeldAll, ReleasedAll};
 use crate::lock::{Lock, settle, unless_busy};
-use crate::request::{SetRequest, Waiting};
+use crate::request::{Request, SetRequest, Waiting};
 use crate::run::RunError;
-use fencelock_core::{Invalid, Key, KeySet, Unknown};
+use fencelock_core::{HolderId, Invalid, Key, KeySet, Unknown};
+use futures_util::future::join_all;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -109,6 +110,32 @@ impl LockAll {
     /// As for [`LockAll::acquire`].
     pub async fn try_acquire(self) -> Result<Option<Guards>, Error> {
         unless_busy(self.wait(Duration::ZERO).acquire().await)
+    }
+
+    /// Continues the holds that [`Guards::into_holders`] released from their guards, in this or another process. `holders` are in
+    /// the order of the keys.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if one of the keys is no longer held by its holder, [`Error::Unreachable`], [`Error::NotReplicated`],
+    /// [`Error::Config`], also if there is not one holder for each key. With any error, the other locks are released in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// A hold that is not resumed yet continues without renewal until its lease ends; the others are released in the background.
+    pub async fn resume(self, holders: impl IntoIterator<Item = HolderId>) -> Result<Guards, Error> {
+        let SetRequest { keys, template } = self.check()?;
+        let holders: Vec<_> = holders.into_iter().take(KeySet::MAX_KEYS + 1).collect();
+        if holders.len() != keys.keys().len() {
+            let (keys, holders) = (keys.keys().len(), holders.len());
+            return Err(Invalid::new(format!("one holder for each of the {keys} keys is needed, not {holders}")).into());
+        }
+        let client = &self.client;
+        let resumed = join_all(keys.keys().iter().zip(holders).map(|(key, holder)| {
+            let request = Request { key: key.clone(), ..template.clone() };
+            async move { driver::resume(client, &request, holder).await }
+        }));
+        let guards = resumed.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Guards::new(guards))
     }
 
     /// Runs `body` while all locks are held, releases them, and returns what the body returned. If one of them is lost, the

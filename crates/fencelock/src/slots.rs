@@ -6,7 +6,7 @@ use crate::request::Waiting;
 use crate::run::RunError;
 use crate::slot_set::SlotSet;
 use fencelock_core::engine::AcquireSlot;
-use fencelock_core::{FencingToken, Key, LossReason, Unknown};
+use fencelock_core::{FencingToken, HolderId, Invalid, Key, LossReason, Unknown};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,6 +121,23 @@ impl Slots {
         unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
 
+    /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
+    ///
+    /// # Errors
+    /// See [`Lock::resume`]. [`Error::Config`] also if there is no such slot.
+    ///
+    /// # Cancel safety
+    /// See [`Lock::resume`].
+    pub async fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
+        self.check()?;
+        if slot >= self.set.slots {
+            let slots = self.set.slots;
+            return Err(Invalid::new(format!("there is no slot {slot}: the slots are 0 to {}", slots - 1)).into());
+        }
+        let guard = self.set.lock_of(slot).resume(holder).await?;
+        Ok(SlotGuard { guard, slot })
+    }
+
     /// Runs `body` with the number of a slot while it is held, releases it, and returns the result of the body: see [`Lock::run`].
     ///
     /// # Errors
@@ -207,6 +224,12 @@ impl SlotGuard {
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<Released, Error> {
         self.guard.release().await
+    }
+
+    /// Stops renewing the hold, which continues until its lease ends; [`Slots::resume`] continues it. See
+    /// [`Guard::into_holder`].
+    pub fn into_holder(self) -> HolderId {
+        self.guard.into_holder()
     }
 
     /// The guard of the lock of this slot.

@@ -1,5 +1,5 @@
 use super::{Engine, Guard, Held};
-use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown};
+use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,20 @@ impl Election {
     /// Sets the time limit of a campaign. By default there is none. Zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.inner = self.inner.wait(wait);
+        self
+    }
+
+    /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`], and another candidate can lead, even
+    /// if the [`Leadership`] still exists. By default there is no maximum.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.inner = self.inner.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for, on the client's thread.
+    /// It must return quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.inner = self.inner.on_wait(callback);
         self
     }
 

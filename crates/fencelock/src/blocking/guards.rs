@@ -95,6 +95,12 @@ impl Guards {
         engine.get(inner.release())
     }
 
+    /// Stops renewing the holds, which continue until their leases end, and returns their proofs, in the order in which you
+    /// named the keys. [`LockAll::resume`](super::LockAll::resume) continues them. See [`Guard::into_holder`].
+    pub fn into_holders(self) -> Vec<HolderId> {
+        self.inner.into_holders()
+    }
+
     /// One guard for each key, in the order in which you named them. From now on each of them stands alone.
     pub fn into_guards(self) -> Vec<Guard> {
         let Self { inner, engine } = self;

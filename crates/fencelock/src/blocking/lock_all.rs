@@ -1,6 +1,6 @@
 use super::{Engine, Guards, HeldAll};
 use crate::lock_all::settle_all;
-use crate::{Error, RunError, Unknown, Waiting};
+use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +85,18 @@ impl LockAll {
         let Self { inner, engine } = self;
         let guards = engine.get(inner.try_acquire())?;
         Ok(guards.map(|guards| Guards::new(guards, engine)))
+    }
+
+    /// Continues the holds that [`Guards::into_holders`] released from their guards, in this or another process. `holders` are in
+    /// the order of the keys.
+    ///
+    /// # Errors
+    /// See [`crate::LockAll::resume`].
+    pub fn resume(self, holders: impl IntoIterator<Item = HolderId>) -> Result<Guards, Error> {
+        let Self { inner, engine } = self;
+        let holders: Vec<_> = holders.into_iter().collect();
+        let guards = engine.get(inner.resume(holders))?;
+        Ok(Guards::new(guards, engine))
     }
 
     /// Runs `body` on this thread while all locks are held, releases them, and returns what the body returned. A closure cannot

@@ -1,6 +1,6 @@
 use super::{Engine, Guard, Held};
 use crate::lock::settle;
-use crate::{Error, FencingToken, Key, LossReason, Released, RunError, Unknown, Waiting};
+use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +93,16 @@ impl Slots {
         }
     }
 
+    /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
+    ///
+    /// # Errors
+    /// See [`crate::Slots::resume`].
+    pub fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
+        let Self { inner, engine } = self;
+        let held = engine.get(inner.resume(slot, holder))?;
+        Ok(SlotGuard { slot, guard: Guard::new(held.into_guard(), engine) })
+    }
+
     /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
     /// closure cannot be interrupted, so it should call [`Held::check`] where it can still stop.
     ///
@@ -164,6 +174,12 @@ impl SlotGuard {
     /// See [`Guard::release`].
     pub fn release(self) -> Result<Released, Error> {
         self.guard.release()
+    }
+
+    /// Stops renewing the hold, which continues until its lease ends; [`Slots::resume`] continues it. See
+    /// [`Guard::into_holder`].
+    pub fn into_holder(self) -> HolderId {
+        self.guard.into_holder()
     }
 
     /// The guard of the lock of this slot.

@@ -10,6 +10,7 @@ use crate::driver::ClientInner;
 use crate::error::{Error, unreachable_once};
 use crate::guard::Held;
 use crate::lock::{Lock, settle};
+use crate::request::Waiting;
 use crate::run::RunError;
 use fencelock_core::{Invalid, Key, Leader, Owner, Unknown};
 use leadership::while_leading;
@@ -84,6 +85,20 @@ impl Election {
     /// Sets the time limit of a campaign. By default there is none. Zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         (self.lock, self.bounded) = (self.lock.wait(wait), true);
+        self
+    }
+
+    /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`](crate::LossReason::MaxHold), and
+    /// another candidate can lead, even if the [`Leadership`] still exists. By default there is no maximum.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
+
+    /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for. It must return
+    /// quickly.
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.lock = self.lock.on_wait(callback);
         self
     }
 

@@ -8,6 +8,7 @@ mod once;
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
 mod places;
 mod readers;
+mod semaphores;
 mod several_keys;
 mod slots;
 
@@ -68,6 +69,10 @@ everywhere! {
     crate::several_keys::a_wait_that_is_given_up_releases_what_is_held => a_wait_that_is_given_up_releases_what_is_held,
     crate::several_keys::the_loss_of_one_is_the_loss_of_all => the_loss_of_one_is_the_loss_of_all,
     crate::several_keys::a_loss_while_waiting_begins_anew => a_loss_while_waiting_begins_anew,
+    crate::several_keys::a_set_goes_on_in_another_client => a_set_goes_on_in_another_client,
+    crate::semaphores::no_more_permits_are_in_use_than_the_limit => no_more_permits_are_in_use_than_the_limit,
+    crate::semaphores::clients_that_disagree_on_the_limit_are_refused => clients_that_disagree_on_the_limit_are_refused,
+    crate::semaphores::permits_go_on_in_another_client => permits_go_on_in_another_client,
     crate::once::many_clients_do_the_work_once => many_clients_do_the_work_once,
     crate::once::a_failure_gives_the_window_back => a_failure_gives_the_window_back,
     crate::once::a_start_uses_the_window_up => a_start_uses_the_window_up,
@@ -76,6 +81,7 @@ everywhere! {
     crate::once::the_next_window_has_a_run_of_its_own => the_next_window_has_a_run_of_its_own,
     crate::slots::a_slot_has_one_holder_and_tokens_of_its_own => a_slot_has_one_holder_and_tokens_of_its_own,
     crate::slots::a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing => a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing,
+    crate::slots::a_slot_goes_on_in_another_client => a_slot_goes_on_in_another_client,
     crate::elections::candidates_of_one_client_have_terms_of_their_own => candidates_of_one_client_have_terms_of_their_own,
     crate::elections::a_published_value_is_read_as_it_is => a_published_value_is_read_as_it_is,
     crate::elections::a_candidate_that_withdraws_leaves_nothing => a_candidate_that_withdraws_leaves_nothing,

@@ -210,3 +210,23 @@ pub(crate) async fn a_loss_while_waiting_begins_anew(place: &Place, sharing: boo
     assert!(guards.is_held() && Some(guards.fencing_tokens()[0]) > before.first().fence);
     guards.release().await.unwrap();
 }
+
+pub(crate) async fn a_set_goes_on_in_another_client(place: &Place, sharing: bool) {
+    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+    if !one.capabilities().portable {
+        return;
+    }
+    let guards = sure(|| one.lock_all(["b", "a"]).acquire()).await;
+    let tokens = guards.fencing_tokens();
+    let holders = guards.into_holders();
+    let few = other.lock_all(["b", "a"]).resume(holders[..1].to_vec()).await.unwrap_err();
+    assert!(few.is_config() && few.to_string().contains("one holder for each of the 2 keys"), "{few}");
+    let resumed = sure(|| other.lock_all(["b", "a"]).resume(holders.clone())).await;
+    assert!(resumed.is_held() && resumed.keys() == ["b", "a"]);
+    assert!(resumed.fencing_tokens().iter().zip(&tokens).all(|(now, before)| now >= before));
+    within(resumed.release()).await.unwrap();
+    // What is over cannot go on, and the other keys of the set become free.
+    let late = other.lock_all(["b", "a"]).resume(holders).await.unwrap_err();
+    assert!(late.is_lost() || late.is_unreachable(), "{late}");
+    takes(&one, &["a", "b"]).await.release().await.unwrap();
+}

@@ -83,3 +83,19 @@ pub(crate) async fn a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothin
     drop((held, next));
     nothing_is_held(&client).await;
 }
+
+pub(crate) async fn a_slot_goes_on_in_another_client(place: &Place, sharing: bool) {
+    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+    if !client.capabilities().portable {
+        return;
+    }
+    let guard = takes(&pool(&client)).await;
+    let slot = guard.slot();
+    let holder = guard.into_holder();
+    let wrong = pool(&other).resume(3, holder).await.unwrap_err();
+    assert!(wrong.is_config() && wrong.to_string().contains("no slot 3: the slots are 0 to 2"), "{wrong}");
+    let resumed = sure(|| pool(&other).resume(slot, holder)).await;
+    assert!(resumed.is_held() && resumed.slot() == slot);
+    resumed.release().await.unwrap();
+    nothing_is_held(&client).await;
+}

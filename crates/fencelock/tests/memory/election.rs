@@ -334,3 +334,20 @@ async fn a_withdrawn_candidate_leaves_nothing_at_any_moment() {
     }
     eventually("no leader", || async { scene.holding("e").await.is_none() }).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_is_limited_ends_while_its_leader_hangs() {
+    let scene = Scene::new();
+    let leadership = candidate(&scene, "hangs").max_hold(secs(20)).campaign().await.unwrap();
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let next = scene.neighbour().election("e").on_wait(move |waiting| {
+        log.lock().unwrap().push(waiting.holders.to_string());
+    });
+    let next = tokio::spawn(next.campaign());
+    assert_eq!(leadership.lost().await, LossReason::MaxHold);
+    let next = next.await.unwrap().unwrap();
+    assert!(next.term() > leadership.term() && !leadership.is_leader());
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().any(|leader| leader.contains("hangs")), "{seen:?}");
+}

@@ -1,0 +1,93 @@
+//! Permits: no more in use than the limit, wherever a place has semaphores, and a refusal elsewhere.
+
+use crate::facts::{GENEROUS, client, sure};
+use crate::places::Place;
+use fencelock::{Client, Error, Guard, Mode, Released, Semaphore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const LIMIT: u32 = 3;
+
+/// Two clients; `None` if the place has no semaphores, which it says at once.
+async fn two(place: &Place, sharing: bool) -> Option<[Client; 2]> {
+    let clients = [client(place, sharing).await, client(place, sharing).await];
+    if clients[0].capabilities().modes.permits {
+        return Some(clients);
+    }
+    let refused = pool(&clients[0]).acquire(1).await.unwrap_err();
+    assert!(refused.is_config() && refused.to_string().contains("use slots"), "{refused}");
+    None
+}
+
+fn pool(client: &Client) -> Semaphore {
+    client.semaphore("pool", LIMIT)
+}
+
+async fn takes(client: &Client, weight: u32) -> Guard {
+    timeout(GENEROUS, pool(client).acquire(weight)).await.expect("in time").unwrap()
+}
+
+pub(crate) async fn no_more_permits_are_in_use_than_the_limit(place: &Place, sharing: bool) {
+    let Some(clients) = two(place, sharing).await else { return };
+    let (inside, most) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let client = clients[number % 2].clone();
+        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+        let weight = if number < 6 { 1 } else { 2 };
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let guard = takes(&client, weight).await;
+                let in_use = inside.fetch_add(weight, Ordering::SeqCst) + weight;
+                assert!(in_use <= LIMIT, "{in_use} permits are in use");
+                most.fetch_max(in_use, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                inside.fetch_sub(weight, Ordering::SeqCst);
+                assert_eq!(guard.release().await.unwrap(), Released::Released);
+            }
+        }));
+    }
+    for task in tasks {
+        timeout(GENEROUS, task).await.expect("served").unwrap();
+    }
+    assert!(most.load(Ordering::SeqCst) > 1, "permits were never in use together");
+    // All of them are free again.
+    let whole = takes(&clients[1], LIMIT).await;
+    assert!(sure(async || pool(&clients[0]).try_acquire(1).await).await.is_none());
+    whole.release().await.unwrap();
+    for client in clients {
+        client.close(GENEROUS).await.unwrap();
+    }
+}
+
+pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(place: &Place, sharing: bool) {
+    let Some([client, other]) = two(place, sharing).await else { return };
+    let held = takes(&client, 1).await;
+    assert_eq!(held.mode(), Mode::permits(1, LIMIT).unwrap());
+    for refused in [
+        other.semaphore("pool", LIMIT + 1).acquire(1).await.unwrap_err(),
+        other.lock("pool").shared().acquire().await.unwrap_err(),
+    ] {
+        assert!(refused.is_config() && refused.to_string().contains("in use as"), "{refused}");
+    }
+    assert!(sure(|| other.lock("pool").try_acquire()).await.is_none(), "an exclusive lock waits");
+    held.release().await.unwrap();
+}
+
+pub(crate) async fn permits_go_on_in_another_client(place: &Place, sharing: bool) {
+    let Some([client, other]) = two(place, sharing).await else { return };
+    if !client.capabilities().portable {
+        return;
+    }
+    let (guard, beside) = (takes(&client, 2).await, takes(&other, 1).await);
+    let holder = guard.into_holder();
+    assert!(matches!(other.lock("pool").resume(holder).await, Err(Error::Config(_))), "not as an exclusive lock");
+    let resumed = pool(&other).resume(2, holder).await.unwrap();
+    assert!(resumed.is_held());
+    assert!(sure(async || pool(&client).try_acquire(1).await).await.is_none(), "all permits are in use");
+    assert_eq!(resumed.release().await.unwrap(), Released::Released);
+    beside.release().await.unwrap();
+    takes(&client, LIMIT).await.release().await.unwrap();
+}
