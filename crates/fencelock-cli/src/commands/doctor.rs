@@ -3,7 +3,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
 use anstyle::{AnsiColor, Style};
-use fencelock::{Client, Feature, Finding, Level, Mode, Modes, ServerReport};
+use fencelock::{Capabilities, Client, Feature, Finding, Level, ServerReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ pub(super) async fn doctor(wants_report: bool, context: &Context) -> Result<Exit
     context
         .with(context.connect_to_inspect(), async |client| {
             let mut findings = client.diagnose().await;
-            findings.push(modes(client.capabilities().modes));
+            findings.extend(kinds(client.capabilities()));
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {
                 findings.retain(|finding| finding.level >= Level::Warning);
@@ -37,7 +37,9 @@ async fn report(client: &Client, findings: &[Finding]) -> Value {
     let place = client.report().await;
     let options: serde_json::Map<_, _> =
         place.options.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    let modes: Vec<_> = known_modes(client.capabilities().modes).into_iter().map(|(name, _)| name).collect();
+    let has = client.capabilities().modes;
+    let modes = [("exclusive", true), ("shared", has.shared), ("permits", has.permits)];
+    let modes: Vec<_> = modes.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
     json!({
         "fencelock": env!("CARGO_PKG_VERSION"),
         "wire": place.wire,
@@ -65,21 +67,21 @@ fn feature(feature: &Feature) -> Value {
     json!({ "feature": feature.name, "works": feature.works, "reason": reason })
 }
 
-/// Which locks the place has.
-fn modes(modes: Modes) -> Finding {
-    let text: Vec<_> = known_modes(modes).into_iter().map(|(_, text)| text).collect();
-    Finding::fine("modes", text.join(", "))
-}
-
-/// The modes of a place, for programs and for people.
-fn known_modes(modes: Modes) -> Vec<(&'static str, &'static str)> {
-    let permits = Mode::permits(1, 1).is_ok_and(|permits| modes.has(permits));
-    let known = [
-        (true, ("exclusive", "exclusive locks")),
-        (modes.has(Mode::Shared), ("shared", "shared locks (--shared)")),
-        (permits, ("permits", "semaphores (--permits)")),
+/// Which locks the place has, and which of them it refuses.
+fn kinds(place: Capabilities) -> Vec<Finding> {
+    let kinds = [
+        ("exclusive locks", true, ""),
+        ("shared locks (--shared)", place.modes.shared, "use exclusive locks, or a place that has shared ones"),
+        ("semaphores (--permits)", place.modes.permits, "use slots (--slots)"),
+        ("slots (--slots)", true, ""),
+        ("several keys", true, ""),
+        ("elections (elect)", true, ""),
+        ("once per window (--once-per)", place.completions, "use a place that has it"),
     ];
-    known.into_iter().filter(|(has, _)| *has).map(|(_, mode)| mode).collect()
+    let has = kinds.iter().filter(|(_, has, _)| *has).map(|(kind, ..)| *kind).collect::<Vec<_>>().join(", ");
+    let refused = kinds.iter().filter(|(_, has, _)| !has);
+    let refused = refused.map(|(kind, _, advice)| Finding::new(Level::Note, "refused", *kind, *advice));
+    [Finding::fine("modes", has)].into_iter().chain(refused).collect()
 }
 
 fn in_columns(findings: &[Finding], colours: bool) -> String {
