@@ -98,3 +98,15 @@ fn no_chinese_paragraph_is_wrapped() {
     }
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// Other tests run the blocks of the English pages.
+#[test]
+fn both_languages_have_the_same_recipes() {
+    let code = |lang: &str, page: &str| -> String {
+        let text = fs::read_to_string(root().join("docs").join(lang).join(page)).expect("a page");
+        text.split("```").skip(1).step_by(2).collect()
+    };
+    for page in ["fencing.md", "operations.md"] {
+        assert_eq!(code("en", page), code("zh-CN", page), "{page}");
+    }
+}
