@@ -1,8 +1,9 @@
 use fencelock::backends::Redis;
 use fencelock_conformance::{Fixture, FixtureFactory, Foreign};
-use fencelock_core::{Backend, BoxFuture, QuorumNode};
+use fencelock_core::{Backend, BoxFuture, Claim, Holder, HolderId, Intent, Key, Owner, QuorumNode, Ttl};
 use fencelock_testkit::{RedisForeign, RedisServer, Sentinels, StartError};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// All cases of a factory share one server; each backend has its own connection. `options` are appended to the URL.
 pub(crate) fn factory(name: &'static str, options: &'static str) -> FixtureFactory {
@@ -24,16 +25,24 @@ fn of_servers(
     options: &'static str,
     start: impl Fn() -> Result<Servers, StartError> + Send + Sync + 'static,
 ) -> FixtureFactory {
-    let servers: Mutex<Option<Arc<Servers>>> = Mutex::default();
+    let places: Mutex<Option<Arc<Place>>> = Mutex::default();
     FixtureFactory::new(name, move || {
-        let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let servers = match &*servers {
-            Some(servers) => Arc::clone(servers),
-            None => Arc::clone(servers.insert(Arc::new(start().map_err(StartError::reason_to_skip)?))),
+        let mut place = places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = if let Some(place) = &*place {
+            Arc::clone(place)
+        } else {
+            let servers = start().map_err(StartError::reason_to_skip)?;
+            Arc::clone(place.insert(Arc::new(Place { servers, in_service: OnceCell::new() })))
         };
-        let (url, foreign) = (format!("{}{options}", servers.url()), servers.master().foreign());
-        Ok(Box::new(OnRedis { _servers: servers, url, foreign }))
+        let (url, foreign) = (format!("{}{options}", place.servers.url()), place.servers.master().foreign());
+        Ok(Box::new(OnRedis { place, url, foreign }))
     })
+}
+
+/// The servers of all cases of a factory.
+struct Place {
+    servers: Servers,
+    in_service: OnceCell<()>,
 }
 
 enum Servers {
@@ -75,15 +84,26 @@ impl Servers {
 }
 
 struct OnRedis {
-    _servers: Arc<Servers>,
+    place: Arc<Place>,
     url: String,
     foreign: RedisForeign,
 }
 
 impl OnRedis {
     async fn client(&self) -> Redis {
-        Redis::open(&self.url).await.expect("a server to connect to")
+        let client = Redis::open(&self.url).await.expect("a server to connect to");
+        self.place.in_service.get_or_init(|| put_into_service(&client)).await;
+        client
     }
+}
+
+/// A server with a quarantine is in service after its first claim. A case may begin with a read, which writes no marker.
+async fn put_into_service(client: &Redis) {
+    let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("suite", 1, None).expect("valid") };
+    let key = Key::new("put into service").expect("valid");
+    let claim = Claim::new(key.clone(), holder.clone(), Ttl::default(), Intent::Try);
+    client.acquire(&claim).await.expect("a server that answers");
+    client.release(&key, &holder.id).await.expect("a server that answers");
 }
 
 impl Fixture for OnRedis {
