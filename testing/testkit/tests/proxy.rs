@@ -178,6 +178,20 @@ fn only_the_reply_to_the_named_request_is_dropped() {
 }
 
 #[test]
+fn a_reply_that_its_client_does_not_wait_for_counts_as_dropped() {
+    let Some((server, proxy)) = pair() else { return };
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+    proxy.drop_reply_to("the-one", Then::StaySilent);
+    server.command(&["CLIENT", "PAUSE", "1000", "ALL"]);
+    std::io::Write::write_all(&mut client, b"*2\r\n$3\r\nGET\r\n$7\r\nthe-one\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(client);
+    let dropped = async { tokio::time::timeout(Duration::from_secs(20), proxy.until_dropped(1)).await };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert!(runtime.block_on(dropped).is_ok(), "the connection is over, so no reply follows");
+}
+
+#[test]
 fn a_repeated_request_is_executed_again() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);

@@ -51,6 +51,8 @@ struct Connection {
     opening: Mutex<Vec<u8>>,
     /// Set by the request whose reply is dropped.
     drop_replies: OnceLock<Then>,
+    /// One of them has arrived.
+    has_dropped: AtomicBool,
     /// A black hole has taken bytes of this connection, so it cannot continue.
     lost_bytes: AtomicBool,
 }
@@ -59,7 +61,8 @@ impl Connection {
     fn new(shared: Arc<Shared>) -> Self {
         let number = shared.next_number();
         let (opening, drop_replies) = (Mutex::default(), OnceLock::new());
-        Self { shared, number, opening, drop_replies, lost_bytes: AtomicBool::new(false) }
+        let (has_dropped, lost_bytes) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { shared, number, opening, drop_replies, has_dropped, lost_bytes }
     }
 
     /// Waits until the black hole that took bytes of this connection is over.
@@ -120,6 +123,7 @@ impl Connection {
                 Way::Down => match self.drop_replies.get() {
                     None => self.shared.down(),
                     Some(then) => {
+                        self.has_dropped.store(true, Ordering::SeqCst);
                         self.shared.count_dropped_reply();
                         if *then == Then::Close {
                             return;
@@ -164,6 +168,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // The client may close the connection before the reply arrives, for example after its timeout.
+        if self.drop_replies.get().is_some() && !self.has_dropped.load(Ordering::SeqCst) {
+            self.shared.count_dropped_reply();
+        }
         self.shared.count_out();
     }
 }
