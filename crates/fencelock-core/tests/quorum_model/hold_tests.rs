@@ -177,13 +177,13 @@ mod in_ci {
     }
 
     #[test]
-    #[ignore = "6 million states: 40 seconds and a GB"]
+    #[ignore = "6 million states: 25 seconds and 0.6 GB"]
     fn two_readers_hold_together_and_exclude_a_writer_where_claims_run_twice() {
         holds(Scope { attempts: 3, readers: 2, ..SMALL }, TOGETHER);
     }
 
     #[test]
-    #[ignore = "4 million states: 40 seconds and a GB"]
+    #[ignore = "4 million states: 15 seconds and 0.4 GB"]
     fn a_reader_excludes_two_writers_where_claims_run_twice() {
         holds(Scope { attempts: 3, readers: 1, ..SMALL }, landmark::HELD_AFTER_LAPSE);
     }

@@ -32,9 +32,6 @@ pub(crate) enum Coverage {
     WaiterLapsed,
     /// A waiter left the queue, and others waited on.
     Cancelled,
-    Renewed,
-    /// A renewal came after the end of the lease.
-    RenewedTooLate,
     /// A request that arrived twice changed something the second time.
     Duplicated,
     /// A claim was refused, because another limit is in use.
@@ -50,6 +47,23 @@ pub(crate) enum Coverage {
     /// More permits are in use than the new limit.
     Shrunk,
 }
+
+/// Leases that end, also while another client waits.
+pub(crate) const LEASES: &[Coverage] = &[Coverage::Lost, Coverage::AfterLoss];
+/// Waiters that are granted the key, and those that do not come for it.
+pub(crate) const QUEUE: &[Coverage] = &[Coverage::Confirmed, Coverage::HandOffLapsed, Coverage::WaiterLapsed];
+/// A claim that fits waits behind one that does not.
+pub(crate) const BLOCKED: &[Coverage] = &[Coverage::Blocked, Coverage::Cancelled];
+pub(crate) const READERS: &[Coverage] = &[Coverage::ReadersTogether, Coverage::Joined];
+pub(crate) const PERMITS: &[Coverage] = &[Coverage::AllPermits, Coverage::Joined];
+/// Another program, and requests that arrive twice.
+pub(crate) const PLAIN: &[Coverage] = &[Coverage::Duplicated, Coverage::PlainHolds, Coverage::PlainRefused];
+pub(crate) const RESIZED: &[Coverage] = &[Coverage::GrownAdmits, Coverage::Shrunk];
+pub(crate) const SEVERAL: &[Coverage] = &[Coverage::SeveralAtOnce];
+pub(crate) const AFTER_READERS: &[Coverage] = &[Coverage::WriterAfterReaders];
+pub(crate) const DOWNGRADED: &[Coverage] = &[Coverage::DowngradeAdmits];
+pub(crate) const OTHER_LIMIT: &[Coverage] = &[Coverage::OtherLimit];
+pub(crate) const VERSION_0: &[Coverage] = &[Coverage::HandedOverByVersion0];
 
 /// A set of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,10 +104,6 @@ pub(crate) fn of(before: &World, act: Act, after: &World) -> CoverageSet {
         }
         Act::Poll(i) => set.insert_if(Coverage::Confirmed, before.holds_key(i) && after.belief(i).is_some()),
         Act::Downgrade(_) => set.insert_if(Coverage::DowngradeAdmits, new > 0 && held(after) > 1),
-        Act::Renew(i) => {
-            set.insert_if(Coverage::Renewed, after.belief(i).is_some());
-            set.insert_if(Coverage::RenewedTooLate, after.clients[i].phase == Phase::Over);
-        }
         Act::Release(i) => {
             let others_wait = (0..after.clients.len()).any(|other| after.waits(other));
             let to_new =
@@ -108,7 +118,7 @@ pub(crate) fn of(before: &World, act: Act, after: &World) -> CoverageSet {
             set.insert_if(Coverage::Shrunk, after.key.held.used > Some(limit.into()));
         }
         Act::Wait => of_time(before, after, &mut set),
-        Act::Downgraded(_) | Act::Stop(_) | Act::PlainDelete => {}
+        Act::Renew(_) | Act::Downgraded(_) | Act::Stop(_) | Act::PlainDelete => {}
     }
     let lost = |i: usize| matches!(after.clients[i].phase, Phase::Holding(_)) && after.belief(i).is_none();
     let any_lost = (0..after.clients.len()).any(lost);
@@ -160,30 +170,4 @@ impl World {
     fn belief(&self, i: usize) -> Option<crate::client::Belief> {
         self.clients[i].belief(self.now_us / 1000)
     }
-}
-impl Coverage {
-    pub(crate) const ALL: [Self; 22] = [
-        Self::ReadersTogether,
-        Self::AllPermits,
-        Self::Joined,
-        Self::SeveralAtOnce,
-        Self::Blocked,
-        Self::WriterAfterReaders,
-        Self::DowngradeAdmits,
-        Self::Confirmed,
-        Self::HandOffLapsed,
-        Self::Lost,
-        Self::AfterLoss,
-        Self::WaiterLapsed,
-        Self::Cancelled,
-        Self::Renewed,
-        Self::RenewedTooLate,
-        Self::Duplicated,
-        Self::OtherLimit,
-        Self::PlainHolds,
-        Self::PlainRefused,
-        Self::HandedOverByVersion0,
-        Self::GrownAdmits,
-        Self::Shrunk,
-    ];
 }
