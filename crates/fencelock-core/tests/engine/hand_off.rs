@@ -94,7 +94,7 @@ fn holds(scenario: &Scenario) {
     holds_within(scenario, LIMIT);
 }
 
-fn holds_within(scenario: &Scenario, limit: usize) {
+pub(crate) fn holds_within(scenario: &Scenario, limit: usize) {
     let found = explore::search(scenario, None, limit);
     let report = found.unwrap_or_else(|failure| panic!("{}", explore::explain(scenario, &failure)));
     println!("{}: {} states, {} acts deep", scenario.name, report.count, report.longest);
