@@ -194,8 +194,11 @@ fn permits(weight: u32, limit: u32) -> Mode {
     Mode::permits(weight, limit).unwrap()
 }
 
+/// Something that has to be said.
+type Wanted = (&'static str, fn(&Said) -> bool);
+
 /// The sequences agree, and each of these was said in some of them.
-fn agree(modes: impl Strategy<Value = [Mode; 4]>, resizes: bool, wanted: &[(&str, fn(&Said) -> bool)]) {
+fn agree(modes: impl Strategy<Value = [Mode; 4]>, resizes: bool, wanted: &[Wanted]) {
     let config = ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
     let missing = RefCell::new(wanted.to_vec());
     let played = TestRunner::new(config).run(&(modes, steps(resizes)), |(modes, steps)| {
@@ -211,15 +214,14 @@ fn agree(modes: impl Strategy<Value = [Mode; 4]>, resizes: bool, wanted: &[(&str
     assert!(missing.is_empty(), "never said: {missing:?}");
 }
 
-const QUEUED: (&str, fn(&Said) -> bool) = ("queued", |said| matches!(said, Said::Queued { .. }));
-const HANDED: (&str, fn(&Said) -> bool) = ("handed over", |said| matches!(said, Said::Handed { .. }));
-const TAKEN: (&str, fn(&Said) -> bool) = ("taken", |said| matches!(said, Said::Taken(_)));
-const SEVERAL: (&str, fn(&Said) -> bool) =
-    ("several holders", |said| matches!(said, Said::Held { by, .. } if by.len() > 1));
-const CONFLICT: (&str, fn(&Said) -> bool) = ("a conflict", |said| matches!(said, Said::Conflict(_)));
-const DOWNGRADED: (&str, fn(&Said) -> bool) = ("downgraded", |said| matches!(said, Said::Downgraded(_)));
-const RESIZED: (&str, fn(&Said) -> bool) = ("resized", |said| matches!(said, Said::Resized { .. }));
-const TOO_MANY: (&str, fn(&Said) -> bool) =
+const QUEUED: Wanted = ("queued", |said| matches!(said, Said::Queued { .. }));
+const HANDED: Wanted = ("handed over", |said| matches!(said, Said::Handed { .. }));
+const TAKEN: Wanted = ("taken", |said| matches!(said, Said::Taken(_)));
+const SEVERAL: Wanted = ("several holders", |said| matches!(said, Said::Held { by, .. } if by.len() > 1));
+const CONFLICT: Wanted = ("a conflict", |said| matches!(said, Said::Conflict(_)));
+const DOWNGRADED: Wanted = ("downgraded", |said| matches!(said, Said::Downgraded(_)));
+const RESIZED: Wanted = ("resized", |said| matches!(said, Said::Resized { .. }));
+const TOO_MANY: Wanted =
     ("more permits than the limit", |said| matches!(said, Said::Resized { used, limit, .. } if used > limit));
 
 #[test]

@@ -48,8 +48,8 @@ fn plain(setting: Setting, duplicates: u8) -> Setting {
 
 fn fixed() -> Vec<Row> {
     let (downgrader, before) = (Kind::Downgrader, Kind::Before);
-    let downgrades = "a writer that downgrades, a reader, a plain client, a duplicate";
-    let old = "a client of version 0, a reader, a plain client, a duplicate";
+    let beside_plain = "a writer that downgrades, a reader, a plain client, a duplicate";
+    let before_beside_plain = "a client of version 0, a reader, a plain client, a duplicate";
     vec![
         (
             "a writer and two readers",
@@ -72,7 +72,7 @@ fn fixed() -> Vec<Row> {
             setting(&[downgrader, READER, READER]),
             &[LEASES, QUEUE, BLOCKED, READERS, SEVERAL, AFTER_READERS, DOWNGRADED],
         ),
-        (downgrades, plain(setting(&[downgrader, READER]), 1), &[LEASES, QUEUE, BLOCKED, READERS, DOWNGRADED, PLAIN]),
+        (beside_plain, plain(setting(&[downgrader, READER]), 1), &[LEASES, QUEUE, BLOCKED, READERS, DOWNGRADED, PLAIN]),
         ("three permits of two", setting(&[PERMIT, PERMIT, PERMIT]), &[LEASES, QUEUE, PERMITS]),
         (
             "permits of weight two and one",
@@ -86,7 +86,7 @@ fn fixed() -> Vec<Row> {
             setting(&[before, READER, READER]),
             &[LEASES, QUEUE, BLOCKED, READERS, SEVERAL, VERSION_0],
         ),
-        (old, plain(setting(&[before, READER]), 1), &[LEASES, QUEUE, BLOCKED, PLAIN, VERSION_0]),
+        (before_beside_plain, plain(setting(&[before, READER]), 1), &[LEASES, QUEUE, BLOCKED, PLAIN, VERSION_0]),
         ("two clients of version 0 and a permit", setting(&[before, before, PERMIT]), &[LEASES, QUEUE, VERSION_0]),
     ]
 }
