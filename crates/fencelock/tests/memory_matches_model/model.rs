@@ -64,23 +64,30 @@ impl Pair {
                 .model
                 .inspect(server)
                 .map_or(Said::Nobody, |seen| Said::Held { by: holds(&seen), waiters: seen.waiters }),
-            Step::Evict(which) => {
-                let Some(seen) = self.model.inspect(server) else { return Said::Nobody };
-                let mut listed = holds(&seen);
-                listed.retain(|(id, ..)| which.is_none_or(|which| *id == which as u128));
-                let listed: Vec<_> = listed.into_iter().map(|(id, _, token, _)| (id, token)).collect();
-                if listed.is_empty() {
-                    return Said::Nobody;
-                }
-                let evicted = if seen.listed.is_some() {
-                    self.model.evict_holds(server, &listed, now, HAND_OFF_MS, open, tell)
-                } else {
-                    self.model.evict(server, (&seen.by, HoldKind::Ours), now, HAND_OFF_MS, open, tell)
-                };
-                if evicted.unwrap() == Evict::AnotherByNow { Said::No } else { Said::Yes }
-            }
+            Step::Evict(which) => self.evict_of_model(*which, server, tell),
             Step::Wait(_) => Said::Yes,
         }
+    }
+
+    fn evict_of_model(
+        &mut self,
+        which: Option<usize>,
+        server: &Server,
+        tell: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Said {
+        let Some(seen) = self.model.inspect(server) else { return Said::Nobody };
+        let mut listed = holds(&seen);
+        listed.retain(|(id, ..)| which.is_none_or(|which| *id == which as u128));
+        let listed: Vec<_> = listed.into_iter().map(|(id, _, token, _)| (id, token)).collect();
+        if listed.is_empty() {
+            return Said::Nobody;
+        }
+        let evicted = if seen.listed.is_some() {
+            self.model.evict_holds(server, &listed, server.now_us, HAND_OFF_MS, &Gate::Open, tell)
+        } else {
+            self.model.evict(server, (&seen.by, HoldKind::Ours), server.now_us, HAND_OFF_MS, &Gate::Open, tell)
+        };
+        if evicted.unwrap() == Evict::AnotherByNow { Said::No } else { Said::Yes }
     }
 
     fn claim_of_model(
