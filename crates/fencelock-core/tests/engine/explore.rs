@@ -20,7 +20,8 @@ const SEED: &str = "FENCELOCK_SEED";
 const SEEDS: usize = 64;
 /// More acts than any schedule needs.
 const MANY: usize = 600;
-/// The end is tried from each state without a further act, and from one in so many of the others.
+/// The end is tried from each state without a further act, and from one in so many of the others. With a mutant it is tried from
+/// each, so that the first damage is the nearest.
 const SAMPLE: u128 = 8;
 
 /// How many schedules or states there were, and what they came across.
@@ -81,7 +82,7 @@ pub(crate) fn search(scenario: &Scenario, mutant: Option<Mutant>, most: usize) -
         for (world, state) in layer {
             let acts = world.acts();
             let many = world.choices(&acts);
-            if many == 0 || hash(&world).is_multiple_of(SAMPLE) {
+            if many == 0 || mutant.is_some() || hash(&world).is_multiple_of(SAMPLE) {
                 let end = wind_down(world.clone());
                 let end = end.map_err(|_| shrunk(path(&parents, state)))?;
                 report.covered.extend(end.covered);

@@ -28,5 +28,6 @@ mod shrink;
 mod sizes;
 mod task;
 mod user;
+mod whole;
 mod wind_down;
 mod world;

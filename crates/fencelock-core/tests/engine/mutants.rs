@@ -2,8 +2,9 @@
 //!
 //! An engine is made wrong from outside: its calls are given something else, or its answers are not carried out.
 
+use crate::explore::{self, Failure};
 use crate::scenario::{NO_BUDGET, Scenario};
-use crate::{explore, scenarios, sizes};
+use crate::scenarios;
 use fencelock_core::Acquire;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,87 +77,90 @@ impl Mutant {
     }
 }
 
-/// Runs a scenario with the mutant until it is found, first in all orders and then in random ones.
-pub(crate) fn found(mutant: Mutant, scenario: &Scenario) -> String {
-    let small = explore::search(scenario, Some(mutant), 60_000).err();
-    let failure = small.or_else(|| explore::random(&sizes::large(scenario), Some(mutant), 20_000).err());
-    let failure = failure.unwrap_or_else(|| panic!("{mutant:?} was not found by {}", scenario.name));
-    println!("{mutant:?} by {}, {} choices: {}", scenario.name, failure.choices.len() - 1, failure.why);
-    failure.why
+/// Searches a scenario with the mutant, nearest states first, and checks after how many acts it is found. After them everything
+/// arrives in order.
+#[track_caller]
+pub(crate) fn found(mutant: Mutant, scenario: &Scenario, acts: usize) -> String {
+    let failure = explore::search(scenario, Some(mutant), 60_000).err();
+    let Failure { choices, why, trace } =
+        failure.unwrap_or_else(|| panic!("{mutant:?}: {} finds nothing", scenario.name));
+    println!("{mutant:?} by {}, {} acts: {why}", scenario.name, choices.len() - 1);
+    assert_eq!(choices.len() - 1, acts, "{mutant:?}: the shortest way is not the known one: {trace:#?}");
+    why
 }
 
 #[test]
 fn a_release_that_is_not_carried_out_is_found() {
-    found(Mutant::IgnoresReleases, &scenarios::ACQUIRE_DROP);
+    found(Mutant::IgnoresReleases, &scenarios::ACQUIRE_DROP, 0);
 }
 
 #[test]
 fn a_release_of_what_another_holds_is_found() {
     // Without a successor, who would go on instead of a release.
     let scenario = Scenario { users: &scenarios::CANCEL_HAND_OFF.users[..2], ..scenarios::CANCEL_HAND_OFF };
-    found(Mutant::ReleasesAnybody, &scenario);
+    found(Mutant::ReleasesAnybody, &scenario, 3);
 }
 
 #[test]
 fn a_waiter_that_is_not_announced_is_found() {
-    assert!(found(Mutant::AnnouncesNothing, &scenarios::STICKY).contains("does not learn"));
+    assert!(found(Mutant::AnnouncesNothing, &scenarios::STICKY, 4).contains("does not learn"));
 }
 
 #[test]
 fn a_renewal_that_did_not_happen_is_found() {
-    assert!(found(Mutant::FalseRenewals, &scenarios::RENEW_LAPSE).contains("not its own"));
+    assert!(found(Mutant::FalseRenewals, &scenarios::RENEW_LAPSE, 6).contains("not its own"));
 }
 
 #[test]
 fn a_loss_that_is_not_reported_is_found() {
-    assert!(found(Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE).contains("are told"));
+    assert!(found(Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE, 1).contains("are told"));
 }
 
 #[test]
 fn a_hand_off_that_never_was_is_found() {
-    assert!(found(Mutant::InventsHandOff, &scenarios::CANCEL_HAND_OFF).contains("not its own"));
+    assert!(found(Mutant::InventsHandOff, &scenarios::CANCEL_HAND_OFF, 0).contains("not its own"));
 }
 
 #[test]
 fn a_grant_of_what_another_holds_is_found() {
-    assert!(found(Mutant::GrantsTwice, &scenarios::CANCEL_HAND_OFF).contains("not its own"));
+    assert!(found(Mutant::GrantsTwice, &scenarios::CANCEL_HAND_OFF, 0).contains("not its own"));
 }
 
 #[test]
 fn a_given_up_attempt_that_gives_nothing_back_is_found() {
-    found(Mutant::GivesNothingBack, &scenarios::ACQUIRE_DROP);
+    found(Mutant::GivesNothingBack, &scenarios::ACQUIRE_DROP, 2);
 }
 
 #[test]
 fn a_release_that_is_not_repeated_for_a_late_claim_is_found() {
-    found(Mutant::NoSecondRelease, &scenarios::ACQUIRE_DROP);
+    found(Mutant::NoSecondRelease, &scenarios::ACQUIRE_DROP, 4);
 }
 
 #[test]
 fn a_release_that_does_not_end_the_hold_is_found() {
-    found(Mutant::ReleaseUnmarked, &scenarios::RENEW_RELEASE);
+    found(Mutant::ReleaseUnmarked, &scenarios::RENEW_RELEASE, 2);
 }
 
 #[test]
 fn a_loss_that_replaces_another_end_is_found() {
-    found(Mutant::LossOverwrites, &scenarios::RENEW_RELEASE);
+    found(Mutant::LossOverwrites, &scenarios::RENEW_RELEASE, 3);
 }
 
 #[test]
 fn a_lease_that_counts_from_the_answer_is_found() {
-    found(Mutant::LeaseFromAnswer, &scenarios::RENEW_LAPSE);
+    found(Mutant::LeaseFromAnswer, &scenarios::RENEW_LAPSE, 2);
 }
 
 /// Not found by the explorer that ran the driver of production: the second release came a second later.
 #[test]
 fn a_key_handed_to_a_cancelled_claim_that_is_not_handed_on_is_found() {
-    assert!(found(Mutant::KeepsWhatNobodyWants, &scenarios::CANCEL_HAND_OFF).contains("not handed on"));
+    assert!(found(Mutant::KeepsWhatNobodyWants, &scenarios::CANCEL_HAND_OFF, 3).contains("not handed on"));
 }
 
 /// Not found by the explorer that ran the driver of production: no message there was old enough.
 #[test]
 fn a_message_that_is_believed_whatever_its_token_is_found() {
-    assert!(found(Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF).contains("not its own"));
+    assert!(found(Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF, 9).contains("not its own"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ const PERMIT: Plan = Plan { kind: Kind::Permits(1), drops: true, ..USER };
 const HELD: Plan = Plan { ready: true, ..PERMIT };
 
 /// Four tasks of a client and one of another share two permits. Each may be done, and two may give up, at any moment.
-const PASSED: Scenario = Scenario {
+pub(crate) const PASSED: Scenario = Scenario {
     name: "passed-permits",
     users: &[
         HELD,
@@ -34,7 +34,7 @@ const PASSED: Scenario = Scenario {
 };
 
 /// The other client has a permit all the time, so that a task waits at the server while others pass one on.
-const BESIDE_ANOTHER: Scenario = Scenario {
+pub(crate) const BESIDE_ANOTHER: Scenario = Scenario {
     name: "permits-beside-another",
     users: &[
         Plan { client: 1, ready: true, kind: Kind::Permits(1), ..USER },
@@ -48,7 +48,7 @@ const BESIDE_ANOTHER: Scenario = Scenario {
 };
 
 /// Another client wants all permits.
-const BESIDE_A_LARGE_CLAIM: Scenario = Scenario {
+pub(crate) const BESIDE_A_LARGE_CLAIM: Scenario = Scenario {
     name: "permits-beside-a-large-claim",
     users: &[HELD, HELD, PERMIT, Plan { client: 1, kind: Kind::Permits(2), ..USER }],
     budget: Budget { time: 1, duplicates: 1, ..NO_BUDGET },
@@ -57,7 +57,7 @@ const BESIDE_A_LARGE_CLAIM: Scenario = Scenario {
 };
 
 /// Another program deletes the key, or a lease ends.
-const LOST: Scenario = Scenario {
+pub(crate) const LOST: Scenario = Scenario {
     name: "lost-permits",
     users: &[Plan { looks: 1, ..HELD }, Plan { looks: 1, ..HELD }, PERMIT, Plan { client: 1, ..PERMIT }],
     ttl: SHORT,
@@ -68,7 +68,7 @@ const LOST: Scenario = Scenario {
 };
 
 /// Waits with an end, holds with an end, and a task that tries once.
-const BOUNDED: Scenario = Scenario {
+pub(crate) const BOUNDED: Scenario = Scenario {
     name: "bounded-permits",
     users: &[
         HELD,
@@ -82,7 +82,7 @@ const BOUNDED: Scenario = Scenario {
 };
 
 /// A task gives its permits to another process, and others resume or pass on theirs.
-const DETACHED: Scenario = Scenario {
+pub(crate) const DETACHED: Scenario = Scenario {
     name: "detached-permits",
     users: &[Plan { detaches: true, ..HELD }, HELD, PERMIT, PERMIT, Plan { resumes: Some(0), ..PERMIT }],
     budget: Budget { lost: 1, ..NO_BUDGET },
@@ -91,7 +91,7 @@ const DETACHED: Scenario = Scenario {
 };
 
 /// A place without a queue.
-const POLLED: Scenario = Scenario {
+pub(crate) const POLLED: Scenario = Scenario {
     name: "polled-permits",
     users: &[HELD, Plan { ready: true, ..HELD }, Plan { cancels: true, ..PERMIT }, Plan { client: 1, ..PERMIT }],
     queues: false,
@@ -101,7 +101,7 @@ const POLLED: Scenario = Scenario {
 };
 
 /// A client passes on permits, and its other tasks ask for another number of them, or with another TTL.
-const UNLIKE: Scenario = Scenario {
+pub(crate) const UNLIKE: Scenario = Scenario {
     name: "unlike-permits",
     users: &[
         HELD,
@@ -157,15 +157,15 @@ fn tasks_that_ask_for_other_permits_claim_for_themselves() {
 
 #[test]
 fn a_task_that_releases_the_permits_that_it_passed_on_is_found() {
-    found(Mutant::ReleasesForAll, &PASSED);
+    found(Mutant::ReleasesForAll, &PASSED, 7);
 }
 
 #[test]
 fn a_task_that_overtakes_others_of_its_client_is_found() {
-    assert!(found(Mutant::EntersFirst, &PASSED).contains("of its client"));
+    assert!(found(Mutant::EntersFirst, &PASSED, 3).contains("of its client"));
 }
 
 #[test]
 fn a_claim_that_is_left_at_the_server_is_found() {
-    found(Mutant::GivesNothingBack, &PASSED);
+    found(Mutant::GivesNothingBack, &PASSED, 2);
 }

@@ -103,36 +103,35 @@ fn no_window_of_a_quorum_has_two_runs_that_count() {
 }
 
 #[track_caller]
-fn is_found(setting: Setting, what: &str) -> usize {
+fn is_found(setting: Setting, what: &str, steps: usize) {
     let Some((broken, way)) = search(&setting).broken else { panic!("not found: {setting:?}") };
     println!("{:?}, {:?}, {} nodes: {broken}: {} steps: {way:?}", setting.rule, setting.runs, setting.nodes, way.len());
-    assert_eq!(broken, what, "{way:?}");
-    way.len()
+    assert_eq!((broken, way.len()), (what, steps), "{way:?}");
 }
 
 const TWICE: &str = "twice in one window";
 
 #[test]
 fn work_without_a_read_under_the_lock_runs_twice() {
-    for runs in [Runs::Succeed, Runs::Start] {
-        is_found(Setting { rule: Rule::NoReadUnderLock, runs, ..ALONE }, TWICE);
+    for (runs, steps) in [(Runs::Succeed, 11), (Runs::Start, 10)] {
+        is_found(Setting { rule: Rule::NoReadUnderLock, runs, ..ALONE }, TWICE, steps);
     }
 }
 
 #[test]
 fn a_completion_of_a_client_that_lost_the_lock_runs_twice() {
-    is_found(Setting { rule: Rule::ReleaseFirst, ..ALONE }, TWICE);
+    is_found(Setting { rule: Rule::ReleaseFirst, ..ALONE }, TWICE, 12);
 }
 
 /// The check of the node and that of the lease are each enough: the damage needs both to be dropped.
 #[test]
 fn a_write_that_arrives_after_the_lease_and_counts_runs_twice() {
-    is_found(Setting { rule: Rule::LateWriteCounts, ..ALONE }, TWICE);
+    is_found(Setting { rule: Rule::LateWriteCounts, ..ALONE }, TWICE, 14);
 }
 
 #[test]
 fn a_start_whose_record_is_unknown_runs_twice() {
-    is_found(Setting { rule: Rule::UnknownWriteCounts, runs: Runs::Start, ..ALONE }, TWICE);
+    is_found(Setting { rule: Rule::UnknownWriteCounts, runs: Runs::Start, ..ALONE }, TWICE, 12);
 }
 
 #[test]
@@ -140,16 +139,16 @@ fn a_completion_that_goes_back_runs_twice() {
     // A confirmation that arrives late is the one write that needs no hold.
     let setting =
         Setting { rule: Rule::WriteReplaces, attempts: 4, ticks: 1, steps_back: 0, losses: 0, drops: 0, ..ALONE };
-    is_found(setting, TWICE);
+    is_found(setting, TWICE, 25);
 }
 
 #[test]
 fn a_completion_on_one_node_of_three_runs_twice() {
-    is_found(Setting { rule: Rule::OneNodeIsEnough, ..QUORUM }, TWICE);
+    is_found(Setting { rule: Rule::OneNodeIsEnough, ..QUORUM }, TWICE, 17);
 }
 
 #[test]
 fn work_that_is_reported_as_done_without_confirmation_runs_again() {
     let setting = Setting { rule: Rule::NoConfirmation, attempts: 3, peeks: true, losses: 0, ..QUORUM };
-    is_found(setting, "work is run after it was reported as done");
+    is_found(setting, "work is run after it was reported as done", 21);
 }

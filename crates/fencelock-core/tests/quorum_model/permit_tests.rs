@@ -96,9 +96,16 @@ fn three_hold_two_permits_by_majority() {
 /// then few nodes may be down, and with a limit of as many permits as there are nodes none.
 #[test]
 fn more_than_a_majority_for_each_permit_would_limit_the_holders() {
-    let four = Permits { nodes: 4, needed: 3, limit: 2, weights: &[1, 1, 1] };
+    let four = Permits { nodes: 4, needed: 3, limit: 2, weights: &[1, 1, 1, 1] };
     assert_eq!(four.broken(), None);
-    let five = Permits { nodes: 5, needed: 4, limit: 3, weights: &[2, 1, 1] };
+    let five = Permits { nodes: 5, needed: 4, limit: 3, weights: &[2, 1, 1, 1] };
     assert_eq!(five.broken(), None);
+    assert_eq!(Permits { limit: 2, weights: &[1, 1, 1], ..five }.broken(), None);
     assert_eq!(Permits { needed: 2, ..four }.broken(), Some(9), "one node less for each");
+    assert_eq!(Permits { limit: 3, ..four }.broken(), Some(16), "three of four nodes for each of three permits");
+}
+
+#[test]
+fn one_permit_by_majority_has_one_holder() {
+    assert_eq!(Permits::by_majority(3, 1, &[1, 1, 1]).broken(), None);
 }

@@ -98,7 +98,8 @@ fn a_raise_refused_below_the_fence_stops_a_reader_because_of_another() {
     let refused = |model| search(&model, LIMIT, State::refuses_for_a_reader).trace;
     let trace = refused(model(Some(Flaw::RefusesBelowTheFence))).expect("a refused raise");
     assert_eq!(trace.len(), 12, "the shortest way is not the known one");
-    let safe = Fences::<3> { scope: SMALL, flaw: Some(Flaw::RefusesBelowTheFence) };
+    let scope = Scope { spare_runs: 1, ..SMALL };
+    let safe = Fences::<3> { scope, flaw: Some(Flaw::RefusesBelowTheFence) };
     assert!(search(&safe, LIMIT, |state| state.broken() & TOKENS != 0).trace.is_none());
 }
 

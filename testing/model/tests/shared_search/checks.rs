@@ -1,36 +1,57 @@
 //! The promises.
 
 use crate::client::Client;
-use crate::world::World;
+use crate::world::{Setting, World, holder};
 use fencelock_core::Mode;
 use fencelock_model::{KeyModel, Name, Value, Waiter};
 
-fn fit_together(beliefs: &[Mode]) -> bool {
-    match beliefs {
-        [] | [_] => true,
-        _ if beliefs.contains(&Mode::Exclusive) => false,
-        [Mode::Permits { limit, .. }, ..] => {
-            let weights = beliefs.iter().map(|mode| match mode {
-                Mode::Permits { weight, limit: other, .. } if other == limit => *weight,
-                _ => limit + 1,
-            });
-            weights.sum::<u32>() <= *limit
+/// Why clients may not believe at the same time that they hold the key in these modes.
+fn conflict(beliefs: &[Mode]) -> Option<&'static str> {
+    let permits = || beliefs.iter().filter_map(|mode| mode.limit().map(|limit| (mode.weight(), limit)));
+    let least = permits().map(|(_, limit)| limit).min();
+    let permits_only = permits().count() == beliefs.len();
+    match (beliefs, least) {
+        ([] | [_], _) => None,
+        (_, Some(least)) if permits_only && permits().map(|(weight, _)| weight).sum::<u32>() > least => {
+            Some("too many permits")
         }
-        _ => beliefs.iter().all(|mode| *mode == Mode::Shared),
+        (_, Some(least)) if permits_only => permits().any(|(_, limit)| limit != least).then_some("two limits"),
+        _ => beliefs.iter().any(|mode| *mode != Mode::Shared).then_some("exclusion"),
     }
 }
 
-pub(crate) fn exclusion(world: &World) -> Result<(), String> {
+fn exclusion(world: &World) -> Result<(), String> {
     let now_ms = world.now_us / 1000;
-    let beliefs: Vec<Mode> =
-        world.clients.iter().filter_map(|client: &Client| client.belief(now_ms)).map(|belief| belief.mode).collect();
-    if !fit_together(&beliefs) {
-        return Err(format!("exclusion: {beliefs:?}"));
+    let beliefs = world.clients.iter().filter_map(|client: &Client| client.belief(now_ms));
+    let beliefs: Vec<Mode> = beliefs.map(|belief| belief.mode).collect();
+    if let Some(why) = conflict(&beliefs) {
+        return Err(format!("{why}: {beliefs:?}"));
     }
     if world.plain_until_ms.is_some_and(|until| until >= now_ms) && !beliefs.is_empty() {
         return Err(format!("a plain client beside {beliefs:?}"));
     }
     Ok(())
+}
+
+/// Whoever believes to hold the key has a hold at the server.
+fn key(world: &World) -> Result<(), String> {
+    let believes = |i: &usize| world.clients[*i].belief(world.now_us / 1000).is_some();
+    let without = (0..world.clients.len()).filter(believes).find(|i| !world.holds_key(*i));
+    without.map_or(Ok(()), |i| Err(format!("key: client {i} believes to hold it")))
+}
+
+/// After each act of a client, another program or the time.
+pub(crate) fn promises(
+    world: &World,
+    setting: &Setting,
+    actor: Option<usize>,
+    before: &KeyModel,
+    used_before: u32,
+) -> Result<(), String> {
+    let order = order(before, &world.key, world.now_us, actor.map(holder));
+    let exclusion = if setting.resizes > 0 { limit(world, used_before) } else { exclusion(world) };
+    let broken = [order, exclusion, key(world)].into_iter().filter_map(Result::err);
+    broken.filter(|broken| setting.seeks(broken)).map(Err).next().unwrap_or(Ok(()))
 }
 
 /// The permits of clients that have a hold, or believe to have one: a waiter that was granted some learns it by its next poll.
@@ -44,10 +65,10 @@ pub(crate) fn used(world: &World) -> u32 {
 }
 
 /// A semaphore that may be resized: more permits than the limit are in use only if it was larger, and then none is added.
-pub(crate) fn limit(world: &World, used_before: u32) -> Result<(), String> {
+fn limit(world: &World, used_before: u32) -> Result<(), String> {
     let (used, limit) = (used(world), world.limit().unwrap_or(0));
     if used > limit && used > used_before {
-        return Err(format!("exclusion: {used} of {limit} permits, after {used_before}"));
+        return Err(format!("too many permits: {used} of {limit} permits, after {used_before}"));
     }
     let now_ms = world.now_us / 1000;
     let beliefs = world.clients.iter().filter_map(|client| client.belief(now_ms));
@@ -73,7 +94,7 @@ fn waiter<'a>(key: &'a KeyModel, name: &Name, now_us: u64) -> Option<&'a Waiter>
 }
 
 /// Nobody was granted the key before a live waiter in front, except that the client that acted may have left the queue.
-pub(crate) fn order(before: &KeyModel, after: &KeyModel, now_us: u64, actor: Option<u128>) -> Result<(), String> {
+fn order(before: &KeyModel, after: &KeyModel, now_us: u64, actor: Option<u128>) -> Result<(), String> {
     let (had, have) = (holders(before), holders(after));
     let is_served = |name: &Name| have.iter().copied().chain(actor).any(|holder| *name == Name::Holder(holder));
     for holder in have.iter().filter(|holder| !had.contains(holder)) {

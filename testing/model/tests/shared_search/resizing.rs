@@ -14,6 +14,14 @@ impl World {
         }
     }
 
+    /// Makes this the limit of the semaphore that is in use, and returns the one before.
+    pub(crate) fn replace_limit(&mut self, limit: Option<u32>) -> Option<u32> {
+        match &mut self.key.lock.as_mut()?.value {
+            Value::Shared { limit: Some(present), .. } => Some(std::mem::replace(present, limit?)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn resize(&mut self, limit: u32, server: &Server, rule: Rule) -> Result<(), String> {
         self.resizes -= 1;
         let KeyModel { queue, waiters: Waiters { entries, .. }, deadlines, .. } = self.key.clone();

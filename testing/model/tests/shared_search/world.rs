@@ -42,6 +42,14 @@ pub(crate) struct Setting {
     /// How often the limit of the semaphore may be changed.
     pub(crate) resizes: u8,
     pub(crate) rule: Rule,
+    /// The one damage that counts.
+    pub(crate) sought: Option<&'static str>,
+}
+
+impl Setting {
+    pub(crate) fn seeks(&self, damage: &str) -> bool {
+        self.sought.is_none_or(|sought| damage.starts_with(sought))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +74,7 @@ pub(crate) enum Act {
 }
 
 impl Act {
-    const fn client(self) -> Option<usize> {
+    pub(crate) const fn client(self) -> Option<usize> {
         match self {
             Self::Enqueue(i)
             | Self::Poll(i)
@@ -223,8 +231,7 @@ impl World {
         if setting.rule == Rule::LockEndsBeforeItsHolds {
             self.forget_prolonging(&before);
         }
-        checks::order(&before, &self.key, server.now_us, act.client().map(holder))?;
-        if setting.resizes > 0 { checks::limit(self, used_before) } else { checks::exclusion(self) }
+        checks::promises(self, setting, act.client(), &before, used_before)
     }
 
     /// A client of version 0 takes what it cannot read for the value of another program.
@@ -250,10 +257,12 @@ impl World {
             return call(self);
         }
         let before = self.key.waiters.entries.clone();
+        // It reads the entries when the lock is free, or becomes free.
+        let reads = self.key.lock.as_ref().is_none_or(|lock| lock.value.holder() == Some(holder(i)));
         for (name, entry) in &mut self.key.waiters.entries {
             let Entry::Waiter(waiter) = entry else { continue };
             let unknown = waiter.version.take().is_some_and(|version| version.contains(' '));
-            if unknown && rule == Rule::DropsUnknownEntries {
+            if unknown && reads && rule == Rule::DropsUnknownEntries {
                 self.key.queue.members.retain(|(_, member)| member != name);
             }
         }
@@ -267,17 +276,9 @@ impl World {
     }
 
     fn sends(&mut self, i: usize, intent: Intent, server: &Server, rule: Rule) -> Acquire {
-        let mut claim = self.clients[i].claim(holder(i), intent, self.now_us);
-        let present = self.key.lock.as_ref().map(|lock| lock.value.clone());
-        if let (Rule::IgnoresLimits, Some(Value::Shared { limit: Some(limit), .. })) = (rule, present) {
-            // Its own limit, with as many permits as the others have taken.
-            let own = if let Mode::Permits { limit, .. } = claim.mode { limit } else { limit };
-            let free = self.key.held.used.unwrap_or(0) < own.into();
-            if free {
-                self.key.held.used = Some(0);
-            }
-            claim.mode = Mode::permits(1, limit).unwrap();
-        }
+        let claim = self.clients[i].claim(holder(i), intent, self.now_us);
+        let limit =
+            if rule == Rule::IgnoresLimits { self.replace_limit(self.clients[i].kind.mode().limit()) } else { None };
         let queue = self.key.queue.clone();
         if rule == Rule::OvertakesWaiters && claim.mode == Mode::Shared && intent == Intent::Enqueue {
             self.key.queue = WaiterQueue::default();
@@ -290,6 +291,7 @@ impl World {
         if rule == Rule::OvertakesWaiters && self.key.queue.members.is_empty() {
             self.key.queue = queue;
         }
+        self.replace_limit(limit);
         answer
     }
 

@@ -1,0 +1,140 @@
+//! What the memory backend says.
+
+use crate::{HOLDERS, Pair, Said, Step, block, holder, id, ms, sorted};
+use fencelock_core::{
+    Acquire, Backend, Claim, Clock, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders, Holding,
+    Intent, Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Resize, Ttl, Unknown,
+};
+use futures_util::FutureExt as _;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+impl Pair {
+    pub(crate) fn of_memory(&self, step: &Step) -> Said {
+        let (memory, key) = (&self.memory, &self.key);
+        let renewal = |number: usize, ttl_ms: u64| Renewal::new(key.clone(), holder(number), ttl(ttl_ms));
+        match step {
+            Step::Claim(number, intent) => self.claim_of_memory(*number, *intent),
+            Step::Renew(number, ttl_ms) => {
+                match memory.renew(&[renewal(*number, *ttl_ms)]).now_or_never().unwrap().remove(0).unwrap() {
+                    Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
+                    Renew::Absent => Said::Nobody,
+                    Renew::TakenBy(by) => Said::Taken(ids(&by)),
+                }
+            }
+            Step::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
+                Release::Released => Said::Yes,
+                Release::Absent => Said::Nobody,
+                Release::TakenBy(by) => Said::Taken(ids(&by)),
+            },
+            Step::Downgrade(number) => {
+                let renewal = renewal(*number, HOLDERS[*number].0);
+                match memory.downgrade(&renewal).now_or_never().unwrap() {
+                    Ok(Downgrade::Downgraded { token }) => Said::Downgraded(token.get()),
+                    Ok(Downgrade::Absent) => Said::Nobody,
+                    Ok(Downgrade::TakenBy(by)) => Said::Taken(ids(&by)),
+                    Err(conflict) => conflicting(&conflict),
+                }
+            }
+            Step::Resize(limit) => match memory.resize(key, *limit).now_or_never().unwrap().unwrap() {
+                Resize::Resized(seen) => Said::Resized {
+                    before: seen.before,
+                    limit: seen.limit.into(),
+                    used: seen.used,
+                    holders: seen.holders.into(),
+                },
+                Resize::Free => Said::Nobody,
+                Resize::OtherMode { holders, .. } => Said::Taken(ids(&holders)),
+            },
+            Step::Raise(number, _) => {
+                let to = FencingToken::new(self.to).unwrap();
+                let raised = memory.raise(key, &holder(*number), to).now_or_never().unwrap().unwrap();
+                if raised == Raise::Acked { Said::Yes } else { Said::No }
+            }
+            Step::Inspect => {
+                let held = memory.inspect(key).now_or_never().unwrap().unwrap();
+                held.map_or(Said::Nobody, |held| Said::Held {
+                    by: sorted(held.holders.iter().map(hold)),
+                    waiters: held.waiters.into(),
+                })
+            }
+            Step::Evict(which) => self.evict(*which),
+            Step::Wait(span) => {
+                self.clock.advance(Duration::from_millis(*span));
+                // Whether a lease counts in the millisecond in which it ends is luck, on a server.
+                while self.ends().any(|end| end == self.clock.wall_micros() / 1000) {
+                    self.clock.advance(Duration::from_millis(1));
+                }
+                Said::Yes
+            }
+        }
+    }
+
+    fn claim_of_memory(&self, number: usize, intent: Intent) -> Said {
+        let (ttl_ms, wanted) = HOLDERS[number];
+        let owner = Owner::new("h", 1, None).unwrap();
+        let claim = Claim::new(self.key.clone(), Holder { id: holder(number), owner }, ttl(ttl_ms), intent);
+        let claim = claim.with_block(NonZeroU32::new(wanted).unwrap()).with_mode(self.modes[number]);
+        match self.memory.acquire(&claim).now_or_never().unwrap() {
+            Ok(Acquire::Granted { tokens }) => {
+                let (last, count) = block(tokens);
+                Said::Granted { last, count }
+            }
+            Ok(Acquire::Queued { ahead, last_fence, occupied, .. }) => {
+                let (by, ttl_ms) = occupier(&occupied);
+                Said::Queued { ahead: ahead.into(), last_fence, by, ttl_ms }
+            }
+            Ok(Acquire::Busy(occupied)) => {
+                let (by, ttl_ms) = occupier(&occupied);
+                Said::Busy { by, ttl_ms }
+            }
+            Ok(Acquire::Gone) => Said::Nobody,
+            Err(conflict) => conflicting(&conflict),
+        }
+    }
+
+    fn evict(&self, which: Option<usize>) -> Said {
+        let held = self.memory.inspect(&self.key).now_or_never().unwrap().unwrap();
+        let holds = held.iter().flat_map(|held| held.holders.iter());
+        let mut holds = holds.filter(|hold| which.is_none_or(|which| hold.holder_id() == Some(holder(which)))).cloned();
+        let Some(first) = holds.next() else { return Said::Nobody };
+        let seen = holds.fold(Holding::new(self.key.clone(), first), Holding::with_holder);
+        let evicted = self.memory.evict(&seen).now_or_never().unwrap().unwrap();
+        if evicted == Eviction::Evicted { Said::Yes } else { Said::No }
+    }
+
+    /// When the holds end, as the model has them.
+    fn ends(&self) -> impl Iterator<Item = u64> {
+        let lock = self.model.lock.as_ref().and_then(|lock| lock.expires_ms);
+        lock.into_iter().chain(self.model.holds.ends_ms.values().copied())
+    }
+}
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).unwrap()
+}
+
+fn conflicting(unknown: &Unknown) -> Said {
+    Said::Conflict(unknown.conflicting_mode().unwrap().limit())
+}
+
+fn occupant(by: &Occupant) -> u128 {
+    id(&by.holder_id().unwrap())
+}
+
+fn ids(by: &Holders) -> Vec<u128> {
+    sorted(by.iter().map(occupant))
+}
+
+fn occupier(occupied: &Occupied) -> (Vec<u128>, u64) {
+    (ids(&occupied.holders), left(occupied.expiry))
+}
+
+fn hold(info: &HolderInfo) -> (u128, u64, u64, u32) {
+    (occupant(&info.occupant), left(info.expiry), info.fence.unwrap().get(), info.mode.weight())
+}
+
+fn left(expiry: Expiry) -> u64 {
+    let Expiry::In(span) = expiry else { panic!("a lease ends") };
+    ms(span)
+}
