@@ -3,7 +3,8 @@
 use crate::load::command_counter::SERVER_TIMEOUT;
 use crate::load::plan::Plan;
 use crate::load::protocol::LoadMode;
-use fencelock::backends::servers;
+use crate::load::workspace::LAST_COMMANDS;
+use fencelock::backends::{Server, servers};
 use fencelock::{Error, Key};
 use std::time::Duration;
 
@@ -37,13 +38,20 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
         Err(error) => Err(error),
     };
     let _ = client.close(CLOSING).await;
-    for server in &servers {
+    remove(&servers, &key).await;
+    // The nodes of a quorum that were not needed for the majority may execute the last requests late.
+    tokio::time::sleep(LAST_COMMANDS).await;
+    remove(&servers, &key).await;
+    released.map(|()| name)
+}
+
+async fn remove(servers: &[Server], key: &Key) {
+    for server in servers {
         let removed = async {
             let mut connection = server.client().get_multiplexed_async_connection().await?;
-            redis::cmd("DEL").arg(server.names(&key)).exec_async(&mut connection).await
+            redis::cmd("DEL").arg(server.names(key)).exec_async(&mut connection).await
         };
         // Nodes of a quorum may be unreachable; the locks there expire.
         let _ = tokio::time::timeout(SERVER_TIMEOUT, removed).await;
     }
-    released.map(|()| name)
 }

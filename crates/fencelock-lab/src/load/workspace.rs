@@ -26,8 +26,8 @@ pub(crate) struct Workspace<'p> {
 
 /// The number of locks in one command.
 const CHUNK: usize = 200;
-/// The time in which a busy server executes what a killed worker has sent.
-const LAST_COMMANDS: Duration = Duration::from_millis(50);
+/// The time in which a busy server executes what a client that has ended sent before.
+pub(super) const LAST_COMMANDS: Duration = Duration::from_millis(100);
 
 impl<'p> Workspace<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
