@@ -6,8 +6,8 @@ use crate::redis::shown;
 use fencelock_core::{Finding, HASH_SLOTS, Level, PlaceReport, ServerReport};
 use futures_util::future::join_all;
 
-/// What a difference of the clocks means here.
-const SKEW: &str = "shared locks and permits end earlier by as much when their slot moves to a node that is ahead, and tokens allow for 1 s";
+/// The effect of a clock difference on a cluster.
+const SKEW: &str = "shared locks and permits end earlier by this difference when their slot moves to a node whose clock is ahead; tokens allow for 1 s";
 
 impl Cluster {
     pub(super) async fn findings(&self) -> Vec<Finding> {

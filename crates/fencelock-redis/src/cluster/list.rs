@@ -4,19 +4,19 @@ use fencelock_core::{Backend, Fault, Holding, Key, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 
-/// A slot is moved in less time than a list takes.
+/// A move of a slot takes less time than a list, so a repeated list succeeds.
 const TRIES: u32 = 5;
-/// More keys that change their node during one list are an error: repeat it.
+/// If more keys than this move during one list, the list is an error and must be repeated.
 const MOVED_MAX: usize = 1000;
 
 impl Cluster {
-    /// The locks of all nodes. All must answer: a list without those of a node would say that they are free.
+    /// Lists the locks of all nodes. All nodes must reply: a lock that is not listed looks free.
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         self.refresh().await?;
         let mut masters = self.view.masters();
         for _ in 0..TRIES {
             let held = self.list_at(&masters).await?;
-            // A lock of a slot that was moved meanwhile may have been on neither node when it was asked.
+            // A lock of a slot that was moved during the list may have been on neither node when that node was queried.
             let before = self.view.copy();
             self.refresh_now().await?;
             if self.view.is_same(&before) {

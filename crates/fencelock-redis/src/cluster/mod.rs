@@ -1,17 +1,17 @@
 //! Locks on a Redis Cluster.
 //!
-//! All keys of a lock are in one hash slot, and one node serves a slot. So a lock is always a lock on one server, and each node
-//! of the cluster is a [`Redis`] with its own session, which opens with the first lock there. This module finds the node: from a
-//! map that any node answers, and that every node corrects when it does not serve a slot. See `routing`.
+//! All keys of a lock are in one hash slot, and one node serves a slot. So each lock is on one server, and each node of the
+//! cluster is a [`Redis`] with its own session, which is opened by the first request. This module finds the node with a map of
+//! the slots. Any node returns the map, and a node that does not serve a slot corrects it. See `routing`.
 //!
 //! # While a slot is moved
-//! A script names all keys of a lock, and a lock has never all of them. So from the beginning of the move of a slot to its end, a node
-//! refuses every script for it, and executes nothing: `TRYAGAIN`. Nothing is granted, handed over or released meanwhile, and a
-//! request is repeated until the move has ended. Only renewals have another form, which names one key: see `renewals`. When the
-//! move has ended, the holders, the queue and the fence are at the new node.
+//! A script names all keys of a lock, and some of these keys never exist. So while a slot is moved, a node rejects every
+//! script for it with `TRYAGAIN` and executes nothing. During this time no lock of the slot is granted, handed over or released,
+//! and requests are retried until the move has ended. Only renewals have another form, which names one key: see `renewals`.
+//! After the move, the holders, the queue and the fence are on the new node.
 //!
-//! # What it does not promise
-//! - **A fail-over may lose the last writes**, as that of a master with replicas: `acks=N` makes it unlikely. There is no
+//! # What it does not guarantee
+//! - **A failover may lose the last writes**, as with a master and replicas: `acks=N` makes this unlikely. There is no
 //!   quarantine.
 
 mod diagnose;
@@ -42,14 +42,14 @@ pub struct Cluster {
     url: ClusterUrl,
     view: Arc<ClusterView>,
     nodes: Nodes,
-    /// A request for one of these asks for a new map first.
+    /// A request for one of these nodes fetches a new map first.
     suspects: Suspects,
     refresh: tokio::sync::Mutex<Refresh>,
 }
 
 impl Cluster {
     /// Parses `redis+cluster://[user:password@]host[:port],...[?option=value&...]`, or `rediss+cluster://` for TLS to all nodes,
-    /// and connects. The URL lists some of the nodes, and they name the others. The options are those of
+    /// and connects. The URL lists some of the nodes, and these return the others. The options are those of
     /// [`Redis::open`](crate::Redis::open) without `quarantine=` and its options.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Cluster {
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let cluster = Self::lazy(url)?;
         cluster.refresh().await?;
-        // Its capabilities are those of all nodes, and the URL may list replicas only.
+        // All nodes have the same capabilities. They are read from a master, because the URL may list replicas only.
         if let Some(master) = cluster.view.masters().first() {
             cluster.node(master)?.ready().await?;
         }
@@ -99,15 +99,15 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// A poll keeps a waiter alive, also if its slot is being moved and nothing can be granted.
+    /// A poll keeps a waiter alive, even while its slot is moved and no lock can be granted.
     async fn keep_position(&self, claim: &Claim) {
         let slot = self.slot(&claim.key);
         let wait = move |node: Arc<Redis>, importing: Option<Arc<Redis>>| async move {
             node.wait_singly(claim, importing.as_deref()).await
         };
-        // If this fails, the next poll keeps the position.
+        // If this fails, the next poll renews the position.
         if let Err(cause) = Box::pin(self.singly(slot, wait)).await {
-            tracing::debug!(key = %claim.key, "its position in the queue was not renewed: {cause}");
+            tracing::debug!(key = %claim.key, "the position in the queue was not renewed: {cause}");
         }
     }
 }
@@ -198,7 +198,7 @@ impl Backend for Cluster {
         Box::pin(self.at_owner(&holding.key, move |node| async move { node.evict(holding).await }))
     }
 
-    /// Its nodes are those that this one knows, as the cluster may not be reachable for long.
+    /// It uses the nodes that are known here, because the cluster may soon be unreachable.
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
     }

@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     used: Mutex<HashMap<Address, Arc<Redis>>>,
-    /// Those of the client. Each node sends its events to them.
+    /// The listeners of the client. Each node sends its events to them.
     pub(super) listeners: Arc<Listeners>,
 }
 
 impl Cluster {
-    /// The node at this address, from now on in use.
+    /// Returns the node at this address, and marks it as in use.
     pub(super) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
         let node = self.unused_node(address)?;
         Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
     }
 
-    /// A node to ask a question. It is not in use after that unless it was before.
+    /// A node for one request. This does not mark it as in use.
     pub(super) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
         if let Some(node) = self.nodes.known(address) {
             return Ok(node);
@@ -33,7 +33,7 @@ impl Cluster {
 }
 
 impl Nodes {
-    /// Uses the nodes of a new map: those that it does not name are disconnected, and one that was asked and serves slots is kept.
+    /// Uses the nodes of a new map: disconnects nodes that are not in it, and keeps a queried node that serves slots.
     pub(super) fn keep(&self, masters: &[Address], named: &[Address], asked: Vec<(Address, Arc<Redis>)>) {
         let is_dropped = {
             let mut used = self.used();

@@ -1,8 +1,9 @@
-//! Renewals of a batch, at the nodes of their keys.
+//! Sends the renewals of a batch to the nodes of their keys.
 //!
-//! A slot that is being moved refuses scripts for a lock, because the keys of the lock are on two nodes. A move of a slot with
-//! millions of keys, or one that was interrupted, can take longer than a lease. So a renewal is then made with one key at a time, which
-//! a node serves if it has the key, or names the node that has it. Such a renewal only prolongs: it cannot tell that a lock was lost.
+//! While a slot is moved, the nodes reject scripts for its locks, because the keys of a lock may be on two nodes. The
+//! move of a slot with millions of keys, or one that was interrupted, can take longer than a lease. During this time, a
+//! renewal uses one key at a time: a node serves the command if it has the key, and otherwise redirects it. Such a renewal only
+//! extends the lease: it cannot detect a loss.
 
 use super::Cluster;
 use crate::redis::{Address, Redis};
@@ -14,16 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The node of a slot can have changed more than once since the last renewal.
+/// A slot may have moved more than once since the last renewal.
 const TRIES: u32 = 3;
 
 /// A node that does not answer for this long may have been replaced.
 const SILENT: Duration = Duration::from_millis(300);
 
-/// An answer for each renewal.
+/// One reply for each renewal.
 type Answers = Vec<Result<Renew, Unknown>>;
 
-/// The renewals for one node, by their numbers in the batch.
+/// The renewals for one node, by their index in the batch.
 struct Part {
     address: Address,
     node: Arc<Redis>,
@@ -57,8 +58,8 @@ impl Cluster {
         join_all(single).await
     }
 
-    /// Ends without an answer as soon as another node serves the slot: there may be no time to wait for a node that is gone. A renewal
-    /// can be repeated, whether it was executed or not.
+    /// Ends without a reply as soon as another node serves the slot: a request to a node that has failed could outlast the lease.
+    /// A renewal is idempotent, so it can be repeated.
     async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> Answers {
         let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
         let mut request = pin!(self.watched(&part.address, part.node.renew_all(batch)));
@@ -77,7 +78,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes of these renewals. A renewal without a node is answered.
+    /// Groups these renewals by node. A renewal without a node gets its reply here.
     async fn parts(
         &self,
         renewals: &[Renewal],
@@ -124,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Sends requests with one key each, to the node that serves the slot and to the one to which it is moved.
+    /// Sends requests with one key each, to the node that serves the slot and to the node that imports it.
     pub(super) async fn singly<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
         &self,
         slot: u16,
@@ -138,7 +139,7 @@ impl Cluster {
                 None => None,
             };
             let answer = request(node, other).await;
-            // The first answer names the node to which the slot is moved.
+            // The first reply names the node that imports the slot.
             let named = self.view.importing(slot);
             match &answer {
                 Err(moved) if moved.is_moved() && named.is_some() && named != importing => importing = named,

@@ -1,4 +1,4 @@
-//! Finds the node of a key, and the node after it when the key has moved.
+//! Finds the node of a key, and follows redirections.
 
 use super::Cluster;
 use super::suspects::Asked;
@@ -9,31 +9,31 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// The pauses of a request that is repeated while its slot is moved, together a third of a second. A slot with few keys is moved in some
-/// milliseconds.
+/// The pauses between retries of a request while its slot is moved; their sum is a third of a second. The move of a slot
+/// with few keys takes some milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const TRIES: u32 = 6;
-/// The nodes of a cluster agree on a fail-over in seconds, so asking them more often tells nothing.
+/// The nodes of a cluster need seconds to agree on a failover, so more frequent requests return nothing new.
 const REFRESH_AT_MOST: Duration = Duration::from_millis(250);
-/// The number of nodes that are asked for a map at the same time, and after which time more are asked: some may be down, or may be
-/// partitioned from the rest.
+/// The number of nodes that are queried for a map at the same time, and the time after which more nodes are queried: some may be
+/// down, or partitioned from the rest.
 const ASKED: usize = 4;
 const MORE_AFTER: Duration = Duration::from_millis(200);
 
-/// The last question for a map.
+/// The last query for a map.
 #[derive(Debug, Default)]
 pub(super) struct Refresh {
     ended: Option<Moment>,
     failed: Option<Unknown>,
     /// The nodes that were named last.
     named: Vec<Address>,
-    /// Where to begin next time, so that no node is always the first.
+    /// The first node of the next query, so that the load is spread.
     turn: usize,
 }
 
 impl Cluster {
-    /// Sends a request to the node that serves the key. A node that does not serve it has executed nothing, and the request is
-    /// repeated at the node that it names.
+    /// Sends a request to the node that serves the key. A node that does not serve it executes nothing and redirects the request
+    /// to another node.
     pub(super) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
         &self,
         key: &Key,
@@ -62,7 +62,7 @@ impl Cluster {
         hash_slot(&self.url.target.wire(key))
     }
 
-    /// A request that is cancelled before its answer may have waited for a node that is gone. So the node is suspect until it answers.
+    /// A request that is cancelled before its reply may have waited for a failed node. So the node is suspect until it replies.
     pub(super) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
         let asked = Asked { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
         let answer = request.await;
@@ -86,8 +86,8 @@ impl Cluster {
         Ok((address, node))
     }
 
-    /// Whether the request was not executed and another try may succeed. A failure makes the next request for this node ask for a new
-    /// map.
+    /// Whether the request was not executed and a retry may succeed. After a failure, the next request for this node fetches a
+    /// new map.
     pub(super) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
         if cause.is_moved() {
             return true;
@@ -99,11 +99,11 @@ impl Cluster {
         if !cause.is_unsent() {
             return false;
         }
-        // The node cannot be reached. Another one may serve the slot by now.
+        // The node is unreachable. Another node may serve the slot by now.
         self.refresh().await.is_ok() && self.view.owner(slot).is_some_and(|owner| owner != *address)
     }
 
-    /// What a node says about a slot that is being moved names no slot.
+    /// The error of a node about a slot that is being moved does not contain the slot.
     pub(super) fn explained(&self, slot: u16, cause: Unknown) -> Unknown {
         if !cause.is_moved() {
             return cause;
@@ -117,7 +117,7 @@ impl Cluster {
         Unknown::new(node, Fault::Moved, why)
     }
 
-    /// Asks for a new map, unless that was done a moment ago. Callers that ask at the same time share the answer.
+    /// Fetches a new map, unless it was fetched recently. Concurrent callers share the result.
     pub(super) async fn refresh(&self) -> Result<(), Unknown> {
         let asked = BootClock.now();
         let mut refresh = self.refresh.lock().await;
@@ -129,7 +129,7 @@ impl Cluster {
         refresh.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Asks for a new map.
+    /// Fetches a new map.
     pub(super) async fn refresh_now(&self) -> Result<(), Unknown> {
         let mut refresh = self.refresh.lock().await;
         self.ask_nodes(&mut refresh).await
@@ -145,7 +145,7 @@ impl Cluster {
         refresh.turn = (refresh.turn + 1) % candidates.len();
         candidates.rotate_left(refresh.turn);
         let (answer, asked) = self.ask(&candidates).await?;
-        // A node that sees only a part of the cluster may have forgotten the others.
+        // A node that is connected to only a part of the cluster may not list the other nodes.
         if answer.is_ok {
             refresh.named.clear();
         }
@@ -159,7 +159,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The first answer of a node that sees most of the cluster; if there is none, the answer with most slots.
+    /// The first map from a node that is connected to a majority of the masters; if there is none, the map with the most slots.
     async fn ask(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
         let (mut questions, mut asked, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
         let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(ASKED));
@@ -193,7 +193,7 @@ impl Cluster {
     }
 }
 
-/// The next answer. `None` if all have answered, or if it is time to ask `more`.
+/// The next reply. `None` if all nodes have replied, or if it is time to query `more` nodes.
 async fn next(
     questions: &mut JoinSet<Result<ClusterMap, Unknown>>,
     begun: Instant,
@@ -211,7 +211,7 @@ async fn next(
     }
 }
 
-/// From half to one and a half of a time, so that clients do not ask together.
+/// A random duration from half to one and a half of `time`, so that clients do not send their requests at the same time.
 fn jittered(time: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     time / 2 + time.mul_f64(f64::from(random) / f64::from(u32::MAX))

@@ -4,14 +4,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A pause of a scheduler is as long, so a request that was cancelled sooner proves nothing.
+/// A scheduler may pause a process for this long, so a request that was cancelled sooner proves nothing.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The nodes that did not answer since the last map, or answered that the cluster is down.
+/// The nodes that have not replied since the last map, or have replied that the cluster is down.
 #[derive(Debug, Default)]
 pub(super) struct Suspects(Mutex<HashSet<Address>>);
 
-/// A request without an answer yet. If it is cancelled, its node is suspect.
+/// A pending request. If it is cancelled, its node is suspect.
 pub(super) struct Asked<'a> {
     pub(super) suspects: &'a Suspects,
     pub(super) node: &'a Address,

@@ -5,7 +5,7 @@ use fencelock_core::Invalid;
 use std::sync::Arc;
 
 const PORT: u16 = 6379;
-/// More seeds than anybody lists: the nodes name each other.
+/// More than any deployment lists: each node returns the others.
 const HOSTS_MAX: usize = 100;
 
 /// The content of a URL.
@@ -13,7 +13,7 @@ const HOSTS_MAX: usize = 100;
 pub(super) struct ClusterUrl {
     /// The URL without credentials and options.
     pub(super) name: String,
-    /// The nodes to ask first.
+    /// The nodes that are queried first.
     pub(super) seeds: Vec<Address>,
     /// The options, and the credentials of all nodes.
     pub(super) target: Target,
@@ -38,7 +38,7 @@ impl ClusterUrl {
             list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
         if seeds.len() > HOSTS_MAX {
             return Err(Invalid::new(format!(
-                "a URL names at most {HOSTS_MAX} nodes of a cluster, and this one {}",
+                "a cluster URL lists at most {HOSTS_MAX} nodes, and this one lists {}",
                 seeds.len()
             )));
         }

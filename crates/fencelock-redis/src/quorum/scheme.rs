@@ -13,7 +13,7 @@ impl Scheme for QuorumScheme {
             &[
                 UrlForm::new(
                     "redlock://HOST,HOST,HOST",
-                    "machines that share independent Redis servers; a majority counts",
+                    "machines that share independent Redis servers; a majority decides",
                 ),
                 UrlForm::new("redlock+tls://HOST,...", "the same over TLS"),
             ]

@@ -70,7 +70,7 @@ pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
     let others = |cause: &&NodeFault| cause.fault == Fault::Misconfigured;
     let of_others: Vec<NodeFault> = causes.iter().filter(others).cloned().collect();
     if !of_others.is_empty() {
-        // A single node of another set is an error: if a second list is in use, two majorities need not share a node.
+        // A single node of another set is an error: with two lists in use, two majorities may have no node in common.
         return Err(Unknown::of_nodes(of_others).into());
     }
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }

@@ -82,7 +82,7 @@ pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
     let query = if options.is_empty() { String::new() } else { format!("?{options}") };
     if query.split(['?', '&']).any(|option| option.starts_with("acks=") || option.starts_with("acks_timeout=")) {
         return Err(Invalid::new(
-            "acks= is for one Redis with replicas. The nodes of redlock:// have none: what one of them loses, the others know",
+            "acks= is for one Redis with replicas. The nodes of redlock:// have none: data that one of them loses is still on the others",
         ));
     }
     let mut urls = Vec::new();
