@@ -99,7 +99,7 @@ impl AckWriter {
 
 fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
     let told = unknown(node, error);
-    // A server that does not know the command never will.
+    // Retrying does not help: the server lacks the command.
     let fault = Some(fault_of(error)).filter(|fault| *fault != Fault::Other).unwrap_or(Fault::Unsupported);
     let words = told.nodes().first().map_or("", |node| node.detail.as_str());
     Unknown::new(node, fault, format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
@@ -123,7 +123,7 @@ async fn work(
             Err(error) => {
                 let broken = matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable);
                 for caller in callers {
-                    // A closed receiver has been cancelled.
+                    // A closed receiver belongs to a cancelled request.
                     let _ = caller.send(Err(error.clone()));
                 }
                 if broken {

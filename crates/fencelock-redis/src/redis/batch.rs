@@ -25,7 +25,7 @@ pub(crate) struct Batch {
     pub(crate) after: Option<RedisResult<Value>>,
 }
 
-/// Sends a batch by digest; if the server does not know the script, sends one call in full, and the rest by digest again.
+/// Sends a batch by digest; if the server has not cached the script, sends one call in full, and the rest by digest again.
 ///
 /// The command `after` follows the calls in the same pipeline, and follows repeated calls once more.
 pub(crate) async fn send_batch(
@@ -97,5 +97,5 @@ static CACHING: LazyLock<Cmd> = LazyLock::new(|| {
 });
 
 fn missing() -> RedisResult<Value> {
-    Err((redis::ErrorKind::Parse, "fewer answers than requests").into())
+    Err((redis::ErrorKind::Parse, "fewer replies than requests").into())
 }

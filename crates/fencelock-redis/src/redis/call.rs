@@ -14,7 +14,7 @@ const ABSENT_KEY: &str = "absent";
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
 
-/// A call of a script, which is sent by digest first, and in full if the server does not know it.
+/// A call of a script, which is sent by digest first, and in full if the server has not cached it.
 #[derive(Debug)]
 pub(crate) struct Call {
     lua: &'static Lua,
@@ -33,8 +33,8 @@ impl Call {
         Self::marked(lua, wire, &SIDE, epoch_check)
     }
 
-    /// A call that names only the keys of the common case, if the server allows the script to use others. The epoch check must be
-    /// among its arguments: `packed_check`.
+    /// A call that declares only the keys of the common case, if the server lets the script use undeclared keys. The epoch check
+    /// must be among its arguments: `packed_check`.
     pub(super) fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
         let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
         Self::marked(lua, wire, side, epoch_check)
@@ -42,7 +42,7 @@ impl Call {
 
     pub(super) fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], epoch_check: EpochCheck<'_>) -> Self {
         let (mark, guards_slot) = (epoch_check.mark, epoch_check.guards_slot);
-        // Space for the digest, the names and the arguments: one allocation for each of them.
+        // Reserves space for the digest, the names and the arguments, so that each needs one allocation.
         let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
         let keys = 1 + side.len() + usize::from(mark.is_some() || guards_slot);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
@@ -58,7 +58,7 @@ impl Call {
         Self { lua, by_digest, tracked: false }
     }
 
-    /// Asks the server to report changes of the keys by other programs, if it can.
+    /// Enables client tracking of the keys, if the server supports it: the server then reports changes by other programs.
     pub(crate) fn tracked(mut self, tracked: bool) -> Self {
         self.tracked = tracked;
         self
@@ -77,7 +77,7 @@ impl Call {
 
     /// A script that uses this many keys, which follow as its first arguments.
     pub(super) fn of_keys(lua: &'static LazyLock<Lua>, keys: usize) -> Self {
-        // Space for the digest, names and arguments.
+        // Reserves space for the digest, the names and the arguments.
         let mut by_digest = Cmd::with_capacity(4 + 2 * keys, 128 + 64 * keys);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys);
         Self { lua, by_digest, tracked: false }

@@ -1,4 +1,4 @@
-//! Claims of a lock, and what a waiter needs to be woken.
+//! Claims of a lock, and the subscriptions that wake waiters.
 
 use super::combined::Common;
 use super::quarantine::{self, EpochCheck, MarkerState, Refusal};
@@ -21,18 +21,18 @@ impl Redis {
             let answer = self.with_channel(&session, claim, answer, had_channel).await;
             return self.confirmed(&session, claim, answer).await;
         }
-        // The lease may have ended between the two.
+        // The lease may have ended between the claim and the poll.
         let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
         self.confirmed(&session, claim, answer).await
     }
 
-    /// Whether a claim has a channel already, or needs none.
+    /// Whether a claim already has a channel, or needs none.
     fn has_channel(&self, session: &Session, key: &Key) -> bool {
         session.shards.as_ref().is_none_or(|shards| shards.channel(&self.link.target.wire(key)).is_some())
     }
 
-    /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. Then a poll tells it to the server.
-    /// Until then the server hands over without a message.
+    /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
+    /// channel to the server. Until then the server hands over the lock without a message.
     async fn with_channel(&self, session: &Session, claim: &Claim, answer: Acquire, had_channel: bool) -> Acquire {
         let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
             return answer;
@@ -49,7 +49,7 @@ impl Redis {
             }
             self.ask(session, &claim.with_intent(Intent::Poll)).await.ok()
         });
-        // The claim was executed and is in the queue. If this fails, the next poll repeats it.
+        // The claim was executed and is in the queue. If the poll fails, the next one repeats it.
         subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 

@@ -1,4 +1,4 @@
-//! Asks a node of a cluster which node serves which hash slot.
+//! Queries a node of a cluster for the slot map: which node serves which hash slot.
 
 use super::Redis;
 use super::fault::{unknown, words};
@@ -7,13 +7,13 @@ use fencelock_core::{Fault, HASH_SLOTS, SlotMap, Unknown};
 use redis::{RedisResult, Value};
 use std::ops::RangeInclusive;
 
-/// The answer of one node.
+/// The reply of one node.
 #[derive(Debug)]
 pub(crate) struct ClusterMap {
     pub(crate) map: SlotMap<Address>,
-    /// All nodes that it names, with those that serve no slot.
+    /// All nodes that it lists, including those that serve no slot.
     pub(crate) nodes: Vec<Address>,
-    /// Whether it sees a majority of the masters.
+    /// Whether it is connected to a majority of the masters.
     pub(crate) is_ok: bool,
 }
 
@@ -34,7 +34,7 @@ impl Redis {
         let mut answers = answers.map_err(|error| self.unknown(&error))?.into_iter();
         let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| self.no_cluster(&error))?;
         let ranges = ranges(slots, self.link.target.host()).map_err(|error| unknown(self.link.node(), &error))?;
-        // A user who may ask for the slots need not be allowed to ask for the state.
+        // A user may have the right to CLUSTER SLOTS without the right to CLUSTER INFO.
         let info: Option<String> =
             answers.next().and_then(Result::ok).and_then(|info| redis::from_redis_value(info).ok());
         let is_ok = info.is_none_or(|info| info.contains("cluster_state:ok"));
@@ -70,14 +70,14 @@ fn first_of_each(ranges: Ranges) -> Vec<(RangeInclusive<u16>, Address)> {
     ranges.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect()
 }
 
-/// The reply of `CLUSTER SLOTS`: ranges with their nodes, the master first. A node that does not know the host of another names
-/// none, and means that of the connection.
+/// The reply of `CLUSTER SLOTS`: ranges with their nodes, the master first. A node that does not know the hostname of another
+/// node leaves it empty; then the host of the connection is used.
 fn ranges(answer: Value, host: &str) -> RedisResult<Ranges> {
     let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
     ranges.into_iter().map(|range| read_range(range, host)).collect()
 }
 
-/// The address in what else is known of a node.
+/// The address in the metadata of a node.
 fn ip_of(more: Value) -> Option<String> {
     let words: Vec<String> = redis::from_redis_value(more).ok()?;
     words.iter().position(|word| word == "ip").and_then(|name| words.get(name + 1)).cloned()
@@ -94,7 +94,7 @@ fn read_range(range: Vec<Value>, host: &str) -> RedisResult<(RangeInclusive<u16>
         let named: Option<String> = redis::from_redis_value(words.next().unwrap_or(Value::Nil))?;
         let port = redis::from_redis_value(words.next().unwrap_or(Value::Nil))?;
         let named = match named.as_deref() {
-            // A node without a hostname, where nodes are known by theirs.
+            // A node without a hostname, in a cluster that uses hostnames.
             Some("?") => words.nth(1).and_then(|more| ip_of(more).filter(|ip| !ip.is_empty())),
             Some("") => None,
             _ => named,

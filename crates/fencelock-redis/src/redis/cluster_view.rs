@@ -1,4 +1,4 @@
-//! The nodes of a cluster that serve its keys, as its clients know them.
+//! The slot map of a cluster, as the client knows it.
 
 use super::fault::words;
 use super::hosts::Address;
@@ -7,14 +7,14 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Which node serves each hash slot. Every node corrects it.
+/// Which node serves each hash slot. The redirections of all nodes update it.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterView(RwLock<View>);
 
 #[derive(Debug, Default)]
 struct View {
     map: SlotMap<Address>,
-    /// Where keys of a slot are moved to while it is moved: the node of the last `ASK`.
+    /// The node to which a slot is being moved: the node of the last `ASK`.
     importing: HashMap<u16, Address>,
 }
 
@@ -34,7 +34,7 @@ impl ClusterView {
         self.read().map.owner_number(hash_slot(wire)).map_or(u32::MAX, u32::from)
     }
 
-    /// Where the keys of a slot are moved to, if a node has said so since the last new map.
+    /// The node to which a slot is being moved, if a node has sent `ASK` since the last new map.
     pub(crate) fn importing(&self, slot: u16) -> Option<Address> {
         self.read().importing.get(&slot).cloned()
     }
@@ -62,7 +62,7 @@ impl ClusterView {
         *self.write() = View { map, importing: HashMap::new() };
     }
 
-    /// What the node at `host` says of the place of a key; `None` if the error is about something else.
+    /// Reads a redirection from the node at `host`; `None` for any other error.
     pub(crate) fn redirected(&self, node: &str, host: &str, error: &RedisError) -> Option<Unknown> {
         let ErrorKind::Server(kind) = error.kind() else { return None };
         match kind {
@@ -76,7 +76,7 @@ impl ClusterView {
                 let (slot, to) = place(error, host)?;
                 self.write().importing.insert(slot, to);
             }
-            // Some keys of the request are here and some are already at the node to which the slot is moved.
+            // Some keys of the request are on this node, and some are already on the node that imports the slot.
             ServerErrorKind::TryAgain => {}
             _ => return None,
         }
@@ -92,7 +92,7 @@ impl ClusterView {
     }
 }
 
-/// The slot and the address in an error. A node that does not know the host of another means its own.
+/// The slot and the address in an error. If the host is missing, it is that of the node that sent the error.
 fn place(error: &RedisError, host: &str) -> Option<(u16, Address)> {
     let (to, slot) = error.redirect_node()?;
     let (named, port) = to.rsplit_once(':')?;

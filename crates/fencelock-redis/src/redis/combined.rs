@@ -6,7 +6,7 @@ use fencelock_core::{Claim, HolderId, SideKeys};
 use redis::{ErrorKind, RedisResult, Value};
 use std::sync::Arc;
 
-/// The answer to what is no common case. The server has done nothing.
+/// The reply for a request that is not the common case. The server has changed nothing.
 pub(crate) const NOT_COMMON: Value = Value::Int(0);
 
 /// A request that may be a common case.
@@ -38,7 +38,7 @@ impl Common {
     }
 }
 
-/// The call for these requests, and the position of each among the answers.
+/// The call for these requests, and the index of each in the replies.
 pub(super) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
     let of = |release: bool| requests.iter().flatten().filter(move |common| common.is_release() == release);
     let releases = of(true).count();
@@ -75,6 +75,6 @@ pub(super) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
 pub(super) fn answers(reply: Value) -> RedisResult<Arc<[Value]>> {
     match reply {
         Value::Array(answers) => Ok(answers.into()),
-        _ => Err((ErrorKind::Parse, "the reply to several locks is no array").into()),
+        _ => Err((ErrorKind::Parse, "the reply to several locks is not an array").into()),
     }
 }

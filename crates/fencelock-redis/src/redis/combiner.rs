@@ -1,10 +1,10 @@
-//! Combines the common cases of requests that are made at the same time: one script, one request and one reply for all of them.
+//! Combines concurrent requests of the common case: one script, one request and one reply for all of them.
 //!
-//! A request that is made while several others are under way joins the open batch, and lets the other tasks that are ready do the
-//! same. Then the batch is sent. There is no task of its own: each request of a batch can send it, waits for its reply and makes
-//! progress for all. So the batch does not depend on one of them, or on the runtime of one of them.
+//! A request that is made while several others are in flight joins the open batch, and yields so that other ready tasks can join
+//! too. Then the batch is sent. No separate task drives it: each request of a batch can send it, and polls the reply on behalf of
+//! all. So the batch does not depend on one request, or on the runtime of one request.
 //!
-//! A request that is dropped before its batch is sent is never sent. After that, it is in front of every later request on this
+//! A request that is dropped before its batch is sent is never sent. After that, it precedes every later request on this
 //! connection, as without a batch. So the release that follows a cancelled claim never overtakes it.
 
 use super::combined::{self, Common};
@@ -25,47 +25,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-/// With fewer requests under way, each is sent alone: a small batch saves nothing.
+/// With fewer requests in flight, each is sent alone: a small batch saves nothing.
 const FEWEST: usize = 4;
-/// How many locks are remembered that were no common case.
+/// The number of entries for locks that were not the common case.
 const REMEMBERED: usize = 4096;
-/// After so many errors in a row, the server or the user cannot have batches.
+/// After this many consecutive errors, batches are disabled: the server or the rights of the user do not allow them.
 const ERRORS: usize = 8;
 
-/// The answers of a batch. A request can be cancelled, so all of its requests can wait for them.
+/// The replies of a batch. All of its requests can wait for them, because any request can be cancelled.
 pub(super) type Answers = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
 
 /// The open batch of a connection.
 pub(crate) struct Combiner {
-    /// Without a timeout: its timer would belong to the runtime of one of the requests.
+    /// It has no timeout: the timer would belong to the runtime of one of the requests.
     connection: MultiplexedConnection,
     limit: Duration,
     /// The length of the queue of the connection.
     room: usize,
-    /// The claims and releases that wait for a reply.
+    /// The number of claims and releases that wait for a reply.
     under_way: AtomicUsize,
-    /// What has been sent to the connection, or waits for room in its queue.
+    /// The number of commands that were sent to the connection, or wait for space in its queue.
     messages: Arc<AtomicUsize>,
     open: Mutex<Option<Arc<SharedBatch>>>,
-    /// Whether the server knows the script.
+    /// Whether the server has cached the script.
     is_known: Arc<AtomicBool>,
-    /// Errors that were the answer to a batch, since the last batch without.
+    /// The number of consecutive batches that failed.
     errors: Arc<AtomicUsize>,
-    /// Hashes of locks that were no common case. They are sent alone, because a batch would only cost them a round trip.
+    /// Hashes of locks that were not the common case. Their requests are sent alone, because a batch would cost an additional
+    /// round trip.
     contended: Box<[AtomicU32]>,
     hasher: RandomState,
 }
 
-/// A claim or a release of a lock that is under way.
+/// A claim or a release of a lock in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight<'a> {
     combiner: &'a Combiner,
     others: usize,
-    /// Where its lock is remembered, and as what.
+    /// The table entry of its lock, and the hash of the lock.
     remembered: (&'a AtomicU32, u32),
 }
 
-/// A request that is sent to the connection.
+/// A command that was sent to the connection, or waits for space in its queue.
 #[derive(Debug)]
 pub(crate) struct Message(Arc<AtomicUsize>);
 
@@ -101,10 +102,10 @@ impl Combiner {
         Message(Arc::clone(&self.messages))
     }
 
-    /// The answers to these requests, and the position of each among them.
+    /// The replies to these requests, and the index of each.
     ///
-    /// If the queue of the connection could be full, a batch could wait for room in it, and a later request would overtake it. Then
-    /// the requests are sent alone.
+    /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
+    /// could overtake it.
     pub(super) fn send(&self, requests: &[Option<Common>]) -> (Answers, Box<[usize]>) {
         if self.messages.load(Ordering::Relaxed) > self.room / 2 {
             let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
@@ -129,14 +130,14 @@ impl Combiner {
             }
             combined::answers(answer?)
         };
-        // The budget of a task must not keep it from its position among the requests of the connection.
+        // The cooperative budget of a task must not delay its position in the queue of the connection.
         (tokio::task::unconstrained(answers).boxed().shared(), positions)
     }
 
     fn place(&self, wire: &str) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(wire);
         let [place, value] = [hash >> 32, hash & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
-        // 0 is an empty place.
+        // 0 is an empty entry.
         (&self.contended[place as usize % REMEMBERED], value | 1)
     }
 }
@@ -147,13 +148,13 @@ impl InFlight<'_> {
         self.others >= FEWEST && !self.is_contended() && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
     }
 
-    /// Whether the last request for this lock was no common case.
+    /// Whether the last request for this lock was not the common case.
     fn is_contended(&self) -> bool {
         let (place, value) = self.remembered;
         place.load(Ordering::Relaxed) == value
     }
 
-    /// The answer to a common case; `None` if it is to be sent alone. Then the server has done nothing.
+    /// The reply to a common case; `None` if the request must be sent alone. Then the server has changed nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
         let Some(mut member) = Member::join(self.combiner, common) else { return Ok(None) };
         let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| member.poll(context))).await;
@@ -166,7 +167,8 @@ impl InFlight<'_> {
             {
                 Err(error)
             }
-            // The script raises no error of its own, so it was not executed. The error may be about another request.
+            // The script raises no errors itself, so an error means that it was not executed. The error may be about another
+            // request.
             Ok(Err(_)) => Ok(None),
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
@@ -184,7 +186,7 @@ impl InFlight<'_> {
         }
     }
 
-    /// Remembers whether a request that was sent alone was a common case.
+    /// Records whether a request that was sent alone was the common case.
     pub(crate) fn note(&self, answer: &RedisResult<Value>) {
         let (place, value) = self.remembered;
         if !matches!(answer, Ok(Value::Int(_))) {

@@ -1,4 +1,4 @@
-//! Servers that let a script use only the keys that its call names.
+//! Servers that let a script use only the keys that its call declares.
 
 use super::Redis;
 use super::quarantine::EpochCheck;
@@ -8,7 +8,7 @@ use super::session::Session;
 use redis::{RedisError, Value};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// In the error of such a server.
+/// Part of the error of such a server.
 const UNDECLARED: &str = "undeclared key";
 
 impl Redis {
@@ -20,8 +20,8 @@ impl Redis {
             .guarding_slot(self.link.target.cluster.is_some())
     }
 
-    /// Sends a call that may name few keys. If the server refuses the others, all calls of this session name all keys from then on,
-    /// also this one: repeating it is harmless.
+    /// Sends a call that may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which
+    /// is harmless, and from then on all calls of this session declare all keys.
     pub(super) async fn call_naming_keys(
         &self,
         session: &Session,
@@ -30,7 +30,7 @@ impl Redis {
         let answer = self.link.call(session, &call(self.epoch_check(session))).await;
         match answer {
             Err(error) if refuses_others(&session.server_info.derives_keys, &error) => {
-                tracing::debug!(node = self.link.node(), %error, "scripts may only use the keys that a call names");
+                tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
                 // Boxed, because it is rare and large.
                 Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await
             }
@@ -39,7 +39,7 @@ impl Redis {
     }
 }
 
-/// Whether the error shows this, and it was not known.
+/// Whether the error shows this for the first time.
 fn refuses_others(derives_keys: &AtomicBool, error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains(UNDECLARED)) && derives_keys.swap(false, Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Checks everything on a server that the promises of a lock depend on.
+//! Checks everything on a server that the guarantees of a lock depend on.
 
 use super::Redis;
 use super::acks::Acks;
@@ -106,7 +106,7 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
             "quarantine",
             format!(
                 "the server may have lost its locks: it is restarted, promoted, flushed or new. It grants none for another {} s of {:.0} s",
-                // The same for nodes that started together.
+                // Rounded, so that it is the same for nodes that started together.
                 rest.as_secs() + 1,
                 span.ceil()
             ),
@@ -172,7 +172,7 @@ fn advice_for(error: &RedisError) -> &'static str {
 
 fn wake_ups(session: &Session) -> Finding {
     let how = match (&session.shards, session.server_info.resp3) {
-        (Some(_), true) => "on sharded channels from Redis 7.0 on, else on one channel of the cluster",
+        (Some(_), true) => "on sharded channels since Redis 7.0, before on one channel of the cluster",
         (None, true) => "on the same connection",
         (_, false) => "on a second connection",
     };
@@ -181,10 +181,9 @@ fn wake_ups(session: &Session) -> Finding {
 }
 
 fn tracking(session: &Session) -> Finding {
-    lack(session, "no client tracking", "tracking", "use a server from Redis 6 on without protocol=resp2")
-        .unwrap_or_else(|| {
-            Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key")
-        })
+    lack(session, "no client tracking", "tracking", "use Redis 6 or later, without protocol=resp2").unwrap_or_else(
+        || Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key"),
+    )
 }
 
 fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) -> Option<Finding> {

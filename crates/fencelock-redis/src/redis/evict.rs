@@ -24,7 +24,7 @@ impl Redis {
             return self.end_some(holding, &seen).await;
         }
         if let Some(hold) = holding.hold_of(&seen.occupant()) {
-            // A caller who inspected a hold with an expiry did not agree to delete a value without one, which may be data.
+            // The caller inspected a hold with an expiry. A value without one may be data, and must not be deleted.
             let same_end = hold.expiry.span().is_some() == seen.expires();
             if seen.is_later() {
                 return Ok(Eviction::Refused(unread::not_ended(key)));
@@ -42,8 +42,8 @@ impl Redis {
         self.changed(key).await
     }
 
-    /// Evicts the listed holds of a lock that several clients hold. If `holding` counts holders that it does not list, its caller
-    /// meant the whole lock.
+    /// Evicts the listed holds of a lock that several clients hold. If `holding` counts holders that it does not list, the whole
+    /// lock is evicted.
     async fn end_some(&self, holding: &Holding, seen: &StoredLock) -> Result<Eviction, Unknown> {
         let (key, listed) = (&holding.key, shared::listed(holding));
         let now = seen.holding(key, self.clock.wall_micros());

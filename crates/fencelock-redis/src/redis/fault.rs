@@ -48,8 +48,8 @@ const TEXTS: [(&str, Fault); 13] = [
 
 /// The remedy, if the error of the server does not contain it.
 const REMEDIES: [(&str, &str); 12] = [
-    // The server's text is about HELLO, which the user did not send.
-    ("NOAUTH", "it wants a password, in the URL before the host: [USER]:PASSWORD@HOST"),
+    // The text of the server mentions HELLO, which confuses users.
+    ("NOAUTH", "the server requires a password; write it in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
     ("ASK", CLUSTER),
     ("CROSSSLOT", CLUSTER),
@@ -350,7 +350,7 @@ mod tests {
                 .ends_with("is a node of a Redis Cluster: use redis+cluster://HOST:PORT")
         );
         assert!(message("ERR DB index is out of range").contains("0 is the default"));
-        assert!(message("NOAUTH HELLO must be called with").starts_with("NOAUTH: it wants a password"));
+        assert!(message("NOAUTH HELLO must be called with").starts_with("NOAUTH: the server requires a password"));
         assert!(message(SAMPLES[3].1).contains("the 'set' command: allow this user the commands in the scripts"));
     }
 }

@@ -1,4 +1,4 @@
-//! What of fencelock works on a server: asked, not concluded from its name or version.
+//! Which features of fencelock work on a server. They are tested, not derived from its name or version.
 
 use super::Redis;
 use super::fault::words;
@@ -10,7 +10,7 @@ use redis::{Cmd, RedisError};
 
 const LOCKS: &str = "exclusive_locks";
 
-/// Returns immediately, whatever the number of replicas.
+/// Returns immediately for any number of replicas.
 fn no_wait() -> Cmd {
     let mut wait = redis::cmd("WAIT");
     wait.arg(0).arg(1);
@@ -23,14 +23,14 @@ fn one_page() -> Cmd {
     scan
 }
 
-/// Scripts need a key, because a proxy finds the server by it.
+/// The script needs a key, because a proxy selects the server by key.
 pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
     let mut eval = redis::cmd("EVAL");
     eval.arg("return redis.call('TIME')").arg(1).arg(probe(redis));
     eval
 }
 
-/// What works on the server of this session. It writes nothing.
+/// Tests which features work on the server of this session, without writing.
 pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
     let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
     let locks = match topology {
@@ -47,7 +47,7 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
     let run_id = match session.server_info.run_id.as_str() {
         _ if topology == Topology::ClusterNode => {
-            Err("a cluster has none: each fail-over would stop its slots".to_owned())
+            Err("a cluster has none: each failover would stop its slots".to_owned())
         }
         "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
@@ -83,7 +83,7 @@ fn needs(what: &str, error: &RedisError) -> String {
     format!("it needs {what}: {}", words(error))
 }
 
-/// Those with a finding of their own, which has the reason.
+/// Features that have a separate finding, which contains the reason.
 const EXPLAINED: [&str; 2] = ["wake_ups", "tracking"];
 
 /// One line for people.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lacks_is_named_once_with_its_reason() {
+    fn a_missing_feature_is_listed_once_with_its_reason() {
         let lack = |name| Feature::new(name, Err("it needs TIME in scripts: denied".to_owned()));
         let some = finding(&[Feature::new(LOCKS, Ok(())), lack("shared_locks"), lack("semaphores")]);
         assert_eq!(some.level, Level::Note);

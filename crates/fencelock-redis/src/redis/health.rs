@@ -29,7 +29,7 @@ pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffse
     for _ in 0..CLOCK_SAMPLES {
         let before = redis.clock.wall_micros();
         let answer = match session.send(&redis::cmd("TIME")).await {
-            // A proxy cannot know which server to ask, unless a key names it.
+            // A proxy selects the server by key, so the command needs one.
             Err(_) => session.send(&time_in_a_script(redis)).await.ok()?,
             Ok(answer) => answer,
         };

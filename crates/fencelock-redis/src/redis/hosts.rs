@@ -8,7 +8,7 @@ pub(crate) fn shown((host, port): &Address) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The host without brackets, and its port; `None` if it is no host.
+/// The host without brackets, and its port; `None` if it is not a host.
 pub(crate) fn host_and_port(text: &str, default: u16) -> Option<Address> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Keeps one session alive on demand: the next request after a disconnect connects again.
 ///
-/// No other reconnect loop is needed: waiters poll every second and holders renew. The loop of the driver could connect to
-/// another server without notice, and would repeat commands that may not be repeatable.
+/// No other reconnect loop is needed: waiters poll every second and holders renew. The reconnect loop of the driver could
+/// silently connect to another server, and would repeat commands that may not be idempotent.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) target: Target,
@@ -54,7 +54,7 @@ impl Link {
         Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, tells })
     }
 
-    /// Tells the servers of one list of each other, before any of them is used.
+    /// Gives each server of a list its peers, before any of them is used.
     pub(crate) fn join_all(links: &[Arc<Self>]) {
         let weak = |link: &Arc<Self>| -> Weak<dyn Peer> { Arc::<Self>::downgrade(link) };
         let peers = Arc::new(Peers::new(links.iter().map(weak).collect()));
@@ -116,8 +116,8 @@ impl Link {
         }
     }
 
-    /// Sends a script by its digest, and in full if the server does not know it: after a restart, a failover or
-    /// `SCRIPT FLUSH`. The error NOSCRIPT means that the script was not executed.
+    /// Sends a script by its digest, and in full if the server has not cached it: after a restart, a failover or `SCRIPT FLUSH`.
+    /// The error NOSCRIPT means that the script was not executed.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
         let answer = match session.send(call.by_digest()).await {
             Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,

@@ -26,7 +26,7 @@ const BOUNDS: Bounds = Bounds { locks: 100_000, pages: 200_000 };
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) holdings: Vec<Holding>,
-    /// Keys that a node of a cluster has in part, or does not serve any more.
+    /// Keys that a node of a cluster has in part, or no longer serves.
     pub(crate) moved: Vec<Key>,
 }
 
@@ -66,7 +66,7 @@ impl Redis {
             }
             cursor = next;
         }
-        Err(self.too_many(&format!("SCAN has not ended after {} answers", bounds.pages)))
+        Err(self.too_many(&format!("SCAN has not ended after {} replies", bounds.pages)))
     }
 
     /// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
@@ -144,7 +144,7 @@ mod tests {
     use fencelock_testkit::ScriptedServer;
 
     #[test]
-    fn a_pattern_takes_the_prefix_as_it_is() {
+    fn special_characters_of_the_prefix_are_escaped_in_a_pattern() {
         assert_eq!(pattern("", "fence"), "fencelock:*:fence");
         assert_eq!(pattern("app:", "fence"), "fencelock:*app:*:fence");
         assert_eq!(pattern("a*b[", "fence"), "fencelock:*a\\*b\\[*:fence");

@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// A reply that takes this many times the usual time is considered lost.
 const PATIENCE: u32 = 4;
 
-/// What replies, and missing replies, show about a connection.
+/// The state of a connection, as its replies and missing replies show it.
 #[derive(Debug, Clone)]
 pub(crate) struct Liveness {
     begun: Instant,
@@ -124,7 +124,7 @@ mod tests {
         quick.answered();
         advance(ms(100)).await;
         slow.timed_out();
-        assert!(!liveness.is_dead(), "another request was answered");
+        assert!(!liveness.is_dead(), "another request received a reply");
         let lost = liveness.ask();
         advance(ms(1000)).await;
         lost.timed_out();

@@ -16,7 +16,7 @@ impl Lua {
         Self::with_fast_path("", parts, body)
     }
 
-    /// One that begins with its common case: a call that ends there pays for no function of the rest.
+    /// A script that begins with its common case. A call that ends there does not create the functions of the rest.
     pub(super) fn with_fast_path(fast_path: &str, parts: &[&str], body: &str) -> Self {
         Self::alone([&[fast_path, LOCK], parts, &[body]].concat().concat())
     }

@@ -1,11 +1,11 @@
 //! Locks on one Redis server.
 //!
-//! Every decision is a Lua script, and so an atomic step on the server; the scripts are in `lua/`, one
-//! file each. The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other
-//! programs that lock with `SET key value NX PX` and compare the value before they delete it see a normal
-//! lock. If several clients hold the key together, in another mode, its value names the mode and two keys next to it have the
-//! holders. Next to it are a fencing token, a queue of waiters and their entries, in the same hash slot.
-//! A release hands the key to the first waiter in the same script, and publishes that on the channel of its client.
+//! Every decision is a Lua script, and so an atomic step on the server; the scripts are in `lua/`, one file each. The lock is the
+//! user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other programs that lock with `SET key value NX
+//! PX` and compare the value before they delete it see a normal lock. If several clients hold the key together, in another mode,
+//! its value names the mode, and two side keys store the holders. Next to it are a fencing token, a queue of waiters and their
+//! entries, in the same hash slot. A release hands the key to the first waiter in the same script, and publishes a message on the
+//! channel of its client.
 
 mod ack_writer;
 mod acks;
@@ -175,7 +175,7 @@ impl Redis {
         self.call_over(&session, &call).await
     }
 
-    /// With sentinels, the answer counts only while they name the server of this session.
+    /// With sentinels, a reply is valid only while they name the server of this session.
     async fn call_over(&self, session: &Session, call: &Call) -> Result<Value, Unknown> {
         let answer = self.link.call(session, call).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;

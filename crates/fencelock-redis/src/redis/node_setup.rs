@@ -13,7 +13,7 @@ use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, Reg
 use std::sync::Arc;
 
 impl Redis {
-    /// Connects, and checks that the server belongs to this set. A server in quarantine does, and one without a marker.
+    /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
         let session = self.session().await?;
         if let Some(quarantine) = self.quarantine() {

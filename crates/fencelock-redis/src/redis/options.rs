@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A second is a thousand round trips in a data centre and five around the world.
 const LIMIT: Duration = Duration::from_secs(1);
-/// More replicas than any deployment has, to detect typing errors.
+/// More replicas than any deployment has; a larger number is a typing error.
 const REPLICAS_MAX: u32 = 100;
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Options {
         Ok(())
     }
 
-    /// The path to a socket leaves no place for a database.
+    /// The URL of a socket cannot contain a database after the path.
     pub(super) fn with_socket(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
         match self.db {
             None => Ok(info),
@@ -131,7 +131,7 @@ impl Options {
         Ok(info.set_redis_settings(settings.set_password(secrets::password("password_file", file)?)))
     }
 
-    /// Options that would have no effect are refused.
+    /// Rejects options that would have no effect.
     pub(super) fn check_sentinel(&self, has_sentinels: bool) -> Result<(), Invalid> {
         if !has_sentinels && (self.sentinel_user.is_some() || self.sentinel_password_file.is_some()) {
             return Err(Invalid::new("sentinel_user= and sentinel_password_file= are for redis+sentinel:// URLs"));
@@ -197,7 +197,7 @@ fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
 }
 
 pub(super) fn percent_decoded(text: &str) -> Result<String, Invalid> {
-    // The crate keeps what is no escape as it is.
+    // The crate leaves invalid escapes unchanged.
     let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
     decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))

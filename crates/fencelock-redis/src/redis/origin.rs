@@ -5,19 +5,19 @@ use super::sentinel::Mastership;
 use super::subscribed::Subscribed;
 use std::sync::{Arc, OnceLock};
 
-/// The server of a connection, as far as its messages are concerned.
+/// The server that messages of a connection come from.
 #[derive(Debug, Default)]
 pub(crate) struct Origin {
-    /// Its run id, once it is known.
+    /// Its run id, empty until it is known.
     pub(crate) run_id: OnceLock<String>,
-    /// With sentinels: whether they still name it as the master.
+    /// With sentinels, whether they still name it as the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
-    /// Of a connection with sharded channels: its subscriptions.
+    /// The subscriptions of a connection with sharded channels.
     pub(crate) shards: Option<Arc<Subscribed>>,
 }
 
 impl Origin {
-    /// The run id follows.
+    /// Without its run id, which is set later.
     pub(crate) fn of(mastership: Option<&Arc<Mastership>>) -> Self {
         Self { mastership: mastership.cloned(), ..Self::default() }
     }
@@ -26,7 +26,7 @@ impl Origin {
         self.run_id.get().map_or(UNKNOWN_RUN_ID, String::as_str)
     }
 
-    /// Whether a message that arrives now counts.
+    /// Whether a message that arrives now is valid.
     pub(crate) fn counts(&self) -> bool {
         self.mastership.as_ref().is_none_or(|mastership| mastership.counts())
     }

@@ -1,8 +1,8 @@
 //! The other servers of a list, for a claim at a server without a marker.
 //!
-//! The server may have been restarted empty; then its quarantine must start, or it would never serve again. Or it is new, and
-//! listed by mistake: then it must not be marked, because it would belong to an unintended set. The other servers
-//! decide between the two.
+//! The server may have been restarted empty; then its quarantine must start, or it would never serve again. Or it may be new, and
+//! listed by mistake; then it must not be marked, because it would join an unintended set. The other servers show which case
+//! applies.
 
 use super::quarantine::MarkerState;
 use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, NodeFault, Unknown};
@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long an answer is valid: all nodes of a new list ask at the same time.
+/// How long a result is valid: all nodes of a new list query their peers at the same time.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// One of these servers.
 pub(crate) trait Peer: std::fmt::Debug + Send + Sync {
     fn node(&self) -> &str;
 
-    /// How long an answer may take.
+    /// The timeout of a reply.
     fn limit(&self) -> Duration;
 
     /// Reads its marker.
@@ -31,7 +31,7 @@ pub(crate) struct Peers {
     servers: Vec<Weak<dyn Peer>>,
     /// A server has confirmed that it belongs to this set, so the set is in use.
     set_up: AtomicBool,
-    /// Why the last attempt was refused, and when. One caller asks, and all use its answer.
+    /// Why the last attempt was refused, and when. One caller queries, and all share the result.
     refused: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
 }
 

@@ -1,4 +1,4 @@
-//! Proxies that close the connection at a command that they do not know.
+//! Proxies that close the connection when they receive an unknown command.
 
 use super::dial::dial;
 use super::fault::fault_of;
@@ -12,24 +12,24 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, make_extension_error};
 use std::sync::Arc;
 
-/// What such a proxy knows, of all that fencelock sends.
+/// The commands of fencelock that such a proxy supports.
 const KNOWN: [&[u8]; 3] = [b"EVALSHA", b"EVAL", b"PING"];
 
 const CLOSES: &str = "the server closes the connection at it, as some proxies do";
 
-/// Whether the server has closed the connection instead of an answer.
+/// Whether the server has closed the connection instead of replying.
 pub(super) fn is_closed(error: &RedisError) -> bool {
     fault_of(error) == Fault::Unreachable && !error.is_connection_refusal()
 }
 
-/// The session of such a proxy. If it is none, the error is why the connection ended.
+/// Opens the session of such a proxy. If the server is not one, returns the error that ended the connection.
 pub(super) async fn session_of(
     target: &Target,
     push_handler: &Arc<PushHandler>,
     origin: &Arc<Origin>,
     unknown: Unknown,
 ) -> Result<(MultiplexedConnection, ServerInfo), Unknown> {
-    // Sentinels and the nodes of a cluster are asked more than such a proxy answers.
+    // Sentinels and nodes of a cluster need commands that such a proxy does not support.
     let is_alone = target.sentinels.is_none() && target.cluster.is_none();
     let connection = if is_alone { connect(target, push_handler, origin).await } else { None };
     let Some(connection) = connection else {
@@ -39,8 +39,8 @@ pub(super) async fn session_of(
     Ok((connection, ServerInfo::plain(limitations())))
 }
 
-/// Connects to a proxy that closes the connection at `INFO` and answers `PING`; `None` if it is not one. A server that ends also
-/// closes connections, so this asks again.
+/// Connects to a proxy that closes the connection at `INFO` and replies to `PING`; `None` if it is not one. A server that is
+/// shutting down also closes connections, so this tries again.
 async fn connect(
     target: &Target,
     push_handler: &Arc<PushHandler>,
@@ -75,7 +75,7 @@ pub(super) async fn refuses_database(
     Some(Unknown::new(&target.name, Fault::Unsupported, why))
 }
 
-/// Options that such a proxy cannot have are refused.
+/// Rejects options that such a proxy does not support.
 fn check(target: &Target) -> Result<(), Unknown> {
     let lacks = |option: &str, command: &str| {
         let why = format!("{option} needs {command}, and {CLOSES}");
@@ -90,7 +90,7 @@ fn check(target: &Target) -> Result<(), Unknown> {
     }
 }
 
-/// What is missing, for people.
+/// The missing features, as text for users.
 fn limitations() -> Vec<String> {
     let at = |command: &str| format!("the server closes the connection at {command}, as some proxies do");
     vec![
@@ -103,7 +103,7 @@ fn limitations() -> Vec<String> {
     ]
 }
 
-/// The answer to a command that would close the connection, in place of the proxy.
+/// The error for a command at which the proxy would close the connection.
 pub(super) fn refusal(command: &Cmd) -> Option<RedisError> {
     let Some(redis::Arg::Simple(name)) = command.args_iter().next() else { return None };
     if KNOWN.contains(&name) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// A program and its own version, as far as they are known.
+/// A program and its own version, if they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Product {
     pub(super) name: Option<&'static str>,

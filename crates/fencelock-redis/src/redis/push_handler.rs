@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) struct PushHandler {
     pub(crate) listeners: Listeners,
     prefix: String,
-    /// Whether a grant counts only when replicas have confirmed it; then a message proves nothing.
+    /// Whether replicas must confirm a grant; then a message alone does not prove it.
     must_ask: bool,
 }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_version_makes_the_waiters_of_its_key_ask() {
+    fn a_message_of_another_version_makes_the_waiters_of_its_key_poll() {
         let asks = Event::Changed { key: Key::new("k").unwrap() };
         let id = "ab".repeat(16);
         for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {

@@ -1,9 +1,9 @@
-//! The quarantine of a server that may have forgotten what it granted.
+//! The quarantine of a server that may have lost locks.
 //!
-//! A *marker* on the server says which run of it has promised to remember, and which set of nodes it belongs to. A claim
-//! contains the run id that the client expects. The script compares it with the marker, so the next claim of any client detects
-//! a restart, a flush or a fail-over. The script then writes a new marker with the end of the quarantine: the time at which
-//! every lease that the server may have forgotten has expired.
+//! A *marker* on the server names the run of the server that has all its locks, and the set of nodes that it belongs to. A claim
+//! contains the run id that the client expects. The script compares it with the marker, so the next claim of any client detects a
+//! restart, a flush or a failover. The script then writes a new marker with the end of the quarantine: the time at which every
+//! lease that the server may have lost has expired.
 
 use super::reply::Reply;
 use super::wire::WIRE;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Twice the default TTL.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(60);
 
-/// Several times the time in which the sentinels are asked again, so that a slow answer costs nothing. An outage of most sentinels
+/// Several times the interval at which the sentinels are queried, so that a slow reply has no effect. An outage of most sentinels
 /// stops the locks after this time.
 pub(crate) const MASTER_WINDOW: Duration = Duration::from_secs(5);
 
@@ -25,10 +25,10 @@ pub(crate) const ALONE: &str = "single";
 /// The quarantine that a client requires of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Quarantine {
-    /// The name of the marker. Programs with another prefix have other locks, and a marker of their own.
+    /// The name of the marker. Each prefix has separate locks and a separate marker.
     pub(crate) marker: String,
     pub(crate) max_ttl: Ttl,
-    /// How long a replaced master may go on granting: see [`fencelock_core::MasterLease`]. Zero without sentinels.
+    /// How long a replaced master may continue to grant: see [`fencelock_core::MasterLease`]. Zero without sentinels.
     pub(crate) window: Duration,
     /// Whether an unknown server is trusted to have lost no data.
     pub(crate) trust: bool,
@@ -44,7 +44,7 @@ pub(crate) struct EpochCheck<'a> {
     pub(crate) epoch: &'a str,
     /// Whether the server lets a script use keys that its call does not name.
     pub(crate) derives_keys: bool,
-    /// Whether the server is a node of a cluster, and has to refuse the script while the slot of the lock is moved.
+    /// Whether the server is a node of a cluster, which must reject the script while the slot of the lock is moved.
     pub(crate) guards_slot: bool,
     /// The marker that the server must have, if any.
     pub(crate) mark: Option<ExpectedMarker<'a>>,
@@ -75,7 +75,7 @@ impl<'a> EpochCheck<'a> {
     }
 }
 
-/// Stands for an unknown run id. No marker has it, so the server grants nothing, and no message counts as a grant.
+/// Represents an unknown run id. No marker contains it, so the server grants nothing, and no message is taken as a grant.
 pub(crate) const UNKNOWN_RUN_ID: &str = "-";
 
 impl Quarantine {
@@ -179,7 +179,7 @@ fn hash(nodes: &str) -> String {
     format!("{:.16x}", Sha256::digest(nodes.as_bytes()))
 }
 
-/// What a marker says of its server.
+/// The state of a server according to its marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkerState {
     /// The server may grant.

@@ -1,4 +1,4 @@
-//! Renewals, which may open a second connection: a lease would end while the client waits for a lost request.
+//! Renewals. They may open a second connection, because a lease could end while the client waits for a lost request.
 
 use super::ack_writer::Acked;
 use super::batch::send_batch;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 /// A batch without a reply after this fraction of its shortest lease is also sent over a new connection. It was sent after
 /// a third of the lease, so half of the lease is left: enough to connect, and to stop a command in time if that fails.
 const PART: u32 = 6;
-/// No connection is considered dead sooner: a pause of a scheduler is as long.
+/// No connection is considered dead sooner, because a scheduler may pause a process for this long.
 const SOONEST: Duration = Duration::from_millis(25);
 
 type Answers = Vec<Result<Renew, Unknown>>;
@@ -88,7 +88,8 @@ impl Redis {
         }
         let drift = Drift::default();
         let withhold = |renewal: &Renewal| {
-            // An unknown rest proves nothing. The assumed rest includes the drift of the clocks, and this must not.
+            // If the remaining lease is unknown, it proves nothing. The assumed remaining lease includes the clock drift, which
+            // must not be counted here.
             let left = Some(renewal.assumed).filter(|left| *left != Duration::MAX).unwrap_or_default();
             let left = left.saturating_sub(self.clock.now().since(begun));
             let carried = mastership.carries(left.saturating_sub(drift.of(left)));
@@ -120,7 +121,7 @@ impl Redis {
         }
     }
 
-    /// A loss is final: it does not depend on the replicas.
+    /// A loss is final and does not depend on the replicas.
     fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
         let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
         if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
@@ -137,7 +138,7 @@ impl Redis {
     }
 }
 
-/// The first answer of either; the last error if both failed.
+/// The first successful result; the last error if both failed.
 async fn first_answered(
     mut one: impl Future<Output = Answers> + Unpin,
     mut other: impl Future<Output = Answers> + Unpin,

@@ -6,8 +6,8 @@ use fencelock_core::{Claim, Fault, Renew, Renewal, Unknown, hash_slot};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 impl Redis {
-    /// Renews with one key of the lock at a time. Each key is at this node, or at `importing`, to which the slot is moved. It cannot
-    /// tell that the lock is lost: then the result is unknown.
+    /// Renews with one key of the lock at a time. Each key is on this node, or on `importing`, to which the slot is moved. A loss
+    /// cannot be detected: the result is then unknown.
     pub(crate) async fn renew_singly(&self, renewal: &Renewal, importing: Option<&Self>) -> Result<Renew, Unknown> {
         if self.link.target.acks.is_some() {
             let why = "a renewal counts when replicas have confirmed it, and the node of this key is about to change";
@@ -20,16 +20,16 @@ impl Redis {
                 Value::BulkString(word) if word == b"renewed" && key != SingleKey::Held => break,
                 Value::BulkString(word) if word == b"renewed" || word == b"shared" => {}
                 _ => {
-                    let why = "its slot is being moved, and the keys that were found do not show the hold";
+                    let why = "its slot is being moved, and the keys that were found do not prove the hold";
                     return Err(Unknown::new(self.link.node(), Fault::Busy, why));
                 }
             }
         }
-        // The queue was not read: there may be a waiter.
+        // The queue was not read, so there may be a waiter.
         Ok(Renew::Renewed { waiters: 1 })
     }
 
-    /// A waiter that cannot poll, because its slot is being moved, keeps its position.
+    /// Keeps the position of a waiter that cannot poll because its slot is being moved.
     pub(crate) async fn wait_singly(&self, claim: &Claim, importing: Option<&Self>) -> Result<(), Unknown> {
         let wire = self.link.target.wire(&claim.key);
         let call = script::renew_singly(&wire, SingleKey::Alive, &claim.holder.id, claim.ttl.get());
@@ -53,7 +53,7 @@ impl Redis {
         }
     }
 
-    /// Sends a call for a key that has been moved here, in a slot that has not.
+    /// Sends a call for a key that was already moved to this node, in a slot that is still being imported.
     async fn call_asking(&self, call: &Call) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let mut commands = redis::pipe();

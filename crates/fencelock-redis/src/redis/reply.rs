@@ -21,7 +21,7 @@ pub(crate) enum Evicting {
     Endless,
     /// All holds of a lock that several clients hold.
     Shared,
-    /// Some of them.
+    /// Some of these holds.
     Holds,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Reply<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, Unknown> {
-        // Without a copy where it is UTF-8, as it is except in values of other programs.
+        // Avoids a copy if the text is UTF-8. Only values of other programs may not be.
         Ok(String::from_utf8(self.bytes()?)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
@@ -201,7 +201,7 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
 }
 
 fn not_understood(node: &str, value: &Value) -> Unknown {
-    Unknown::new(node, Fault::Other, format!("answer not understood: {value:?}"))
+    Unknown::new(node, Fault::Other, format!("unexpected reply: {value:?}"))
 }
 
 /// The reply of `acquire.lua`.
@@ -219,7 +219,7 @@ pub(crate) enum Claimed {
     Conflict(Mode),
 }
 
-/// A number is the last of all tokens that the claim has requested.
+/// A number is the last token, and the claim has received all tokens that it requested.
 pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_micros: u64) -> Result<Claimed, Unknown> {
     if let Value::Int(last) = value {
         let last = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
@@ -261,7 +261,7 @@ pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaini
         "absent" => (Release::Absent, reply.left()?),
         "taken" => {
             let holders = reply.holders()?;
-            // Only of a lock that several clients hold: then there may be room for waiters.
+            // Only for a lock that several clients hold: the release may make room for waiters.
             let left =
                 if matches!(reply.words.as_slice(), [Value::Int(_), ..]) { reply.left()? } else { Remaining::None };
             (Release::TakenBy(holders), left)
@@ -314,7 +314,7 @@ pub(crate) fn read_resize(node: &str, value: Value, limit: u32) -> Result<(Resiz
     })
 }
 
-/// Only the server's time tells when the holds of several clients end.
+/// The end of each hold of a shared lock is compared with the time of the server.
 fn no_clock(node: &str) -> Unknown {
     Unknown::new(
         node,
@@ -354,10 +354,10 @@ pub(crate) enum Evicted {
     AnotherByNow,
 }
 
-/// Whether a script that freed a lock has offered it to all waiters that it had to.
+/// Whether a script that freed a lock has processed all waiters that it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remaining {
     None,
-    /// There are more dead waiters than one call passes over.
+    /// There are more dead waiters than one call skips.
     More,
 }

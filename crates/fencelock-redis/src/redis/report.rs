@@ -1,4 +1,4 @@
-//! What a server is and what works there, for programs.
+//! A report about a server and its features, for programs.
 
 use super::Redis;
 use super::features::features;

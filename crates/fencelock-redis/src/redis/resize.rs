@@ -4,8 +4,9 @@ use super::{MOST_STEPS, Redis, Refusal, reply, script};
 use fencelock_core::{Key, Resize, Unknown};
 
 impl Redis {
-    /// One script changes the limit. If there are more waiters or ended holds than it examines, the same script goes on: the change
-    /// is done then, so a later error is not its result, and waiters that were not examined are refused at their next poll.
+    /// One script changes the limit. If there are more waiters or ended holds than it examines, the same script is called again.
+    /// The change is then complete, so an error of a later call is not returned; waiters that were not examined are refused at
+    /// their next poll.
     pub(super) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         Resize::check(self.link.node(), limit)?;
         let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;

@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Alone,
-    /// Of a quorum. Always has a quarantine.
+    /// A node of a quorum. It always has a quarantine.
     Member,
-    /// Of a Redis Cluster. Never has a quarantine.
+    /// A node of a Redis Cluster. It never has a quarantine.
     ClusterNode,
 }

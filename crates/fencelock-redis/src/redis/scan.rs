@@ -1,4 +1,4 @@
-//! Looks on a server for what this version cannot read.
+//! Scans a server for values that this version cannot read.
 
 use super::Redis;
 use super::batch::send_batch;
@@ -11,18 +11,18 @@ use fencelock_core::{Fault, Finding, Key, Level, Unknown};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the search ends: doctor answers in a few seconds, whatever the database holds.
+/// The limits of the scan, so that `doctor` takes a few seconds for any database.
 const PAGES: usize = 1000;
 const LOCKS: usize = 10_000;
 const SUBJECT: &str = "wire";
 
-/// What is on a server and cannot be read, by lock.
+/// The unreadable values on a server, by lock.
 #[derive(Debug, Default)]
 struct Found {
     seen: BTreeSet<Key>,
     waiters: BTreeMap<String, Unread>,
     values: BTreeMap<String, String>,
-    /// Whether there is more than was looked at.
+    /// Whether the scan ended at a limit.
     more: bool,
 }
 
@@ -31,13 +31,13 @@ pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
         Ok(found) => found.finding(),
         Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
             SUBJECT,
-            "this user may not SCAN: doctor as an operator looks for what this version cannot read",
+            "this user may not SCAN, so values that this version cannot read are not found: run doctor as an operator",
         ),
         Err(_) if session.server_info.is_plain => Finding::fine(
             SUBJECT,
-            "the proxy has no SCAN: doctor at the server looks for what this version cannot read",
+            "the proxy has no SCAN, so values that this version cannot read are not found: run doctor with the URL of the server",
         ),
-        Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "look at the server"),
+        Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "check the server"),
     }
 }
 
@@ -46,7 +46,7 @@ impl Found {
         let (mut found, mut cursor) = (Self::default(), 0);
         for _ in 0..PAGES {
             let (next, names) = redis.page(session, cursor, "*").await?;
-            // A lock with a line may have no fence yet, and one with a fence has mostly no line.
+            // A lock with a queue may have no fence yet, and most locks with a fence have no queue.
             let key = |name: &Vec<u8>| redis.key_of(name, "line").or_else(|| redis.key_of(name, "fence"));
             let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
             found.inspect(redis, session, &new).await?;
@@ -104,7 +104,7 @@ impl Found {
             advice.push("use a later fencelock here".to_owned());
         }
         if told.is_empty() {
-            let text = format!("no lock{looked} has anything that this version, {WIRE}, cannot read");
+            let text = format!("no lock{looked} has a value that this version, {WIRE}, cannot read");
             return Finding::fine(SUBJECT, text);
         }
         Finding::new(Level::Warning, SUBJECT, told.join("; "), advice.join("; "))

@@ -15,7 +15,7 @@ impl Scheme for RedisScheme {
                     "machines that share one Redis; the lease of a crashed holder expires",
                 ),
                 UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
-                UrlForm::new("redis+unix:///PATH", "a Redis of this machine, over its Unix socket"),
+                UrlForm::new("redis+unix:///PATH", "a Redis on this machine, over its Unix socket"),
                 UrlForm::new("redis+sentinel://S1,S2/NAME", "machines that share the master NAME of these sentinels"),
                 UrlForm::new("rediss+sentinel://S1,S2/NAME", "the same over TLS"),
             ]

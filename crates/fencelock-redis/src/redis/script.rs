@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// The lease of a hand-off until it is confirmed. A live waiter confirms within milliseconds; a hanging one delays the others
-/// for this time. Long enough for a waiter whose last poll is a second old.
+/// The lease of a hand-off until it is confirmed. A live waiter confirms within milliseconds; a stopped one delays the others for
+/// this time. It is long enough for a waiter whose last poll was a second ago.
 pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
 /// A waiter polls every second; it is skipped after three seconds without a poll.
 const WAITER_LIFE: Duration = Duration::from_secs(3);
@@ -31,7 +31,7 @@ pub(super) const ACQUIRE_FAST: &str = include_str!("lua/acquire_fast.lua");
 pub(super) const RELEASE_FAST: &str = include_str!("lua/release_fast.lua");
 pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 
-/// What a script needs that may grant.
+/// The parts of a script that may grant.
 const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
@@ -83,13 +83,13 @@ fn of_completion(part: &str, body: &str) -> Lua {
 /// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
 #[derive(Debug, Clone, Copy)]
 pub struct LockScripts {
-    /// Takes the lock.
+    /// Acquires the lock.
     pub acquire: &'static str,
     /// Renews the lease.
     pub renew: &'static str,
     /// Releases the lock.
     pub release: &'static str,
-    /// Releases and takes several locks.
+    /// Releases and acquires several locks.
     pub combined: &'static str,
 }
 
@@ -103,12 +103,12 @@ pub fn lock_scripts() -> LockScripts {
     }
 }
 
-/// The lines of a script that may run.
+/// The parts of a script that are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Those of the common case first.
+    /// The common case first, then the rest.
     Fast,
-    /// All but those.
+    /// Only the rest.
     Whole,
 }
 
@@ -160,7 +160,7 @@ pub(super) fn is_common(claim: &Claim) -> bool {
     claim.mode == Mode::Exclusive && claim.proposal.is_none() && claim.intent != Intent::Poll
 }
 
-/// As much of a value as tells whose it is.
+/// The beginning of a value, which identifies its holder.
 pub(super) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
     let mut id = [b' '; HolderId::HEX_LEN + 1];
     id[..HolderId::HEX_LEN].copy_from_slice(&holder.hex());
@@ -193,11 +193,11 @@ pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duratio
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SingleKey {
     Lock,
-    /// What a shared lock knows about its holds.
+    /// The side keys of a shared lock with its holds.
     Held,
     /// When the holds of a shared lock end.
     Holds,
-    /// Until when waiters count without another poll.
+    /// Until when waiters are alive without another poll.
     Alive,
 }
 
@@ -213,12 +213,12 @@ pub(crate) fn renew_singly(wire: &str, key: SingleKey, holder: &HolderId, ttl: D
     Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
 }
 
-/// The token that a downgrade asks for.
+/// The token that a downgrade requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Requested {
-    /// That of a server which decides alone; with the time of the client, in case the server's own is not available.
+    /// A single server chooses the token. The time of the client is used if the server time is not available.
     Own(u64),
-    /// The one that a quorum proposes to its nodes.
+    /// A quorum proposes the token to its nodes.
     Proposed(u64),
 }
 

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// All certificate authorities of a system need a quarter of this.
+/// The certificate authorities of a system need a quarter of this.
 const CERTIFICATES_MAX: u64 = 1 << 20;
 const PASSWORD_MAX: u64 = 1 << 12;
 
@@ -29,7 +29,11 @@ pub(super) fn certificates(
                 .map_err(|_| Invalid::new(format!("key={key} has no private key: PEM, without a passphrase")))?;
             Some(ClientTlsConfig { client_cert, client_key })
         }
-        _ => return Err(Invalid::new("cert= and key= go together: a client's certificate, and its private key")),
+        _ => {
+            return Err(Invalid::new(
+                "cert= and key= require each other: the certificate of this client, and its private key",
+            ));
+        }
     };
     let none = root_cert.is_none() && client_tls.is_none();
     Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
@@ -52,7 +56,7 @@ fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
     match certificates.next() {
         Some(Ok(_)) if certificates.all(|certificate| certificate.is_ok()) => Ok(pem),
         None => Err(Invalid::new(format!("{option}={file} has no certificate in PEM"))),
-        _ => Err(Invalid::new(format!("{option}={file} has a certificate that cannot be read"))),
+        _ => Err(Invalid::new(format!("{option}={file} contains an invalid certificate"))),
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of a `redis://` URL; of a `redis+sentinel://` URL, the present master, which the sentinels are asked for.
+    /// The server of a `redis://` URL; of a `redis+sentinel://` URL, the current master, for which the sentinels are queried.
     pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
         let target = Target::parse_as(Role::Alone, url)?;
         let Some(sentinels) = &target.sentinels else { return Ok(Self { target }) };
@@ -26,7 +26,7 @@ impl Server {
         Self { target }
     }
 
-    /// Whether it is a node of a cluster, which takes only keys of one slot in a command, and only those that it serves.
+    /// Whether it is a node of a cluster, which accepts only keys of one slot in a command, and only slots that it serves.
     pub fn is_cluster_node(&self) -> bool {
         self.target.cluster.is_some()
     }

@@ -19,24 +19,24 @@ pub(crate) struct ServerInfo {
     /// The run id, which changes with every start of the server; with sentinels, also with every promotion.
     pub(crate) run_id: String,
     pub(crate) version: String,
-    /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of them can be on the way to
-    /// another server; and Dragonfly refuses it.
+    /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of these keys may be
+    /// moving to another server. Dragonfly rejects it too.
     pub(crate) derives_keys: AtomicBool,
     /// The channel of this client; `-` without wake-ups.
     pub(crate) channel: String,
     /// Whether the server reports changes of tracked keys.
     pub(crate) tracking: bool,
     pub(crate) resp3: bool,
-    /// Whether a proxy closes the connection at a command that it does not know.
+    /// Whether this is a proxy that closes the connection at an unknown command.
     pub(crate) is_plain: bool,
-    /// The missing features with their reasons, for people.
+    /// The missing features with their reasons, as text for users.
     pub(crate) limitations: Vec<String>,
     /// With RESP2, a second connection subscribes; it ends with the session.
     _subscription: Option<Subscription>,
 }
 
 impl ServerInfo {
-    /// Of a proxy that is asked nothing.
+    /// For a proxy that is not queried.
     pub(crate) fn plain(limitations: Vec<String>) -> Self {
         Self { is_plain: true, limitations, ..Self::unknown() }
     }
@@ -153,7 +153,7 @@ async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64
 const SENTINEL: &str =
     "this is a Sentinel, which stores no keys: use redis+sentinel://HOST,HOST,HOST/MASTER with all sentinels";
 
-/// Why a URL of one server does not fit what answers at its address.
+/// Why the server at an address does not match the scheme of the URL.
 fn not_alone(target: &Target, info: &str) -> Option<String> {
     if has_mode(info, "sentinel") {
         return Some(SENTINEL.to_owned());

@@ -27,24 +27,24 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: MultiplexedConnection,
-    /// Of the claims and releases that are under way at the same time.
+    /// Combines concurrent claims and releases.
     pub(crate) combiner: Combiner,
     pub(crate) number: u64,
     pub(crate) server_info: ServerInfo,
     /// The connection for writes that replicas must confirm.
     pub(crate) acks: Option<AckWriter>,
     pub(crate) liveness: Liveness,
-    /// With a node of a cluster.
+    /// Set for a node of a cluster.
     pub(crate) shards: Option<ShardChannels>,
-    /// With sentinels: that this server is the master.
+    /// Set with sentinels: whether this server is the master.
     pub(crate) mastership: Option<Arc<Mastership>>,
-    /// Leaves a replaced master.
+    /// Disconnects from a replaced master.
     _watch: Option<SessionTask>,
     /// The server was seen out of quarantine.
     pub(crate) serves: AtomicBool,
     opened: Instant,
-    /// Whether the server has answered a claim. The first one runs the whole script, which fails if the user lacks a right that the
-    /// common case does not need, but a renewal or a release does.
+    /// Whether the server has replied to a claim. The first claim runs the whole script. It fails if the user lacks a right that
+    /// the common case does not need, but that a renewal or a release needs.
     pub(crate) has_claimed: AtomicBool,
     /// Whether the quarantine of the server has been logged.
     pub(crate) quarantine_logged: AtomicBool,
@@ -92,7 +92,7 @@ impl Session {
         let origin = Arc::new(Origin::of(mastership.as_ref()));
         let open = async {
             let mut dialled = dial_untimed(target, target.resp3, push_handler, &origin).await;
-            // Some proxies close the connection at HELLO, and a server that ends closes it once.
+            // Some proxies close the connection at HELLO. A server that shuts down closes it once.
             if target.resp3 && dialled.as_ref().is_err_and(plain_proxy::is_closed) {
                 dialled = dial_untimed(target, true, push_handler, &origin).await;
             }
@@ -153,22 +153,22 @@ impl Session {
         })
     }
 
-    /// With sentinels, an answer counts only while they name this server as the master. The server may have executed the request.
+    /// With sentinels, a reply is valid only while they name this server as the master. The server may have executed the request.
     pub(crate) async fn ensure_master(&self, node: &str) -> Result<(), Unknown> {
         let Some(mastership) = self.mastership.as_ref().filter(|mastership| !mastership.counts()) else {
             return Ok(());
         };
         mastership.ensure(node).await.map_err(|cause| {
-            let why = format!("it answers, but the sentinels do not confirm that it is the master: {cause}");
+            let why = format!("it replies, but the sentinels do not confirm that it is the master: {cause}");
             Unknown::new(node, Fault::Timeout, why)
         })
     }
 
-    /// With sentinels: that the identity of the session is the present one.
+    /// With sentinels, checks that the mastership of the session is current.
     pub(crate) async fn check_identity(&self, node: &str) -> Result<(), Unknown> {
         let Some(mastership) = &self.mastership else { return Ok(()) };
         let checked = mastership.check(&mut self.connection.clone(), node).await;
-        // Without an answer of most sentinels, it may still be the master.
+        // Without replies from a majority of the sentinels, it may still be the master.
         if let Err(cause) = &checked
             && cause.nodes().iter().any(|node| node.fault == Fault::ReadOnly)
         {
@@ -189,7 +189,7 @@ impl Session {
         answer
     }
 
-    /// Sends a common case together with those of other requests; `None` if it is to be sent alone.
+    /// Sends a common case combined with other requests; `None` if it must be sent alone.
     pub(crate) async fn send_common(&self, in_flight: &InFlight<'_>, common: Common) -> RedisResult<Option<Value>> {
         let asked = self.liveness.ask();
         let answer = in_flight.send(common).await;
@@ -262,8 +262,8 @@ async fn explained(target: &Target, error: &RedisError) -> Unknown {
     told.unwrap_or_else(|| unknown(&target.name, error))
 }
 
-/// A server without TLS may wait for a line end, and never answer a handshake. So the protocol of a slow
-/// server is checked in parallel. This returns only if the check has a result.
+/// A server without TLS may wait for a line end, and never reply to a handshake. So the protocol of a slow server is checked in
+/// parallel. This returns only if the check has a result.
 async fn not_tls(target: &Target) -> Unknown {
     if matches!(target.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
         tokio::time::sleep(target.limit / 4).await;

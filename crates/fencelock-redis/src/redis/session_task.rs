@@ -1,6 +1,6 @@
 use tokio::task::JoinHandle;
 
-/// A task that ends with its session: when this value is dropped.
+/// A task that ends with its session, when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionTask(JoinHandle<()>);
 

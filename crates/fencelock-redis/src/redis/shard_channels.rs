@@ -1,15 +1,17 @@
 //! The wake-up channels of a session with a node of a cluster.
 //!
-//! `PUBLISH` in a cluster costs every node, and its answer counts the subscribers of one node only. So a waiter has a *sharded*
-//! channel, which belongs to the hash slot of its key: the node that serves the slot is the only one that delivers its messages, and
-//! its answer counts all subscribers. The name is `<channel of the client>:<node>:{<a number in the slot>}`, where the node is the
-//! beginning of its run id. Another node that serves the slot later can tell from it that the subscription was not made there, and
-//! so does not mistake the waiter for a dead one: see `tell` in the scripts. When the slot leaves a node, the subscription ends, also if
-//! the slot returns. So the connection is subscribed to a channel that belongs to no slot too, `<channel of the client>:<node>`, to which
-//! nothing is published: as long as a node counts this subscriber, no waiter of the client is dead.
+//! In a cluster, `PUBLISH` sends the message to every node, and its reply counts the subscribers of one node only. So a waiter
+//! uses a *sharded* channel, which belongs to the hash slot of its key: only the node that serves the slot delivers its messages,
+//! and its reply counts all subscribers. The name is `<channel of the client>:<node>:{<a number in the slot>}`, where the node is
+//! the beginning of its run id. If another node serves the slot later, the name shows that the subscription was not made there,
+//! so that node does not consider the waiter dead: see `tell` in the scripts. When the slot leaves a node, the subscription ends,
+//! and is not restored if the slot returns. So the connection also subscribes to a channel without a slot, `<channel of the
+//! client>:<node>`, to which nothing is published: while a node counts this subscriber, it does not consider any waiter of the
+//! client dead.
 //!
-//! A client subscribes when it first waits in a slot, on a connection of its own: see [`Subscribed`]. A node that does not know sharded channels, before Redis 7.0, publishes on one
-//! channel of the client, `<channel of the client>:cluster`, and does not conclude anything from the number of subscribers.
+//! A client subscribes when it first waits in a slot, on a separate connection: see [`Subscribed`]. A node without sharded
+//! channels, before Redis 7.0, publishes on one channel of the client, `<channel of the client>:cluster`, and ignores the number
+//! of subscribers.
 
 use super::dial::dial;
 use super::fault::{fault_of, is_unknown_command};
@@ -27,12 +29,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// The part of a run id that tells nodes apart. The scripts compare it.
+/// The part of a run id that identifies a node. The scripts compare it.
 const NODE_LEN: usize = 8;
-/// No node has this name, so none counts the subscribers of its channels.
+/// Not the name of any node, so no node counts the subscribers of its channels.
 const NO_NODE: &str = "unknown";
-/// A claim does not wait longer for its subscription: the server forgets a waiter that does not poll for three seconds. It is also the
-/// time between two attempts, and between two checks of the connection.
+/// The maximum time that a claim waits for its subscription: the server removes a waiter that does not poll for three seconds. It
+/// is also the interval between attempts, and between checks of the connection.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The connection is opened with the first claim that waits, and again after it was lost.
@@ -45,7 +47,7 @@ pub(crate) struct ShardChannels {
     push_handler: Arc<PushHandler>,
     liveness: Liveness,
     wake: Mutex<Option<Arc<Wake>>>,
-    /// The last attempt to open a connection. One caller tries, and all use its result.
+    /// The last attempt to open a connection. One caller connects, and all share the result.
     tried: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct ShardChannels {
 struct Wake {
     kind: WakeKind,
     subscribed: Arc<Subscribed>,
-    /// When the connection was checked.
+    /// When the connection was last checked.
     checked: Mutex<Instant>,
 }
 
@@ -62,10 +64,10 @@ struct Wake {
 enum WakeKind {
     Sharded {
         connection: MultiplexedConnection,
-        /// Whether the node can tell from its subscribers that the client is gone.
+        /// Whether the number of subscribers shows the node that the client is gone.
         counts: bool,
     },
-    /// On one channel for all slots.
+    /// Subscribed to one channel for all slots.
     Global(String, MultiplexedConnection),
     GlobalResp2(String, #[expect(dead_code, reason = "it is subscribed as long as it lives")] Subscription),
     /// Waiters poll.
@@ -92,7 +94,7 @@ impl ShardChannels {
         }
     }
 
-    /// The channel on which this client hears of a lock, if it is subscribed.
+    /// The channel on which this client receives messages for a lock, if it is subscribed.
     pub(crate) fn channel(&self, wire: &str) -> Option<String> {
         let wake = self.wake()?;
         match &wake.kind {
@@ -105,7 +107,7 @@ impl ShardChannels {
         }
     }
 
-    /// A claim waits for this lock, and its entry has a channel.
+    /// Records that a claim waits for this lock, and that its entry has a channel.
     pub(crate) fn waits(&self, wire: &str, key: &Key) {
         if let Some(wake) = self.wake() {
             wake.subscribed.add(hash_slot(wire), key);
@@ -141,7 +143,7 @@ impl ShardChannels {
             self.give_up_idle(connection, counts, subscribed);
             let confirmed = async {
                 let answer = send_subscribe(connection, &self.name(slot, counts)).await;
-                // After an error only if it was the answer of another request.
+                // After an error, waits only if the error was the reply to another request.
                 if answer.is_ok() || subscribed.has(slot) {
                     subscribed.wait_for(slot).await;
                     return true;
@@ -156,13 +158,13 @@ impl ShardChannels {
         true
     }
 
-    /// Each subscription costs the server some hundred bytes.
+    /// Each subscription uses some hundred bytes on the server.
     fn give_up_idle(&self, connection: &MultiplexedConnection, counts: bool, subscribed: &Subscribed) {
         let idle = subscribed.idle();
         if idle.is_empty() {
             return;
         }
-        // One command for each, because a command has channels of one slot.
+        // One command for each channel, because all channels of a command must be in one slot.
         let mut commands = redis::pipe();
         for slot in idle {
             commands.cmd("SUNSUBSCRIBE").arg(self.name(slot, counts));
@@ -180,7 +182,7 @@ impl ShardChannels {
         self.run_id.get(..NODE_LEN)
     }
 
-    /// Subscribes to the channel that belongs to no slot. Returns whether there is one.
+    /// Subscribes to the channel without a slot. Returns whether it is subscribed.
     async fn subscribe_as_present(&self, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
         let Some(node) = self.node() else { return Ok(false) };
         match connection.subscribe(format!("{}:{node}", self.client)).await {
@@ -190,8 +192,8 @@ impl ShardChannels {
         }
     }
 
-    /// A connection that was lost without a word would let every hand-off pass over its waiters. So it has to answer once a second while
-    /// somebody waits.
+    /// If the connection were lost silently, every hand-off would skip its waiters. So it is checked once a second while a claim
+    /// waits.
     fn check(&self, wake: &Arc<Wake>) {
         let (WakeKind::Sharded { connection, .. } | WakeKind::Global(_, connection)) = &wake.kind else { return };
         let now = Instant::now();
@@ -227,7 +229,7 @@ impl ShardChannels {
         if tried.is_some_and(|tried| tried.elapsed() < LONGEST) {
             return None;
         }
-        // Also if the caller is cancelled.
+        // This also runs if the caller is cancelled.
         *tried = Some(Instant::now());
         let subscribed = Arc::<Subscribed>::default();
         let opened = timeout(self.longest(), self.connect(slot, &subscribed)).await;
@@ -270,7 +272,7 @@ impl ShardChannels {
                     Err(error) => self.never(error),
                 }
             }
-            // Also if another node serves this slot now.
+            // The command also fails if another node serves this slot now.
             _ => Ok(WakeKind::Sharded { connection, counts }),
         }
     }
@@ -279,7 +281,7 @@ impl ShardChannels {
         self.target.limit.min(LONGEST)
     }
 
-    /// A permanent error is remembered.
+    /// A permanent error is cached.
     fn never(&self, error: redis::RedisError) -> RedisResult<WakeKind> {
         if !matches!(fault_of(&error), Fault::Denied | Fault::Unsupported | Fault::Other) {
             return Err(error);

@@ -23,8 +23,8 @@ pub(crate) fn mode_of(value: &str) -> Option<Mode> {
     }
 }
 
-/// The holders that a reply describes: in the first line the value of the lock and the number of holds, then of each hold the
-/// holder id, the rest in ms, the weight, the token and the owner.
+/// The holders that a reply describes: the first line has the value of the lock and the number of holds; each hold follows with
+/// its holder id, remaining ms, weight, token and owner.
 pub(crate) fn holders(described: &str, wall_micros: u64) -> Option<Holders<HolderInfo>> {
     let mut lines = described.split('\n');
     let (value, count) = lines.next()?.rsplit_once(' ')?;
@@ -38,12 +38,12 @@ pub(crate) fn holders(described: &str, wall_micros: u64) -> Option<Holders<Holde
 fn holder(line: &str, mode: Mode, wall_micros: u64) -> Option<HolderInfo> {
     let mut words = line.splitn(5, ' ');
     let (id, rest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    // Another program may have removed the entry; the hold counts nevertheless.
+    // Another program may have removed the entry; the hold is still valid.
     let weight = words.next().and_then(|weight| weight.parse().ok());
     let token: Option<FencingToken> = words.next().and_then(|token| token.parse().ok());
     let owner = Owner::from_text(words.next().unwrap_or_default());
     let mode = match mode {
-        // A hold from before a change of the limit may have more permits than there are.
+        // A hold that was granted before a change of the limit may have more permits than the new limit.
         Mode::Permits { limit, .. } => {
             let held = weight.and_then(|weight| Mode::permits(weight, Mode::MOST_PERMITS).ok());
             held.unwrap_or(mode).resized(limit)
@@ -69,7 +69,7 @@ pub(crate) fn occupants(holders: Holders<HolderInfo>) -> Holders {
     holders.map(|hold| hold.occupant)
 }
 
-/// The holders of a lock of this version that are not known: without the server's time, a script does not list them.
+/// Represents the unknown holders of a lock of this version: without the server time, a script does not list them.
 pub(crate) fn unlisted(value: &str) -> Option<Foreign> {
     mode_of(value).map(|mode| Foreign::other(format!("the holders of {}, which are not listed", mode.class())))
 }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(first.held_for, Some(Duration::from_secs(2)));
         assert_eq!(first.occupant.to_string(), "web-1:7 (nightly job)");
         let other = holders.iter().nth(1).unwrap();
-        assert_eq!((other.mode, other.fence), (Mode::permits(1, 10).unwrap(), None), "its entry is gone");
+        assert_eq!((other.mode, other.fence), (Mode::permits(1, 10).unwrap(), None), "its entry was removed");
         assert_eq!(value(text.as_bytes()), b"fencelock:1:s:10:17");
     }
 

@@ -1,4 +1,4 @@
-//! A batch of requests that are sent as one script: open, then sent.
+//! A batch of requests that are sent as one script. It is open first, then sent.
 
 use super::combined::Common;
 use super::combiner::{Answers, Combiner};
@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The maximum length of a batch: other clients wait while the server executes it, for about a fifth of a millisecond.
+/// The maximum length of a batch. Other clients wait while the server executes it, which takes about a fifth of a millisecond.
 const LONGEST: usize = 64;
 
 #[derive(Default)]
@@ -16,18 +16,18 @@ pub(super) struct SharedBatch(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// A cancelled request leaves a gap.
+    /// A cancelled request leaves an empty entry.
     requests: Vec<Option<Common>>,
-    /// Of each request, to be woken by the answers.
+    /// The wakers of the requests. The replies wake them.
     wakers: Vec<Option<Waker>>,
     sent: Option<Sent>,
 }
 
 struct Sent {
     answers: Answers,
-    /// Of each request among the answers.
+    /// The index of each request in the replies.
     positions: Box<[usize]>,
-    /// The answers that wake each request, until it has its own.
+    /// The replies and wakers of the requests, until each has received its reply.
     _waking: Vec<Answers>,
 }
 
@@ -46,7 +46,7 @@ impl SharedBatch {
         self.state().has(wire)
     }
 
-    /// Sends the batch, unless it is sent.
+    /// Sends the batch, unless it was already sent.
     pub(super) fn send(self: &Arc<Self>, combiner: &Combiner, context: &mut Context<'_>) {
         // No request joins from now on.
         combiner.open().take_if(|open| Arc::ptr_eq(open, self));
@@ -57,7 +57,7 @@ impl SharedBatch {
             }
             let (answers, positions) = combiner.send(&state.requests);
             state.requests.clear();
-            // This takes a position among the requests of the connection before a cancelled request can go on: see `Member::drop`.
+            // This reserves a position in the queue of the connection before a cancelled request continues: see `Member::drop`.
             let is_answered = answers.clone().poll_unpin(context).is_ready();
             let wakers = std::mem::take(&mut state.wakers);
             let waking = wakers.iter().flatten().map(|waker| {
@@ -86,7 +86,7 @@ impl State {
 }
 
 impl<'a> Member<'a> {
-    /// Joins the open batch; `None` if it has this lock already.
+    /// Joins the open batch; `None` if it already contains this lock.
     pub(super) fn join(combiner: &'a Combiner, common: Common) -> Option<Self> {
         let mut open = combiner.open();
         let full = |batch: &Arc<SharedBatch>| batch.state().requests.len() >= LONGEST;
@@ -105,10 +105,10 @@ impl<'a> Member<'a> {
         Some(Self { combiner, batch, number, has_yielded: false, answers: None })
     }
 
-    /// The answer to this request; `None` if there is none, because the batch was not executed.
+    /// The reply to this request; `None` if the batch was not executed.
     ///
-    /// Other tasks that are ready join first. The first request of a batch is polled again after them. The others are polled later, in
-    /// case that the first one is not.
+    /// Other ready tasks join first. The first request of a batch is polled again after them. The other requests are polled
+    /// later, in case the first one is not polled.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<Option<Value>>> {
         if self.answers.is_none() {
             if self.waits(context) {
@@ -137,8 +137,8 @@ impl<'a> Member<'a> {
         if self.number == 0 {
             context.waker().wake_by_ref();
         } else {
-            // When no task is ready, or after some of them. A request that wakes itself would end the poll of `join_all` and the like
-            // before the others have joined.
+            // The task is polled again when no other task is ready, or after some of them. If a request woke itself, `join_all`
+            // and similar futures would end their poll before the other requests have joined.
             let _ = pin!(tokio::task::yield_now()).poll(context);
         }
         true
@@ -148,7 +148,7 @@ impl<'a> Member<'a> {
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         let mut state = self.batch.state();
-        // Both are empty if it was sent. What they contain is dropped without the lock.
+        // Both are empty if the batch was sent. Their content is dropped after the lock is released.
         let request = state.requests.get_mut(self.number).and_then(Option::take);
         let waker = state.wakers.get_mut(self.number).and_then(Option::take);
         drop(state);

@@ -6,17 +6,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The keys that are remembered for each slot, to look at them again when the slot is moved. Others are polled as always.
+/// The maximum number of keys that are stored for each slot, so that their waiters poll at once when the slot is moved. Other
+/// waiters poll at their usual interval.
 const KEYS_MAX: usize = 64;
-/// A client that waits in more slots gives up those in which it does not wait any more.
+/// A client with more slots unsubscribes from those in which it no longer waits.
 const SLOTS_MAX: usize = 256;
-/// Many times the time between two polls of a waiter.
+/// Many times the poll interval of a waiter.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The slots whose channels one connection hears, and keys that wait there.
+/// The slots whose channels one connection is subscribed to, and the keys with waiters in each.
 ///
-/// The confirmation of a subscription is matched by the name of its channel: the driver takes the message that a slot was moved, which
-/// nobody asked for, for the answer of the next request. So the connection has no other requests of consequence.
+/// The confirmation of a subscription is matched by the name of its channel: the driver takes the unsolicited message that a slot
+/// was moved for the reply to the next request. So the connection is not used for other important requests.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribed {
     state: Mutex<State>,
@@ -36,7 +37,7 @@ struct Slot {
 }
 
 impl Subscribed {
-    /// A message about a subscription. Returns the keys whose channel has ended, because their slot was moved.
+    /// Handles a message about a subscription. Returns the keys whose channel has ended because their slot was moved.
     pub(crate) fn pushed(&self, info: &PushInfo) -> Vec<Key> {
         let Some(slot) = info.data.first().and_then(slot_of_channel) else { return Vec::new() };
         let ended = {
@@ -52,7 +53,7 @@ impl Subscribed {
         ended.into_iter().flat_map(|slot| slot.keys).collect()
     }
 
-    /// The connection is lost.
+    /// Clears all subscriptions after the connection was lost.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         (state.has_ended, state.slots) = (true, HashMap::new());
@@ -66,7 +67,7 @@ impl Subscribed {
         self.state().slots.contains_key(&slot)
     }
 
-    /// A client waits for this key.
+    /// Records that a client waits for this key.
     pub(super) fn add(&self, slot: u16, key: &Key) {
         let mut state = self.state();
         let Some(slot) = state.slots.get_mut(&slot) else { return };
@@ -82,7 +83,7 @@ impl Subscribed {
         slot.keys.insert(key.clone());
     }
 
-    /// Takes out slots without a waiter, if there are very many.
+    /// Removes slots without a waiter, if there are very many.
     pub(super) fn idle(&self) -> Vec<u16> {
         let mut state = self.state();
         if state.slots.len() < SLOTS_MAX {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remembered_keys_are_bounded() {
+    fn the_stored_keys_are_bounded() {
         let subscribed = Subscribed::default();
         subscribed.pushed(&pushed(PushKind::SSubscribe, "c:{1}"));
         for number in 0..1000 {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slots_without_waiters_are_given_up_when_there_are_very_many() {
+    async fn slots_without_waiters_are_removed_when_there_are_very_many() {
         let subscribed = Subscribed::default();
         for slot in 0..1000 {
             subscribed.pushed(&pushed(PushKind::SSubscribe, &format!("c:{{{}}}", number_in_slot(slot))));

@@ -27,7 +27,7 @@ impl Subscription {
         };
         let pubsub = match tokio::time::timeout(target.limit, connect).await {
             Ok(pubsub) => pubsub?,
-            Err(_) => return Err((redis::ErrorKind::Io, "no answer in time").into()),
+            Err(_) => return Err((redis::ErrorKind::Io, "no reply in time").into()),
         };
         let (push_handler, liveness, server) = (Arc::clone(push_handler), liveness.clone(), Arc::clone(server));
         let task = SessionTask::spawn(async move {

@@ -32,7 +32,7 @@ pub(crate) struct Target {
     pub(crate) acks: Option<Acks>,
     /// The required quarantine, if any.
     pub(crate) quarantine: Option<Quarantine>,
-    /// The sentinels that say which server to connect to. The address of `client` is not used then.
+    /// The sentinels that name the server to connect to. The address of `client` is then not used.
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// The cluster of which this server is a node.
     pub(crate) cluster: Option<Arc<ClusterView>>,
@@ -184,7 +184,7 @@ fn reason(base: &str) -> Option<Invalid> {
     Some(Invalid::new(format!("not a usable redis:// URL: {error}{hint}")))
 }
 
-/// The base of a URL and its login, if the URL has a path to a socket: the driver takes a login only of a host.
+/// The base of a URL and its credentials, if the URL has a path to a socket: the driver accepts credentials only with a host.
 fn socket_login(base: &str) -> (Cow<'_, str>, Option<&str>) {
     let split = base.strip_prefix("redis+unix://").and_then(|rest| rest.split_once('@'));
     match split.filter(|(login, _)| !login.contains('/')) {
@@ -216,7 +216,7 @@ fn at(addr: &ConnectionAddr, (host, port): &Address) -> ConnectionAddr {
     }
 }
 
-/// The sentinels have credentials of their own, and the same certificates.
+/// The sentinels have separate credentials, and the same certificates.
 fn sentinels(
     url: &SentinelUrl,
     options: &Options,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_waited_for_only_with_acks_and_by_default_for_the_server_timeout() {
+    fn a_wait_for_replicas_needs_acks_and_its_default_limit_is_the_server_timeout() {
         let acks = |query: &str| Target::parse(&format!("redis://h?{query}")).unwrap().acks;
         assert_eq!(acks("acks_timeout=7"), None);
         assert_eq!(acks("acks=0"), None);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_that_is_none_is_refused() {
+    fn an_invalid_escape_is_refused() {
         for text in ["%", "a%4", "%zz", "%+4", "%4%41", "%ff"] {
             assert!(Target::parse(&format!("redis://h?prefix={text}")).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What a server is part of, by what it reports.
+//! The topology that a server reports.
 
 use super::session::Session;
 use fencelock_core::{Finding, Level, Topology};
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 type Info = HashMap<String, String>;
 
-/// Reads `INFO`, which is empty if it was refused.
+/// Derives the topology from `INFO`, which is empty if it was refused.
 pub(super) fn topology(session: &Session, info: &Info) -> Topology {
     if session.mastership.is_some() {
         return Topology::SentinelMaster;
@@ -14,7 +14,7 @@ pub(super) fn topology(session: &Session, info: &Info) -> Topology {
     reported(info, session.server_info.limitations.iter().any(|lack| lacks_info(lack)))
 }
 
-/// Every server knows `INFO`: one that does not is a proxy. A user may be denied it.
+/// Every Redis server supports `INFO`; one that does not is a proxy. A missing permission does not show a proxy.
 fn lacks_info(limitation: &str) -> bool {
     limitation.starts_with("INFO is refused") && limitation.to_lowercase().contains("unknown command")
 }
@@ -27,7 +27,7 @@ fn reported(info: &Info, lacks_info: bool) -> Topology {
     if is("role", "slave") {
         return Topology::Replica;
     }
-    // A server reports the id of its run. A proxy that answers for several servers has none.
+    // A server reports the id of its run. A proxy in front of several servers has none.
     match info.get("run_id") {
         Some(_) => Topology::Single,
         None if lacks_info || !info.is_empty() => Topology::Proxy,
@@ -35,7 +35,7 @@ fn reported(info: &Info, lacks_info: bool) -> Topology {
     }
 }
 
-/// For people.
+/// Text for users.
 pub(super) fn words(topology: Topology) -> &'static str {
     match topology {
         Topology::Single => "a single server",
@@ -47,7 +47,7 @@ pub(super) fn words(topology: Topology) -> &'static str {
     }
 }
 
-/// What does not hold, or is not known, because of what the server is part of.
+/// The guarantees that are missing or unknown in the topology of this server.
 pub(super) fn diagnose(topology: Topology, info: &Info) -> Vec<Finding> {
     let mut findings = Vec::new();
     if topology == Topology::Proxy {
@@ -56,7 +56,7 @@ pub(super) fn diagnose(topology: Topology, info: &Info) -> Vec<Finding> {
             "proxy",
             "a proxy answers for the servers. A proxy that sends the requests for one key to another server, for example because \
              one is ejected, lets two clients hold one lock",
-            "let the proxy eject no server, or connect to the server itself",
+            "disable the ejection of servers in the proxy, or connect to the server directly",
         ));
     }
     if accepts_writes_elsewhere(info) {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_says_what_it_is_part_of() {
+    fn the_topology_is_derived_from_info() {
         for (info, lacks_info, topology) in [
             ("redis_mode:standalone\r\nrun_id:12\r\nrole:master\r\n", false, Topology::Single),
             ("redis_mode:standalone\r\nrun_id:12\r\nrole:slave\r\n", false, Topology::Replica),

@@ -14,7 +14,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// The last element of a reply, if the script found one. No other element of a reply is an array.
+    /// Reads the last element of a reply, if the script found an unreadable entry. No other element of a reply is an array.
     pub(crate) fn of(answer: &Value) -> Option<Self> {
         let Value::Array(words) = answer else { return None };
         let Some(last @ Value::Array(_)) = words.last() else { return None };

@@ -1,9 +1,9 @@
-//! The version of the wire format, and what a later one looks like.
+//! The version of the wire format, and how to detect a later one.
 
 /// The version of the wire format that the scripts write.
 pub(crate) const WIRE: &str = "1";
 
-/// The prefix of a value that is not that of an exclusive lock. The version follows.
+/// The prefix of the value of a lock that is not exclusive. The version follows.
 const PREFIX: &str = "fencelock:";
 
 /// The text about a value of a later version.

@@ -12,14 +12,14 @@ pub(crate) struct Sentinels {
     master: String,
     nodes: Vec<Arc<SentinelNode>>,
     limit: Duration,
-    /// Only the master that a majority names is used. A deployment with a quarantine needs this; without one, a fail-over can lose
-    /// grants anyway, and any answer is better than none.
+    /// Only the master that a majority names is used. A deployment with a quarantine needs this. Without a quarantine, a failover
+    /// can lose grants anyway, so a minority is enough.
     needs_majority: bool,
     /// Notified when a sentinel publishes another master.
     pub(super) switched: Arc<Notify>,
 }
 
-/// What the sentinels answer, in the order of the URL.
+/// The replies of the sentinels, in the order of the URL.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) named: Vec<Option<Named>>,
@@ -27,7 +27,7 @@ pub(crate) struct Answers {
 }
 
 impl Sentinels {
-    /// `client` makes the client of a sentinel, for RESP2 or for RESP3.
+    /// `client` creates the client of a sentinel, for RESP2 or RESP3.
     pub(crate) fn new(
         url: &SentinelUrl,
         limit: Duration,
@@ -39,7 +39,7 @@ impl Sentinels {
         Ok(Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() })
     }
 
-    /// The same sentinels with connections of their own.
+    /// The same sentinels with separate connections.
     pub(crate) fn fresh(&self) -> Self {
         Self {
             master: self.master.clone(),
@@ -49,15 +49,15 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels at the same time. `until` ends the question before all have answered; the others still get to answer, as
-    /// a slow one would otherwise never be connected.
+    /// Queries all sentinels at the same time. `until` ends the wait before all have replied. The other requests continue in the
+    /// background, because otherwise a slow sentinel would never be connected.
     pub(crate) async fn ask(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
         let (answer, mut answered) = mpsc::channel(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (node, master, switched) = (Arc::clone(node), self.master.clone(), Arc::clone(&self.switched));
             let (limit, answer) = (self.limit, answer.clone());
             tokio::spawn(async move {
-                // Without a receiver, the answer came too late.
+                // Without a receiver, the reply is too late.
                 let _ = answer.send((number, node.ask(&master, limit, &switched).await)).await;
             });
         }
@@ -75,7 +75,7 @@ impl Sentinels {
         answers
     }
 
-    /// The servers to try, the likeliest first.
+    /// The servers to try, those with most votes first.
     pub(crate) async fn candidates(&self, node: &str) -> Result<Vec<Named>, Unknown> {
         let answers = self.ask(|named| master_by_majority(named).is_some()).await;
         if let Some(master) = master_by_majority(&answers.named) {
@@ -91,17 +91,17 @@ impl Sentinels {
         Ok(named)
     }
 
-    /// Whether these answers say that the master is another one than `present`.
+    /// Whether these replies name a master other than `present`.
     pub(super) fn has_another(&self, answers: &Answers, present: &Named) -> bool {
         match master_by_majority(&answers.named) {
             Some(master) => master != present,
             None if self.needs_majority => false,
-            // An earlier epoch is an old answer.
+            // An earlier epoch is an outdated reply.
             None => named_masters(&answers.named).iter().any(|named| named.config_epoch > present.config_epoch),
         }
     }
 
-    /// The address of the master for programs that are no locks, from the first sentinel that answers.
+    /// The address of the master according to the first sentinel that replies, for uses other than locks.
     pub(crate) fn ask_blocking(&self) -> Result<Address, Invalid> {
         let mut last = String::new();
         for node in &self.nodes {
@@ -115,7 +115,7 @@ impl Sentinels {
     }
 }
 
-/// Why a master is not used that some sentinels name.
+/// Why a master that some sentinels name is not used.
 pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
     let votes: Vec<_> = named_masters(&answers.named)
         .iter()
@@ -125,7 +125,7 @@ pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
     let why = if votes.is_empty() {
         format!("none of its {all} sentinels names a master")
     } else {
-        format!("no majority of its {all} sentinels names one master: {votes}; a fail-over may be under way")
+        format!("no majority of its {all} sentinels names one master: {votes}; a failover may be in progress")
     };
     let mut faults = vec![NodeFault::new(node, Fault::Busy, why)];
     faults.extend(answers.faults.iter().cloned());

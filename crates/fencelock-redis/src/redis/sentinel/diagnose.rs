@@ -5,7 +5,7 @@ use fencelock_core::{Finding, Level, NodeFault, votes_for};
 /// Fewer sentinels cannot replace a master when one of them fails.
 const ENOUGH: usize = 3;
 
-/// Whether the sentinels answer, and agree on the master of this session.
+/// Checks whether the sentinels reply and agree on the master of this session.
 pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
     let answers = mastership.sentinels().ask(|_| false).await;
     let (named, all) = (mastership.named(), answers.named.len());
@@ -22,7 +22,7 @@ pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
             Level::Failure,
             "sentinels",
             format!("{text}: no majority{}", told(&answers.faults)),
-            "start the sentinels, or wait for the end of a fail-over; with quarantine=on nothing is granted until then",
+            "start the sentinels, or wait for the end of a failover; with quarantine=on nothing is granted until then",
         ),
         _ if answered < all => Finding::new(
             Level::Warning,
@@ -30,13 +30,15 @@ pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
             format!("{text}{}", told(&answers.faults)),
             "check these sentinels, or remove them from the URL of all clients",
         ),
-        _ => Finding::new(Level::Note, "sentinels", format!("{text}: a fail-over is under way"), "repeat this command"),
+        _ => {
+            Finding::new(Level::Note, "sentinels", format!("{text}: a failover is in progress"), "repeat this command")
+        }
     }];
     if all < ENOUGH {
         findings.push(Finding::new(
             Level::Note,
             "sentinels",
-            format!("the URL names {all}, and the answers of a majority decide"),
+            format!("the URL lists {all}, and a majority of them must agree"),
             "list at least three sentinels, on different machines",
         ));
     }

@@ -14,23 +14,23 @@ use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How often the sentinels are asked, besides after their message about another master.
+/// The interval at which the sentinels are queried, in addition to their messages about another master.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The mastership of the server of one session.
+/// Whether the server of one session is the master, according to the sentinels.
 #[derive(Debug)]
 pub(crate) struct Mastership {
     sentinels: Arc<Sentinels>,
     named: Named,
-    /// Until when its answers count; `None` without a quarantine, as then nothing makes them safe.
+    /// Until when its replies are valid; `None` without a quarantine, because then no limit makes them safe.
     lease: Option<Mutex<MasterLease>>,
-    /// Callers that wait for a confirmation share one: the last that failed, and its end.
+    /// The last failed confirmation, and its end. Callers that wait at the same time share one confirmation.
     asking: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
     replication_id: OnceLock<String>,
 }
 
 impl Mastership {
-    /// `asked` is the moment before the sentinels were asked, `window` that of a quarantine.
+    /// `asked` is the time before the sentinels were queried, `window` that of a quarantine.
     pub(crate) fn new(sentinels: &Arc<Sentinels>, named: Named, asked: Moment, window: Option<Duration>) -> Self {
         Self {
             sentinels: Arc::clone(sentinels),
@@ -53,8 +53,8 @@ impl Mastership {
         shown(&self.named.address)
     }
 
-    /// Checks that the server is a master, and returns its identity as one: it changes with every start of the server, with every
-    /// promotion, and with every configuration of the sentinels. So a marker of an earlier mastership is not taken for one of this.
+    /// Checks that the server is a master, and returns the identity of this mastership. It changes with every start of the
+    /// server, every promotion, and every configuration of the sentinels. So the marker of an earlier mastership is not accepted.
     pub(crate) async fn identify(
         &self,
         connection: &mut MultiplexedConnection,
@@ -63,12 +63,12 @@ impl Mastership {
     ) -> Result<String, Unknown> {
         let id = self.replication_id(connection, node).await?;
         if run_id.is_empty() || id.is_empty() {
-            // A quarantine refuses to work without them.
+            // A quarantine requires them.
             return Ok(String::new());
         }
         let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
         let _ = self.replication_id.set(id);
-        // As long as a run id.
+        // The length of a run id.
         Ok(identity[..40].to_owned())
     }
 
@@ -84,7 +84,8 @@ impl Mastership {
             Err(_) => Err(unknown(node, &error)),
         })?;
         if role != "master" {
-            let why = format!("the sentinels name it as the master, and it says {role:?}: a fail-over is under way");
+            let why =
+                format!("the sentinels name it as the master, but its role is {role:?}: a failover is in progress");
             return Err(Unknown::new(node, Fault::ReadOnly, why));
         }
         match info {
@@ -93,12 +94,12 @@ impl Mastership {
         }
     }
 
-    /// What a fail-over can lose with these options.
+    /// The locks that a failover can lose with these options.
     pub(crate) fn limitation(target: &Target) -> Option<String> {
         let lost = "may forget locks that were just acquired or renewed";
         match (&target.quarantine, target.acks) {
             (Some(quarantine), _) if quarantine.trust => Some(format!(
-                "trust_empty=true trusts every new master: a fail-over {lost}, and two clients then hold one lock; it is for tests only"
+                "trust_empty=true trusts every new master: a failover {lost}, and two clients may then hold one lock; use it for tests only"
             )),
             (Some(_), _) => None,
             (None, None) => Some(format!(
@@ -113,7 +114,7 @@ impl Mastership {
         }
     }
 
-    /// Whether an answer of the server that has arrived counts.
+    /// Whether a reply of the server that arrives now is valid.
     pub(crate) fn counts(&self) -> bool {
         self.lease.as_ref().is_none_or(|lease| lock(lease).counts(BootClock.now()))
     }
@@ -123,7 +124,7 @@ impl Mastership {
         self.lease.as_ref().is_none_or(|lease| lock(lease).carries(left, Drift::default()))
     }
 
-    /// Asks the sentinels, as they have not confirmed the master for too long. Without a confirmation no answer counts.
+    /// Queries the sentinels, because they have not confirmed the master for too long. Without a confirmation, no reply is valid.
     pub(crate) async fn ensure(&self, node: &str) -> Result<(), Unknown> {
         let asked = BootClock.now();
         let mut failed = self.asking.lock().await;
@@ -140,7 +141,7 @@ impl Mastership {
         answer
     }
 
-    /// Asks the sentinels. If a majority names this master, its answers count for another window.
+    /// Queries the sentinels. If a majority names this master, its replies are valid for another window.
     async fn ask(&self) -> Answers {
         let asked = BootClock.now();
         let answers = self.sentinels.ask(|named| master_by_majority(named).is_some()).await;
@@ -164,15 +165,15 @@ impl Mastership {
         }
     }
 
-    /// For a marker of another mastership: checks that the one of this session is the present one, so that no client with old answers
-    /// begins a quarantine in its name.
+    /// If the marker belongs to another mastership, checks that the mastership of this session is current, so that a client with
+    /// outdated information does not start a quarantine for it.
     pub(crate) async fn check(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<(), Unknown> {
         let id = self.replication_id(connection, node).await?;
         if self.replication_id.get() != Some(&id) {
             return Err(Unknown::new(
                 node,
                 Fault::ReadOnly,
-                "it was demoted and promoted again since it was connected",
+                "it was demoted and promoted again after the connection was opened",
             ));
         }
         self.confirm(node).await
@@ -183,7 +184,7 @@ impl Mastership {
         let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
         SessionTask::spawn(async move {
             loop {
-                // The message is a hint: the answers decide.
+                // The message is a hint; the replies to a query decide.
                 let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
                 if this.sentinels.has_another(&this.ask().await, &this.named) {
                     break;
@@ -191,7 +192,7 @@ impl Mastership {
             }
             tracing::info!(server = this.address(), "the sentinels name another master");
             liveness.end();
-            // All waiters ask again, and so connect to the new master.
+            // All waiters poll, and so connect to the new master.
             push_handler.reset();
         })
     }

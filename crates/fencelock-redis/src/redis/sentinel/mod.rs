@@ -1,4 +1,4 @@
-//! A master that sentinels monitor: which server it is, and when it is another one.
+//! A master that sentinels monitor: which server it is, and when it changes.
 
 mod ask;
 mod diagnose;

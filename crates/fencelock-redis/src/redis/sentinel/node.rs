@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
-/// The channel on which a sentinel publishes that a master is another server.
+/// The channel on which a sentinel publishes a change of master.
 const SWITCHED: &str = "+switch-master";
 
-/// The connection to a sentinel, which is opened with the first question, and again after an error.
+/// The connection to a sentinel. It is opened by the first request, and reopened after an error.
 #[derive(Debug)]
 pub(super) struct SentinelNode {
     name: String,
     client: redis::Client,
     resp3: redis::Client,
     connection: Mutex<Option<MultiplexedConnection>>,
-    /// A question had no answer in time: the peer of the connection may be gone.
+    /// A request has timed out: the peer of the connection may have failed.
     is_silent: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl SentinelNode {
         Self { name: shown(host), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
     }
 
-    /// The same sentinel without its connection.
+    /// The same sentinel without a connection.
     pub(super) fn fresh(&self) -> Self {
         let (client, resp3) = (self.client.clone(), self.resp3.clone());
         Self { name: self.name.clone(), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
@@ -64,7 +64,7 @@ impl SentinelNode {
         }
         if let Some(connection) = &mut *live {
             match named(connection, master).await {
-                // The sentinel may have been restarted since the last question.
+                // The sentinel may have been restarted since the last request.
                 Err(error) if matches!(fault_of(&error), Fault::Unreachable | Fault::Timeout) => *live = None,
                 answer => return answer,
             }
@@ -75,7 +75,7 @@ impl SentinelNode {
         Ok(answer)
     }
 
-    /// With RESP3, the connection also hears of another master. Otherwise the next question finds it.
+    /// With RESP3, the connection also receives changes of the master. Otherwise the next query detects them.
     async fn connect(&self, limit: Duration, switched: &Arc<Notify>) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
         let heard = Arc::clone(switched);
@@ -100,7 +100,7 @@ impl SentinelNode {
         }
     }
 
-    /// Asks with a connection for this question only, without a runtime.
+    /// Queries the sentinel over a connection for this request only, without a runtime.
     pub(super) fn ask_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
         let mut connection = self.client.get_connection_with_timeout(limit)?;
         connection.set_read_timeout(Some(limit))?;
@@ -110,7 +110,7 @@ impl SentinelNode {
 }
 
 const LOGIN: &str = "sentinel_password_file= in the URL names the file with its password, and sentinel_user= its user";
-const NO_SENTINEL: &str = "this is not a sentinel but a server: sentinels use port 26379 by default, and redis:// is for a server without them";
+const NO_SENTINEL: &str = "this is a Redis server, not a sentinel: sentinels use port 26379 by default; use redis:// for a server without sentinels";
 
 async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
     let question = question(master);
@@ -122,7 +122,7 @@ async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisRes
     }
 }
 
-/// The address first: during a fail-over it changes before the rest of what the second command reports.
+/// Reads the address first: during a failover it changes before the other fields that the second command reports.
 fn question(master: &str) -> redis::Pipeline {
     let mut question = redis::pipe();
     question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).cmd("SENTINEL").arg("MASTER").arg(master);
@@ -135,6 +135,7 @@ fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
     let Some(address) = address else { return Ok(None) };
     let mut fields: HashMap<String, String> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
     let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
-    let config_epoch = epoch.ok_or((redis::ErrorKind::Client, "it reports no config-epoch, as a sentinel does"))?;
+    let config_epoch =
+        epoch.ok_or((redis::ErrorKind::Client, "it does not report config-epoch, as a sentinel would"))?;
     Ok(Some(NamedMaster { address, config_epoch }))
 }

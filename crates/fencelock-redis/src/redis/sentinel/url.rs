@@ -5,7 +5,7 @@ use crate::redis::options::percent_decoded;
 use fencelock_core::Invalid;
 
 const PORT: u16 = 26379;
-/// More sentinels than any deployment has. Each has a connection of its own.
+/// More sentinels than any deployment has. Each needs a connection.
 const SENTINELS_MAX: usize = 31;
 
 /// The parts of a URL before its options.
@@ -33,7 +33,7 @@ impl SentinelUrl {
             list.split(',').map(|text| host_and_port(text, PORT).ok_or_else(form)).collect::<Result<Vec<_>, _>>()?;
         if hosts.len() > SENTINELS_MAX {
             return Err(Invalid::new(format!(
-                "a URL names at most {SENTINELS_MAX} sentinels, and this one {}",
+                "a URL lists at most {SENTINELS_MAX} sentinels, and this one lists {}",
                 hosts.len()
             )));
         }
@@ -54,7 +54,7 @@ impl SentinelUrl {
         Ok(Some(Self { tls, hosts, master, server }))
     }
 
-    /// The URL without credentials, in one form for every way to write it.
+    /// The URL without credentials, in canonical form.
     pub(crate) fn name(&self, db: i64) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
         let hosts: Vec<_> = self.hosts.iter().map(shown).collect();
@@ -62,8 +62,8 @@ impl SentinelUrl {
         format!("{scheme}+sentinel://{}/{}{db}", hosts.join(","), self.master)
     }
 
-    /// The master and its sentinels, in an order that does not depend on the URL: clients with other sentinels could find another
-    /// master by majority.
+    /// The master and its sentinels, in an order that does not depend on the URL: for clients with other sentinels, a majority
+    /// could name another master.
     pub(crate) fn deployment(&self) -> String {
         let mut hosts: Vec<_> = self.hosts.iter().map(shown).collect();
         hosts.sort_unstable();
