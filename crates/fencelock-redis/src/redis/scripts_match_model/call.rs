@@ -1,4 +1,4 @@
-//! A command as production sends it to the server, and as the model carries it out.
+//! A command, as production sends it to the server and as the model executes it.
 
 use super::RUN_ID;
 use super::expected::Expected;
@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 impl Command {
-    /// The claim of a command that makes one.
+    /// The claim that a command makes.
     fn claim(&self, proposal: u64) -> model::Claim {
         let Self::Acquire { intent, holder, owner, ttl_ms, proposed, channel, wanted, mode, .. } = self else {
             unreachable!("only this command claims")
@@ -45,7 +45,7 @@ impl Token {
             Self::NearFence(by) => key.fence.map_or(0, |fence| fence.token).saturating_add_signed(by),
             Self::Exactly(number) => number,
         };
-        // Beyond, doubles have gaps.
+        // Above 2^53, doubles cannot represent every integer.
         number.min(model::FENCE_MAX + 1)
     }
 }
@@ -61,12 +61,12 @@ pub(super) struct Both<'a> {
     pub(super) server: &'a Server,
     pub(super) key: &'a mut KeyModel,
     pub(super) marker: &'a mut Marker,
-    /// The client that asks for a quarantine, if any.
+    /// The client that requires a quarantine, if any.
     pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) mutant: Option<Mutant>,
 }
 
-/// Half of the keys are of clients that name all keys of a lock.
+/// For half of the keys, clients declare all keys of the lock.
 fn derives_keys(name: &str) -> bool {
     name.ends_with(['0', '3', '4', '7', '8'])
 }
@@ -187,13 +187,13 @@ impl Both<'_> {
     }
 }
 
-/// What an eviction expects: this, or what is there.
+/// What an eviction expects: this value, or the stored one.
 fn value(key: &KeyModel, seen: Option<&Value>) -> Value {
     let there = key.lock.as_ref().map(|lock| &lock.value);
     seen.or(there).cloned().unwrap_or(Value::Foreign("".into()))
 }
 
-/// Two of the holds that are there, or the same with another token.
+/// Two of the existing holds, or the same with another token.
 fn held(key: &KeyModel, other: bool) -> Vec<(u128, u64)> {
     key.held.entries.iter().take(2).map(|(id, entry)| (*id, entry.token + u64::from(other))).collect()
 }

@@ -1,4 +1,4 @@
-//! The common cases of several locks in one script must do what the script of each lock does, whatever the other locks are like.
+//! For each of several locks, the combined script must do what the script of that lock does, in any state of the other locks.
 
 use super::RUN_ID;
 use super::differential::{START_US, names};
@@ -12,43 +12,46 @@ use fencelock_conformance::model::{CAP, FENCE_MAX};
 use fencelock_core::Intent;
 use fencelock_testkit::Reply;
 
-/// The commands of the script, which the user may not call, one at a time.
+/// The commands of the script. Each is denied in turn.
 const DENIED: &[&str] = &["", "exists", "time", "set", "getrange", "del"];
 
-/// A change of the script that must be noticed.
+/// Mutants of the script that must be detected.
 const MUTANTS: &[(&str, Mutant)] = &[
-    ("a release looks at no value", Mutant { from: "== ARGV[1 + i]", to: "~= ''" }),
+    ("a release ignores the value", Mutant { from: "== ARGV[1 + i]", to: "~= ''" }),
     (
-        "a release looks at one queue for all",
+        "a release checks one queue for all locks",
         Mutant { from: "idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0", to: "idle" },
     ),
     (
-        "a release looks at no queue",
+        "a release ignores the queue",
         Mutant { from: "(idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0)", to: "true" },
     ),
     (
-        "a release looks at the first queue only",
+        "a release checks only the first queue",
         Mutant { from: "releases + 1, 2 * releases", to: "releases + 1, releases + 1" },
     ),
     ("a lock of another type is an error", Mutant { from: "redis.pcall('GETRANGE'", to: "redis.call('GETRANGE'" }),
     (
-        "a release that is denied is done",
+        "a denied release is reported as done",
         Mutant { from: "redis.pcall('DEL', unpack(held)) == #held", to: "redis.pcall('DEL', unpack(held))" },
     ),
-    ("a release that is denied is an error", Mutant { from: "redis.pcall('DEL'", to: "redis.call('DEL'" }),
+    ("a denied release is an error", Mutant { from: "redis.pcall('DEL'", to: "redis.call('DEL'" }),
     ("all locks are released", Mutant { from: "unpack(held)", to: "unpack(KEYS, 1, releases)" }),
     (
-        "a claim looks at no lock",
+        "a claim ignores the lock",
         Mutant { from: "first + 1, first + 2 * claims", to: "first + claims + 1, first + 2 * claims" },
     ),
-    ("a claim looks at no queue", Mutant { from: "first + 1, first + 2 * claims", to: "first + 1, first + claims" }),
+    ("a claim ignores the queue", Mutant { from: "first + 1, first + 2 * claims", to: "first + 1, first + claims" }),
     (
-        "a claim looks at one lock for all",
+        "a claim checks one lock for all locks",
         Mutant { from: "free or redis.pcall('EXISTS', lock, line) == 0", to: "true" },
     ),
-    ("a claim does not look for itself", Mutant { from: "free or redis.pcall('EXISTS', lock, line) == 0", to: "free" }),
+    (
+        "a claim does not check its own keys",
+        Mutant { from: "free or redis.pcall('EXISTS', lock, line) == 0", to: "free" },
+    ),
     ("a denied time is an error", Mutant { from: "redis.pcall('TIME')", to: "redis.call('TIME')" }),
-    ("a fence goes beyond 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
+    ("a fence exceeds 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
     ("any text is a fence", Mutant { from: "if previous and previous >= 0", to: "if previous >= 0" }),
     ("a fence may be negative", Mutant { from: "and previous >= 0 and", to: "and" }),
     ("a fence may be a fraction", Mutant { from: "previous + 1 <= now", to: "previous < now" }),
@@ -56,13 +59,16 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a fence of another type is an error",
         Mutant { from: "redis.pcall('SET', fence, last", to: "redis.call('SET', fence, last" },
     ),
-    ("a fence that is not behind the time is overwritten", Mutant { from: "type(text) == 'string'", to: "false" }),
-    ("fewer tokens count as all", Mutant { from: "count == wanted and now or {", to: "now or {" }),
+    ("a fence that is ahead of the clock is overwritten", Mutant { from: "type(text) == 'string'", to: "false" }),
+    (
+        "fewer tokens than requested are reported as all",
+        Mutant { from: "count == wanted and now or {", to: "now or {" },
+    ),
     ("the first claim of a lock has more than one token", Mutant { from: "previous == 0 and 1 or", to: "" }),
-    ("the arguments of a claim are those of the one before", Mutant { from: "argument = argument + 3", to: "" }),
+    ("a claim uses the arguments of the previous one", Mutant { from: "argument = argument + 3", to: "" }),
 ];
 
-/// What is asked of the lock that is in some state.
+/// A request for a lock in some state.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
     Claim(u32),
@@ -110,8 +116,8 @@ impl Asked {
     }
 }
 
-/// The locks around that of the case: one to claim before it, one to release before it, and the same after it. With what is in
-/// their keys.
+/// The other locks of the batch, with the content of their keys: one to claim and one to release before the lock of the case, and
+/// the same after it.
 const AROUND: [(Asked, &[&str]); 4] = [
     (Asked::Claim(1), &["SET FENCE 5"]),
     (Asked::Release, &["SET LOCK ID:host:1 PX 10000"]),
@@ -119,9 +125,9 @@ const AROUND: [(Asked, &[&str]); 4] = [
     (Asked::Release, &["SET LOCK ID:host:1 PX 10000"]),
 ];
 
-/// What differs between the script of several locks and those of each lock, if anything.
+/// The difference between the combined script and the scripts of each lock, if any.
 fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Option<String> {
-    // The first half is sent together, the second half is sent one by one.
+    // The first half is sent as one batch, the second half one by one.
     let requests: Vec<_> = [&AROUND[..2], &[(case.asked, case.state)], &AROUND[2..]].concat();
     let count = requests.len();
     let keys: Vec<_> = (0..2 * count).map(names).collect();
@@ -166,10 +172,10 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
         (combined != alone)
             .then(|| format!("{case:?}, request {number}\n  together {combined:?}\n  alone    {alone:?}"))
     });
-    // Every lock around is a common case.
+    // Each of the other locks is a common case.
     let common = |number: &usize| *number == 2 || answers[positions[*number]] != Reply::Int(0);
     let sent_alone = (case.denied.is_empty() && !(0..count).all(|number| common(&number)))
-        .then(|| format!("{case:?}\n  a lock around is sent alone: {answers:?}"));
+        .then(|| format!("{case:?}\n  another lock is sent alone: {answers:?}"));
     differs.or(sent_alone)
 }
 
@@ -184,20 +190,20 @@ fn find(real: &mut Real, mutant: Option<Mutant>) -> Option<String> {
     if let Some(found) = cases().find_map(|case| difference(real, &case, mutant)) {
         return Some(found);
     }
-    // No token is left at this time, so no claim is a common case.
+    // No token is left at this clock time, so no claim is a common case.
     real.begin(FENCE_MAX + 1);
     let beyond = |case: Case<'_>| difference(real, &case, mutant).filter(|what| !what.contains("is sent alone"));
     cases().filter(|case| case.denied.is_empty()).find_map(beyond)
 }
 
 #[test]
-fn several_locks_in_one_script_are_like_each_alone() {
+fn several_locks_in_one_script_behave_as_each_alone() {
     let Some(mut real) = Real::start(START_US) else { return };
     assert_eq!(find(&mut real, None), None);
 }
 
 #[test]
-fn a_script_of_several_locks_that_is_wrong_in_one_place_is_found() {
+fn every_mutant_of_the_script_of_several_locks_is_detected() {
     let Some(mut real) = Real::start(START_US) else { return };
     let source = script::COMBINED.source();
     let mut missed = Vec::new();
@@ -208,5 +214,5 @@ fn a_script_of_several_locks_that_is_wrong_in_one_place_is_found() {
             None => missed.push(name),
         }
     }
-    assert!(missed.is_empty(), "not found: {missed:#?}");
+    assert!(missed.is_empty(), "not detected: {missed:#?}");
 }

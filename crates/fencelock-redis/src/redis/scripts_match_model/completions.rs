@@ -1,5 +1,5 @@
-//! The scripts of a completion on a real server, and what they must do: one key, commands of clients and of other programs, a clock
-//! that goes forward and back, and a right that is missing.
+//! Compares the scripts of a completion on a real server with a model: one key, commands of clients and of other programs, a
+//! clock that moves forward and back, and a missing right.
 
 use super::RUN_ID;
 use super::differential::START_US;
@@ -22,14 +22,14 @@ const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
 const SEQUENCES: u64 = 1000;
 const STEPS: u64 = 40;
 
-/// A change of a script that must be noticed here.
+/// Mutants of the scripts that must be detected.
 const MUTANTS: &[(&str, Mutant)] = &[
     ("a later end is replaced", Mutant { from: "stored_till > till or", to: "" }),
     ("a later run is replaced", Mutant { from: "stored_token >= token)", to: "stored_token <= token)" }),
     ("the same run is replaced", Mutant { from: "stored_token >= token)", to: "stored_token > token)" }),
     ("the lock may belong to another client", Mutant { from: "if ARGV[1] ~= '-' then", to: "if false then" }),
     (
-        "a value that begins like the holder is the holder's",
+        "a value with the prefix of the holder id belongs to the holder",
         Mutant { from: "if #value == 33 and string.sub(value, 33) ~= ' ' then return {'absent'} end", to: "" },
     ),
     (
@@ -37,10 +37,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "redis.pcall('GETRANGE', KEYS[1]", to: "redis.call('GETRANGE', KEYS[1]" },
     ),
     ("a completion ends with its window", Mutant { from: "/ 1000) + ARGV[5]", to: "/ 1000)" }),
-    ("a part of a millisecond is lost", Mutant { from: "math.ceil((till", to: "math.floor((till" }),
+    ("a fraction of a millisecond is lost", Mutant { from: "math.ceil((till", to: "math.floor((till" }),
     ("the time has no microseconds", Mutant { from: "* 1000000 + time[2]", to: "* 1000000" }),
     ("a completion that has ended is stored", Mutant { from: "if left > 0 then", to: "if true then" }),
-    ("what cannot be read is replaced", Mutant { from: "if kind then return {'unread', kind, text} end", to: "" }),
+    ("an unreadable completion is replaced", Mutant { from: "if kind then return {'unread', kind, text} end", to: "" }),
     ("a later version is read", Mutant { from: "'^1 ([1-9]", to: "'^%d ([1-9]" }),
     ("an end may begin with zero", Mutant { from: "'^1 ([1-9]%d*)", to: "'^1 (%d+)" }),
     ("a token may be zero", Mutant { from: " ([1-9]%d*) ')", to: " (%d+) ')" }),
@@ -48,7 +48,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("a text of any length is read", Mutant { from: "#text > LONGEST or", to: "" }),
     ("an end has any number of digits", Mutant { from: " or #till > 16", to: "" }),
     ("a token has any number of digits", Mutant { from: " or #token > 16", to: "" }),
-    ("a long beginning is shown", Mutant { from: "string.sub(text, 1, 60)", to: "text" }),
+    ("an unreadable text is not truncated", Mutant { from: "string.sub(text, 1, 60)", to: "text" }),
     ("an empty text is no completion", Mutant { from: " and redis.call('EXISTS', KEYS[2]) == 0", to: "" }),
     (
         "a completion of another type is an error",
@@ -58,7 +58,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("a completion is not cleared", Mutant { from: "redis.call('DEL', KEYS[2])", to: "" }),
 ];
 
-/// What is stored: of another type, or a text and when it ends, in milliseconds.
+/// The stored value: of another type, or a text with its expiry in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Stored {
     #[default]
@@ -70,7 +70,7 @@ enum Stored {
 #[derive(Debug, Clone)]
 enum Step {
     Read,
-    /// In the name of the holder, or to restore it.
+    /// By the holder, or to restore it.
     Write(bool, Completion),
     Clear(Completion),
     /// Another program.
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// The stored text; or its type and its beginning, if it cannot be read.
+    /// The stored text; if it cannot be read, its type and its beginning.
     fn text(&self) -> Result<Option<&str>, [&str; 2]> {
         match &self.stored {
             Stored::Nothing => Ok(None),
@@ -129,7 +129,7 @@ impl Model {
                 if self.time_refused {
                     return None;
                 }
-                // Rounded up to a millisecond, and an hour more.
+                // Rounded up to a millisecond, plus an hour.
                 let left = (i128::from(new.0) - i128::from(self.now_us) + 999).div_euclid(1000) + 3_600_000;
                 if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
                     self.stored = Stored::Text(completion.to_wire(), Some(self.now_us / 1000 + left));
@@ -203,7 +203,7 @@ fn holder() -> HolderId {
     HolderId::from_bytes(7_u128.to_be_bytes())
 }
 
-/// Ends and tokens are few, so that they meet.
+/// There are few different ends and tokens, so that equal ones are common.
 fn completion(rng: &mut Rng) -> Completion {
     let hour = 3_600_000_000_i64;
     let from_now = rng.pick(&[-2 * hour, -hour - 1000, -hour - 1, -hour, -1, 1, 999, 1000, 1_500_001, 400 * 24 * hour]);
@@ -282,7 +282,7 @@ fn words(reply: &Reply) -> Option<Vec<String>> {
     }
 }
 
-/// What differs in one sequence, if anything.
+/// The difference in one sequence, if any.
 fn difference(real: &mut Real, seed: u64, mutant: Option<Mutant>) -> Option<String> {
     real.begin(START_US);
     let (mut rng, mut model) = (Rng::new(seed), Model { now_us: START_US, ..Model::default() });
@@ -315,7 +315,7 @@ fn difference(real: &mut Real, seed: u64, mutant: Option<Mutant>) -> Option<Stri
 }
 
 #[test]
-fn the_scripts_of_a_completion_do_what_the_model_says() {
+fn the_scripts_of_a_completion_match_the_model() {
     let Some(mut real) = Real::start(START_US) else { return };
     for seed in 0..SEQUENCES {
         if let Some(found) = difference(&mut real, seed, None) {
@@ -325,7 +325,7 @@ fn the_scripts_of_a_completion_do_what_the_model_says() {
 }
 
 #[test]
-fn a_script_of_a_completion_that_is_wrong_in_one_place_is_found() {
+fn every_mutant_of_a_script_of_a_completion_is_detected() {
     let Some(mut real) = Real::start(START_US) else { return };
     let mut missed = Vec::new();
     for (name, mutant) in MUTANTS {
@@ -336,9 +336,9 @@ fn a_script_of_a_completion_that_is_wrong_in_one_place_is_found() {
             mutant.from
         );
         match (0..SEQUENCES).find(|seed| difference(&mut real, *seed, Some(*mutant)).is_some()) {
-            Some(seed) => println!("{name}: found by sequence {seed}"),
+            Some(seed) => println!("{name}: detected by sequence {seed}"),
             None => missed.push(name),
         }
     }
-    assert!(missed.is_empty(), "not found: {missed:#?}");
+    assert!(missed.is_empty(), "not detected: {missed:#?}");
 }

@@ -1,4 +1,4 @@
-//! What was come across: a run that misses something proves nothing about it.
+//! Coverage: a run that does not reach a situation proves nothing about it.
 
 use super::expected::{Expected, refused_command};
 use super::step::Around;
@@ -14,7 +14,7 @@ impl Coverage {
         *self.0.entry(what.to_owned()).or_default() += times as u64;
     }
 
-    /// What another run came across, too.
+    /// Adds the coverage of another run.
     pub(super) fn extend(&mut self, other: Self) {
         for (what, times) in other.0 {
             *self.0.entry(what).or_default() += times;
@@ -50,7 +50,7 @@ impl Coverage {
     }
 
     /// # Panics
-    /// If something was not seen at all.
+    /// If a situation was not reached.
     pub(super) fn must_be_complete(&self) {
         let answers = [
             "granted",

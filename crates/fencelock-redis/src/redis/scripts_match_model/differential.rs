@@ -16,13 +16,13 @@ use fencelock_conformance::model::{CAP, Delivery, HandOff, KeyModel, Marker, Ser
 use fencelock_core::{Ttl, side_key};
 use fencelock_testkit::Reply;
 
-/// When every trace begins.
+/// The start time of every trace.
 pub(super) const START_US: u64 = 1_780_000_000_000_000;
 
-/// The server did not do what the model says.
+/// A difference between the server and the model.
 #[derive(Debug)]
 pub(super) struct Difference {
-    /// Of which key.
+    /// The index of the key.
     pub(super) key: usize,
     pub(super) what: String,
 }
@@ -35,7 +35,7 @@ pub(super) struct Differential<'a> {
     keys: Vec<KeyModel>,
     /// One for each key.
     markers: Vec<Marker>,
-    /// The name of each key and of what belongs to it.
+    /// The name of each key and of its side keys.
     names: Vec<[String; 8]>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Differential<'a> {
         }
     }
 
-    /// One step of every key. They share what is around them: that of the first counts.
+    /// One step of every key. All keys share the environment of the first one.
     pub(super) fn round(&mut self, steps: &[Step], coverage: &mut Coverage) -> Result<(), Difference> {
         let around = &steps[0].around;
         self.surround(around);
@@ -138,7 +138,7 @@ impl<'a> Differential<'a> {
     }
 }
 
-/// A key, and the keys that belong to it.
+/// A key and its side keys.
 pub(super) fn names(number: usize) -> [String; 8] {
     let name = format!("key-{number}");
     let [fence, line, waiters, alive, holds, held] = SIDE.map(|what| side_key(&name, what));
@@ -155,10 +155,10 @@ fn heard(around: &Around, message: &HandOff) -> Delivery {
     }
 }
 
-/// The model's side of what the server is asked after each step.
+/// The state of the model, in the form in which the server is queried after each step.
 fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
     let text = |text: &str| Reply::Text(text.to_owned());
-    // -2: there is nothing. -1: it has no end.
+    // -2: the key does not exist. -1: it has no expiry.
     let pttl = |there: bool, end: Option<u64>| match (there, end) {
         (false, _) => Reply::Int(-2),
         (true, None) => Reply::Int(-1),
@@ -204,7 +204,7 @@ fn held(key: &KeyModel) -> Vec<String> {
     entries.chain(used.into_iter().flatten()).collect()
 }
 
-/// A hash has no order; it is compared by name. So are those alive, and the holds.
+/// A hash has no order, so its fields are compared by name, as are the live waiters and the holds.
 fn in_order(look: Reply) -> Reply {
     let Reply::Array(mut parts) = look else { return look };
     for hash in [7, 9, 11, 13, 15] {
@@ -216,12 +216,12 @@ fn in_order(look: Reply) -> Reply {
     Reply::Array(parts)
 }
 
-/// The line is never long here, so in some batches a script passes over few waiters.
+/// The queue is never long here, so in some batches a script skips only few waiters.
 pub(super) fn cap(seed: u64) -> usize {
     [CAP, 1, CAP, 2][usize::try_from(seed % 4).unwrap_or(0)]
 }
 
-/// A batch: keys side by side, each with commands of its own. What went wrong comes with the trace of its key.
+/// Runs a batch: several keys, each with its own commands. A difference is returned with the trace of its key.
 pub(super) fn play(
     real: &mut Real,
     seed: u64,
@@ -241,7 +241,7 @@ pub(super) fn play(
             let again =
                 trace.last().filter(|_| rng.percent(8)).map(|step| (step.quarantined_client, step.command.clone()));
             let (quarantined_client, command) = again.unwrap_or_else(|| {
-                // Traces of quarantined clients, of others, and of both together.
+                // Traces of clients with a quarantine, of other clients, and of both.
                 match [0, 100, 0, 85][number % 4] {
                     chance if rng.percent(chance) => (
                         Some(quarantined_client::quarantined_client(&mut rng, &differential.markers[number])),

@@ -1,4 +1,4 @@
-//! What must come back from the server.
+//! The expected reply of the server.
 
 use fencelock_conformance::model;
 use fencelock_testkit::{Reply, ServerVersion};
@@ -7,11 +7,11 @@ use fencelock_testkit::{Reply, ServerVersion};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Reply(Reply),
-    /// The first one, or the second one, by which the common case of a script abbreviates it.
+    /// The first reply, or the second one, which is the abbreviation that the common case of a script may send.
     Either(Reply, Reply),
-    /// An error that has this word.
+    /// An error that contains this word.
     Error(&'static str),
-    /// Anything but an error.
+    /// Any reply except an error.
     Success,
 }
 
@@ -55,7 +55,7 @@ impl Expected {
     }
 }
 
-/// What this server says of a command that a script may not use.
+/// The error of this server for a command that a script may not use.
 pub(super) fn refused_command() -> &'static str {
     ServerVersion::of_tests().map_or("no server says this", ServerVersion::denied_command_error)
 }

@@ -1,5 +1,5 @@
-//! The common case of a script, which stands before it, must do what the rest of the script does. Here is what the random
-//! sequences do not have: fences that are no tokens, keys of other types, denied commands, and a clock beyond the last token.
+//! The common case of a script, which precedes it, must do what the rest of the script does. These tests cover what the random
+//! sequences lack: fences that are not tokens, keys of other types, denied commands, and a clock beyond the last token.
 
 use super::RUN_ID;
 use super::differential::{START_US, names};
@@ -59,23 +59,23 @@ pub(super) const STATES: &[&[&str]] = &[
     &["HSET MARKER epoch RUN until 0 quorum another version 1"],
     &["SET MARKER a"],
 ];
-/// Commands that the user may not call, one at a time. The common case needs fewer commands than the rest, so only those that it has.
+/// Commands that are denied, one at a time: those of the common case, which needs fewer commands than the rest.
 const OF_ACQUIRE: &[&str] = &["", "exists", "time", "set", "hmget"];
 const OF_RELEASE: &[&str] = &["", "zcard", "time", "del"];
 const OF_RENEW: &[&str] = &["", "exists", "zcard", "get", "time", "set", "del", "pttl", "pexpire"];
 
-/// A change of the common case that must be noticed here.
+/// Mutants of the common case that must be detected.
 const MUTANTS: &[(&str, Mutant)] = &[
     ("any text is a fence", Mutant { from: "if previous and previous >= 0", to: "if previous >= 0" }),
     ("a fence may be negative", Mutant { from: "and previous >= 0 and", to: "and" }),
     ("a fence may be a fraction", Mutant { from: "previous + 1 <= now", to: "previous < now" }),
-    ("a fence goes beyond 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
+    ("a fence exceeds 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
     (
         "a fence of another type is an error",
         Mutant { from: "redis.pcall('SET', KEYS[2], last", to: "redis.call('SET', KEYS[2], last" },
     ),
     (
-        "a fence that is not behind the time is overwritten",
+        "a fence that is ahead of the clock is overwritten",
         Mutant {
             from: "if type(text) == 'string' then redis.call('SET', KEYS[2]",
             to: "if false then redis.call('SET', KEYS[2]",
@@ -87,11 +87,11 @@ const MUTANTS: &[(&str, Mutant)] = &[
         "a queue of another type is an error",
         Mutant { from: "redis.pcall('ZCARD', KEYS[3])", to: "redis.call('ZCARD', KEYS[3])" },
     ),
-    ("a claim asks for no marker", Mutant { from: "if marker and open then", to: "if false then" }),
-    ("a claim of few keys asks for no marker", Mutant { from: "KEYS[8] or not KEYS[5] and KEYS[4]", to: "KEYS[8]" }),
-    ("a claim is good for any run", Mutant { from: "and found[1] == run_id and", to: "and" }),
-    ("a claim is good for any set", Mutant { from: "and found[3] == quorum\n", to: "\n" }),
-    ("a claim goes by any marker", Mutant { from: "(not found[4] or found[4] == '1')", to: "true" }),
+    ("a claim ignores the marker", Mutant { from: "if marker and open then", to: "if false then" }),
+    ("a claim with few keys ignores the marker", Mutant { from: "KEYS[8] or not KEYS[5] and KEYS[4]", to: "KEYS[8]" }),
+    ("a claim accepts any run", Mutant { from: "and found[1] == run_id and", to: "and" }),
+    ("a claim accepts any set", Mutant { from: "and found[3] == quorum\n", to: "\n" }),
+    ("a claim accepts a marker of any version", Mutant { from: "(not found[4] or found[4] == '1')", to: "true" }),
     (
         "a quarantine ends a millisecond early",
         Mutant { from: "till <= math.floor(now / 1000)", to: "till <= math.floor(now / 1000) + 1" },
@@ -107,7 +107,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
 struct Case<'a> {
     denied: &'a str,
     state: &'a [&'a str],
-    /// Its number in [`subjects`].
+    /// Its index in [`subjects`].
     script: usize,
 }
 
@@ -195,7 +195,7 @@ pub(super) fn prepare(real: &mut Real, names: &[String; 8], state: &[&str]) {
     }
 }
 
-/// What differs between a script with its common case and without it, if anything.
+/// The difference between a script with its common case and without it, if any.
 fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Option<String> {
     let keys = [names(0), names(1)];
     for key in &keys {
@@ -206,7 +206,7 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
     let without = Mutant { from: subject.fast, to: "" };
     let [sent_whole, sent_rest] = keys.each_ref().map(|[lock, ..]| subjects(lock).swap_remove(case.script).call);
     let sent = [Sent::script(sent_whole, changes(mutant)), Sent::script(sent_rest, changes(Some(without)))];
-    // The scripts run without this right; what they left is read with all rights.
+    // The scripts run without this right; the resulting state is read with all rights.
     let right = |real: &mut Real, sign| match case.denied {
         "" => {}
         command => {
@@ -253,7 +253,7 @@ fn the_common_case_does_what_the_whole_script_does() {
 }
 
 #[test]
-fn a_common_case_that_is_wrong_in_one_place_is_found() {
+fn every_mutant_of_a_common_case_is_detected() {
     let Some(mut real) = Real::start(START_US) else { return };
     let mut missed = Vec::new();
     for (name, mutant) in MUTANTS {
@@ -264,5 +264,5 @@ fn a_common_case_that_is_wrong_in_one_place_is_found() {
             None => missed.push(name),
         }
     }
-    assert!(missed.is_empty(), "not found: {missed:#?}");
+    assert!(missed.is_empty(), "not detected: {missed:#?}");
 }

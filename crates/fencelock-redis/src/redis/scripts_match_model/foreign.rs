@@ -7,11 +7,11 @@ use fencelock_conformance::model::{Done, KeyModel, Kind, OnlyIfFree, ScriptError
 use fencelock_core::side_key;
 use fencelock_testkit::Reply;
 
-/// How programs without scripts of ours release a lock.
+/// How other programs release a lock.
 const COMPARE_AND_DELETE: &str =
     "if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// What a client of any version writes to stand in line.
+/// The writes by which a client of any version enters the queue.
 const JOIN: &str = "redis.call('ZADD', KEYS[1], ARGV[1], ARGV[3]) redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3]) \
     return redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])";
 

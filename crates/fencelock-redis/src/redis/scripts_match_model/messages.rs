@@ -1,4 +1,5 @@
-//! The reader of messages against its specification, with messages of this version, of others, and nearly of this one.
+//! Compares the parser of messages with its specification: messages of this version, of other versions, and almost of this
+//! version.
 
 use super::rng::Rng;
 use crate::redis::message::{Grant, Message};
@@ -47,19 +48,19 @@ fn read(text: &str) -> model::Message {
     }
 }
 
-/// What a reader that is wrong in one thing takes a message for.
+/// Mutants of the parser.
 type Wrong = fn(&str) -> String;
 
 const WRONG: [(&str, Wrong); 4] = [
-    ("a message of an unknown version is believed", |text| match text.split_once(' ') {
+    ("a message of an unknown version is accepted", |text| match text.split_once(' ') {
         Some((_, rest)) if text.contains('\t') => format!("1 {rest}"),
         _ => text.to_owned(),
     }),
-    ("what a later version adds is ignored", |text| match text.split_once('\t') {
+    ("fields of a later version are ignored", |text| match text.split_once('\t') {
         Some((words, key)) => format!("{}\t{key}", words.split(' ').take(6).collect::<Vec<_>>().join(" ")),
         None => text.to_owned(),
     }),
-    ("a message of version 0 is believed", |text| match text.splitn(6, ' ').collect::<Vec<_>>()[..] {
+    ("a message of version 0 is accepted", |text| match text.splitn(6, ' ').collect::<Vec<_>>()[..] {
         [id, last, count, lease, server, key] if !text.contains('\t') => {
             format!("1 {server} {id} {last} {count} {lease}\t{key}")
         }
@@ -72,7 +73,7 @@ const WRONG: [(&str, Wrong); 4] = [
 ];
 
 #[test]
-fn messages_are_read_as_the_model_says() {
+fn messages_are_parsed_as_the_model_parses_them() {
     let mut rng = Rng::new(1);
     for _ in 0..MESSAGES {
         let text = message(&mut rng);
@@ -81,7 +82,7 @@ fn messages_are_read_as_the_model_says() {
 }
 
 #[test]
-fn a_reader_that_is_wrong_in_one_thing_is_found() {
+fn every_mutant_of_the_parser_is_detected() {
     for (name, wrong) in WRONG {
         let mut rng = Rng::new(1);
         let found = (0..MESSAGES).any(|_| {

@@ -1,11 +1,11 @@
-//! The scripts on a real server against their specification, [`fencelock_conformance::model`].
+//! Compares the scripts on a real server with their specification, [`fencelock_conformance::model`].
 //!
-//! Sequences of commands run on keys side by side: each as production would send it, and in the model. The server's
-//! clock only moves with the steps of the test, so answers, messages and everything under and beside the key are
-//! compared to the millisecond, after every command.
+//! Sequences of commands run on several keys. Each command is sent as in production, and executed in the model. The clock of the
+//! server only moves with the steps of the test, so replies, messages, and the content of the key and its side keys are compared
+//! to the millisecond after every command.
 //!
-//! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` plays its batch alone.
-//! `FENCELOCK_SEQUENCES=n` plays so many.
+//! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` runs only the batch of this seed.
+//! `FENCELOCK_SEQUENCES=n` runs this number of sequences.
 #![cfg(target_os = "linux")]
 
 mod call;
@@ -33,9 +33,9 @@ mod traces;
 use coverage::Coverage;
 use real::Real;
 
-/// Keys side by side, and steps of each.
+/// The number of keys in a batch, and of steps for each.
 const SIZE: (usize, usize) = (100, 30);
-/// The server that messages are said to be from.
+/// The server that messages are attributed to.
 const RUN_ID: &str = "0123456789abcdef";
 const SEQUENCES: usize = 10_000;
 
@@ -44,7 +44,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_scripts_do_what_the_model_says() {
+fn the_scripts_match_the_model() {
     let sequences = number("FENCELOCK_SEQUENCES").map_or(SEQUENCES, |n| usize::try_from(n).unwrap());
     let seeds = match number("FENCELOCK_SEED") {
         Some(seed) => seed..seed + 1,
@@ -64,7 +64,7 @@ fn the_scripts_do_what_the_model_says() {
     }
 }
 
-/// Plays the batches of these seeds on a server of its own.
+/// Runs the batches of these seeds on a separate server.
 fn play(seeds: impl Iterator<Item = u64>) -> Option<Coverage> {
     let mut real = Real::start(differential::START_US)?;
     let mut coverage = Coverage::default();

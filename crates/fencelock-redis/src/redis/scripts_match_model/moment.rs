@@ -1,4 +1,4 @@
-//! What happens around the commands: the time passes, and the server has trouble.
+//! The environment of the commands: the passing of time, and faults of the server.
 
 use super::rng::Rng;
 use super::step::Around;
@@ -27,7 +27,7 @@ const SPANS_US: [i64; 20] = [
     FENCE_TTL_MS.cast_signed() * 1000 + 1000,
 ];
 
-/// `keys` are looked at for moments at which something ends.
+/// The expiries of `keys` determine the interesting moments.
 pub(super) fn around(rng: &mut Rng, before: &Around, now_us: u64, keys: &[KeyModel], markers: &[Marker]) -> Around {
     let mut around =
         Around { by_us: 0, forgets_scripts: rng.percent(4), restarts: false, flushed: false, ..before.clone() };
@@ -38,7 +38,7 @@ pub(super) fn around(rng: &mut Rng, before: &Around, now_us: u64, keys: &[KeyMod
         14 | 15 => to_serving(rng, now_us, markers).unwrap_or(1000),
         _ => to_an_end(rng, now_us, keys).unwrap_or(1000),
     };
-    // Trouble is rare, and soon over.
+    // Faults are rare and short.
     around.full = rng.percent(if before.full { 50 } else { 5 });
     around.time_refused = rng.percent(if before.time_refused { 50 } else { 3 });
     around.publish_refused = rng.percent(if before.publish_refused { 50 } else { 3 });
@@ -52,7 +52,7 @@ pub(super) fn around(rng: &mut Rng, before: &Around, now_us: u64, keys: &[KeyMod
     around
 }
 
-/// From now to a moment around the end of something that has one; only onwards.
+/// Moves the clock forward to a moment near the end of a lease, hold or waiter.
 fn to_an_end(rng: &mut Rng, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
     let key = &rng.pick(keys);
     let ends = [
@@ -63,12 +63,12 @@ fn to_an_end(rng: &mut Rng, now_us: u64, keys: &[KeyModel]) -> Option<i64> {
         key.holds.ends_ms.values().min().copied(),
         key.holds.expires_ms,
     ];
-    // Mostly the lock, its holds and the waiters: the others are far away.
+    // Mostly those of the lock, its holds and the waiters, because the others end much later.
     let end_us = ends[rng.pick(&[0, 0, 0, 3, 3, 3, 4, 4, 4, 1, 2, 5])]? * 1000;
     to_about(rng, now_us, end_us)
 }
 
-/// From now to a moment around the end of a quarantine.
+/// Moves the clock to a moment near the end of a quarantine.
 fn to_serving(rng: &mut Rng, now_us: u64, markers: &[Marker]) -> Option<i64> {
     let ends = markers.iter().filter_map(|marker| Some(marker.written.as_ref()?.until_ms * 1000));
     let ends: Vec<u64> = ends.filter(|end| *end + 2000 > now_us).collect();

@@ -1,4 +1,4 @@
-//! Clients that ask for a quarantine.
+//! Clients that require a quarantine.
 
 use super::rng::Rng;
 use crate::redis::quarantine::{ALONE, Quarantine};
@@ -7,7 +7,7 @@ use fencelock_core::Ttl;
 use fencelock_testkit::Reply;
 use std::time::Duration;
 
-/// What a client takes the server for. Another epoch is what it would say after a restart.
+/// The run and the set that a client expects of the server. Another epoch is that of a restarted server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QuarantinedClient {
     epoch: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct QuarantinedClient {
     trust: bool,
 }
 
-/// What a quarantined client does beside claiming.
+/// The requests of such a client other than claims.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Visit {
     Handshake,
@@ -28,7 +28,7 @@ const EPOCHS: [&str; 3] = ["0123456789abcdef0123456789abcdef01234567", "fedcba98
 const SETS: [(&str, u64); 5] =
     [(ALONE, 1000), (ALONE, 10_000), (ALONE, 60_000), ("a:1,b:2", 10_000), ("a:1,c:3", 10_000)];
 
-/// Mostly one that knows the server as its marker says.
+/// Mostly a client that expects the values in the marker.
 pub(super) fn quarantined_client(rng: &mut Rng, marker: &Marker) -> QuarantinedClient {
     let mut quarantined_client = QuarantinedClient { epoch: rng.pick(&EPOCHS[..2]), set: 1, trust: rng.percent(35) };
     if let Some(written) = &marker.written {
@@ -51,7 +51,7 @@ pub(super) fn quarantined_client(rng: &mut Rng, marker: &Marker) -> QuarantinedC
 }
 
 impl QuarantinedClient {
-    /// Each key has a marker of its own, as if it were a prefix.
+    /// Each key has a separate marker, as if it were a prefix.
     pub(super) fn quarantine(&self, name: &str) -> Quarantine {
         let (nodes, max_ttl) = SETS[self.set];
         let mut quarantine = Quarantine::alone(name, Ttl::new(Duration::from_millis(max_ttl)).unwrap(), self.trust);
@@ -93,7 +93,7 @@ pub(super) fn rest(ms: u64) -> Reply {
     Reply::Int(i64::try_from(ms).unwrap())
 }
 
-/// As `acquire` answers it.
+/// As `acquire` returns it.
 pub(super) fn refused(refusal: &Refusal) -> Vec<Reply> {
     match refusal {
         Refusal::Version(version) => vec![text("version"), text(version)],
@@ -103,7 +103,7 @@ pub(super) fn refused(refusal: &Refusal) -> Vec<Reply> {
     }
 }
 
-/// What `HGETALL` says of a marker, by name.
+/// The fields of a marker as `HGETALL` returns them, by name.
 pub(super) fn fields(marker: &Marker) -> Vec<Reply> {
     let Some(written) = &marker.written else { return Vec::new() };
     let (until, span) = (written.until_ms.to_string(), written.span_ms.to_string());

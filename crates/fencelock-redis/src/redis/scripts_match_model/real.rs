@@ -1,10 +1,10 @@
-//! The real server, with a clock that stands still between two steps.
+//! The real server, with a clock that is stopped between steps.
 
 use super::sent::{Sent, write};
 use super::step::Around;
 use fencelock_testkit::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
 
-/// All that is under a key and beside it. What has ended is deleted by looking at it.
+/// Reads a key and its side keys. The read deletes expired keys.
 const LOOK: &str = "\
 local kind = redis.call('TYPE', KEYS[1]).ok
 return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
@@ -25,13 +25,13 @@ pub(super) struct Real {
     clock: WallClock,
     _dir: tempfile::TempDir,
     client: RespClient,
-    /// Reads the channels, with rights of its own.
+    /// Reads the channels, as a separate user whose rights do not change.
     subscriber: RespClient,
     look: String,
     around: Around,
 }
 
-/// What a round of commands led to.
+/// The result of a round of commands.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) replies: Vec<Reply>,
@@ -42,19 +42,19 @@ pub(super) struct Outcome {
 }
 
 impl Real {
-    /// `None`, after a line that says so, if there is no `redis-server` here, or none whose clock can be held.
+    /// `None`, after a printed line, if there is no `redis-server`, or none whose clock can be stopped.
     pub(super) fn start(now_us: u64) -> Option<Self> {
         drop(redis_or_skip()?);
         let version = ServerVersion::of_tests()?;
         if !version.uses_only_the_wall_clock() {
-            say_skipped(&format!("the clock of {version} cannot be held still"));
+            say_skipped(&format!("the clock of {version} cannot be stopped"));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
         let clock = WallClock::new(dir.path(), "clock").unwrap();
         clock.stop_at(now_us).unwrap();
         let subscriber = ["--user", "subscriber", "on", "nopass", "~*", "&*", "+@all"];
-        // A thread that waits until a time of a clock that stands still would never sleep.
+        // A thread that waits for a time of a stopped clock would never sleep.
         let threads = ["--jemalloc-bg-thread", "no"];
         let server = RedisServer::options()
             .wall_clock(&clock)
@@ -127,7 +127,7 @@ impl Real {
         assert_eq!(self.client.command(words), Reply::Simple("OK".to_owned()), "{words:?}");
     }
 
-    /// All commands at once, then a look at every key. The names are those of each key and what belongs to it.
+    /// Sends all commands at once, then reads every key. `names` has each key and its side keys.
     pub(super) fn play(&mut self, calls: &[Sent], names: &[[String; 8]]) -> Outcome {
         self.client.send_written(&calls.iter().map(Sent::first).collect::<Vec<_>>().concat()).unwrap();
         let mut replies: Vec<Reply> = calls.iter().map(|_| self.client.receive()).collect();
@@ -148,7 +148,7 @@ impl Real {
         Outcome { replies, states, messages: self.messages(), sent_in_full: again.len() }
     }
 
-    /// What was published so far: the server sends it before it answers this.
+    /// The messages published so far: the server sends them before it replies to this command.
     fn messages(&mut self) -> Vec<(String, String)> {
         self.subscriber.send(&["PING", "enough"]).unwrap();
         let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! The answers of the model as the replies that the scripts send.
+//! Converts the results of the model to the replies of the scripts.
 
 use super::expected::Expected;
 use super::quarantined_client;
@@ -44,13 +44,13 @@ pub(super) fn class(mode: Mode) -> [Reply; 2] {
     }
 }
 
-/// Only where there is one: a reply without is as long as ever.
+/// Added only if there is one; otherwise the length of the reply does not change.
 pub(super) fn unread(unread: Option<model::Unread>) -> Option<Reply> {
     let model::Unread { name, bytes, begins } = unread?;
     Some(Reply::Array(vec![text(&name.text()), int(bytes as u64), text(&begins)]))
 }
 
-/// What a claim is told, abbreviated in the common case.
+/// The reply to a claim, abbreviated in the common case.
 pub(super) fn claimed(answer: Result<Acquire, model::ScriptError>, wanted: u64) -> Expected {
     let abbreviated = match &answer {
         Ok(Acquire::Granted { fence, count, unread: None }) if *count == wanted => Some(int(*fence)),
@@ -88,7 +88,7 @@ pub(super) fn left(word: Reply, left: QueueScan) -> Reply {
     Reply::Array([word, int(u64::from(left.more))].into_iter().chain(unread(left.unread)).collect())
 }
 
-/// What a release is told, abbreviated in the common case.
+/// The reply to a release, abbreviated in the common case.
 pub(super) fn ended(answer: Result<model::Release, model::ScriptError>) -> Expected {
     let abbreviated = match &answer {
         Ok(model::Release::Released(QueueScan { more: false, unread: None })) => Some(int(1)),

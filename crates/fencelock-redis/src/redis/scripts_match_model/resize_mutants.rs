@@ -1,4 +1,4 @@
-//! A change of a limit that is wrong in one place.
+//! Mutants of the change of a limit.
 
 use super::mutants::find_all;
 use super::sent::Mutant;
@@ -10,37 +10,37 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "limit, string.match(value, '%d+$'))", to: "limit, limit)" },
     ),
     (
-        "a change of the limit leaves the next waiter standing",
+        "a change of the limit does not grant to the next waiter",
         Mutant {
             from: "local turn, unread = advance(nil, ARGV[4], ARGV[5], ARGV[6], shared)",
             to: "local turn, unread",
         },
     ),
     (
-        "waiters keep the limit before",
+        "waiters keep the previous limit",
         Mutant {
             from: "entry, claim.weight, limit))\n    return true",
             to: "entry, claim.weight, before))\n    return true",
         },
     ),
     (
-        "a waiter that never has room is taken over",
+        "a waiter that can never be granted is kept",
         Mutant { from: "    if claim.weight > limit then return false end\n", to: "" },
     ),
     (
-        "a waiter that never has room stays",
+        "a waiter that can never be granted stays in the queue",
         Mutant {
             from: "    if claim.weight > limit then return false end\n",
             to: "    if claim.weight > limit then return true end\n",
         },
     ),
-    ("a waiter of any limit is taken over", Mutant { from: " or claim.limit ~= before then", to: " then" }),
+    ("a waiter with any limit gets the new limit", Mutant { from: " or claim.limit ~= before then", to: " then" }),
     (
-        "a poll restores the limit before",
+        "a poll restores the previous limit",
         Mutant { from: "if mine.mode == 's' then grants().by_entry(mine) end\n", to: "" },
     ),
     (
-        "a poll takes a limit that it never fits",
+        "a poll accepts a limit below its weight",
         Mutant { from: "and claim.weight <= written.limit then claim.limit", to: "then claim.limit" },
     ),
     (
@@ -51,29 +51,32 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
-        "a change of the limit that finds no hold leaves the next waiter standing",
+        "a change of the limit without a hold does not grant to the next waiter",
         Mutant { from: "  advance(nil, ARGV[4], ARGV[5], ARGV[6])\n", to: "" },
     ),
     ("a repeated call undoes a later change", Mutant { from: "or before and shared.limit ~= limit then", to: "then" }),
     ("a shared lock becomes a semaphore", Mutant { from: "if shared.mode ~= 's' or before", to: "if before" }),
     (
-        "one call takes over all waiters",
+        "one call changes all waiters",
         Mutant {
             from: "'+inf', 'WITHSCORES', 'LIMIT', 0, CAP) or {}\n  for i",
             to: "'+inf', 'WITHSCORES') or {}\n  for i",
         },
     ),
-    ("nobody tells that waiters are left", Mutant { from: "  more = more or #waiting == 2 * CAP\n", to: "" }),
+    (
+        "the reply does not report that waiters are left",
+        Mutant { from: "  more = more or #waiting == 2 * CAP\n", to: "" },
+    ),
     ("a repeated call begins again", Mutant { from: "'(' .. ticket", to: "'(0'" }),
     (
-        "a limit is changed by the client's time",
+        "a limit is changed with the client's time",
         Mutant {
             from: "if not exact then return {'noclock'} end\nnow = math.floor(now / 1000)\nif shared.mode ~= 's'",
             to: "now = math.floor(now / 1000)\nif shared.mode ~= 's'",
         },
     ),
     (
-        "a change of the limit asks not whether the server may grant",
+        "a change of the limit does not check whether the server may grant",
         Mutant {
             from: "if refused then return refused end\nlocal value, kind = occupant()\nif not value then return {'absent'}",
             to: "local value, kind = occupant()\nif not value then return {'absent'}",
@@ -87,12 +90,12 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
-        "a change of the limit forgets that holds have ended",
+        "the reply does not report that ended holds are left",
         Mutant { from: "(more or turn == 'more') and 1 or 0, ticket", to: "(turn == 'more') and 1 or 0, ticket" },
     ),
 ];
 
 #[test]
-fn a_script_that_resizes_wrongly_is_found() {
+fn every_mutant_of_a_resize_is_detected() {
     find_all(MUTANTS);
 }

@@ -1,4 +1,4 @@
-/// A seeded source of numbers: the same seed plays the same run on every machine.
+/// A seeded generator of random numbers: the same seed gives the same run on every machine.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (`SplitMix64`).
 #[derive(Debug, Clone)]

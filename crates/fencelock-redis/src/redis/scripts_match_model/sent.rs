@@ -7,18 +7,18 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A change of the scripts that must be noticed.
+/// A change of a script that the test must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Mutant {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
 }
 
-/// What is changed of the scripts before they are sent.
+/// The changes of the scripts before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
     pub(super) mutant: Option<Mutant>,
-    /// How many waiters a script passes over.
+    /// The number of waiters that a script skips.
     pub(super) cap: usize,
 }
 
@@ -77,7 +77,7 @@ impl Sent {
         &self.first
     }
 
-    /// After the server said that it does not know the script.
+    /// After the server replied that it has not cached the script.
     pub(super) fn in_full(&self) -> Vec<u8> {
         let mut out = Vec::new();
         write(&mut out, words(&self.script.as_ref().expect("only scripts are unknown").in_full()).into_iter());
@@ -97,7 +97,7 @@ fn words(command: &redis::Cmd) -> Vec<&[u8]> {
     command.args_iter().map(word).collect()
 }
 
-/// A command as the protocol wants it.
+/// A command in the format of the protocol.
 pub(super) fn write<'a>(into: &mut Vec<u8>, words: impl ExactSizeIterator<Item = &'a [u8]>) {
     into.extend(format!("*{}\r\n", words.len()).bytes());
     for word in words {

@@ -1,29 +1,29 @@
-//! What protects locks that several clients hold together, removed in one place at a time. Each must be found.
+//! Mutants of the scripts for locks that several clients hold together. Each must be detected.
 
 use super::mutants::find_all;
 use super::sent::Mutant;
 
 const MUTANTS: &[(&str, Mutant)] = &[
     (
-        "a shared claim passes a waiter without room",
+        "a shared claim overtakes a waiter that does not fit",
         Mutant { from: "elseif turn ~= 'blocked' and (not shared or", to: "elseif (not shared or" },
     ),
     (
-        "a waiter without room is granted",
+        "a waiter that does not fit is granted",
         Mutant { from: "if claim and shared and not grants().fits(shared, claim) then", to: "if false then" },
     ),
     (
-        "the lock is not prolonged with its holds",
+        "the lock is not extended with its holds",
         Mutant { from: "if redis.call('PTTL', KEYS[1]) > left then return end", to: "if true then return end" },
     ),
     (
         "each renewal writes to the lock",
         Mutant { from: "if redis.call('PTTL', KEYS[1]) > left then return end", to: "" },
     ),
-    ("the lock outlasts its holds by less", Mutant { from: "local SHARE = 8", to: "local SHARE = 16" }),
-    ("holds are forgotten early", Mutant { from: "local KEEP = 60000", to: "local KEEP = 6000" }),
+    ("the lock outlives its holds by less", Mutant { from: "local SHARE = 8", to: "local SHARE = 16" }),
+    ("the side keys expire early", Mutant { from: "local KEEP = 60000", to: "local KEEP = 6000" }),
     (
-        "a release frees one permit, whatever it held",
+        "a release always frees one permit",
         Mutant { from: "(tonumber(string.match(tolerant('HGET', KEYS[7], id) or '', '^%d+')) or 0)", to: "1" },
     ),
     ("a release frees no permit", Mutant { from: "shared.used = before - freed", to: "shared.used = before" }),
@@ -33,11 +33,11 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("a weight is not counted", Mutant { from: "used_before + claim.weight", to: "used_before + 1" }),
     (
-        "one free permit is room for any weight",
+        "one free permit fits any weight",
         Mutant { from: "used(shared) + claim.weight <= shared.limit", to: "used(shared) < shared.limit" },
     ),
     (
-        "permits that are not known are free",
+        "unknown permits count as free",
         Mutant {
             from: "tonumber(tolerant('HGET', KEYS[7], '#used')) or shared.limit",
             to: "tonumber(tolerant('HGET', KEYS[7], '#used')) or 0",
@@ -55,23 +55,23 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "and claim.limit ~= present.limit", to: "and claim.mode ~= present.mode" },
     ),
     (
-        "a cancelled claim leaves the next waiter standing",
+        "a cancelled claim does not grant to the next waiter",
         Mutant {
             from: "then others, kind = holds().described(shared, now) end",
             to: "then others, kind = holds().described(shared, now) return {'taken', others, kind, 0} end",
         },
     ),
-    ("a refused claim stays in line", Mutant { from: "    leave(id)\n    if turn", to: "    if turn" }),
+    ("a refused claim stays in the queue", Mutant { from: "    leave(id)\n    if turn", to: "    if turn" }),
     (
-        "a refused claim leaves the next waiter standing",
+        "a refused claim does not grant to the next waiter",
         Mutant { from: "if turn == 'blocked' then advance(nil", to: "if false then advance(nil" },
     ),
     (
-        "a waiter that was granted leaves the next one standing",
+        "a granted waiter does not grant to the next one",
         Mutant { from: "if turn == 'mine' then advance(nil", to: "if false then advance(nil" },
     ),
     (
-        "nobody looks at the last waiter",
+        "the last waiter is not checked for conflicts",
         Mutant { from: "if other and grants().conflicts(other, mine) then", to: "if false then" },
     ),
     (
@@ -84,7 +84,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ("a hold ends a millisecond early", Mutant { from: "till and till >= now and", to: "till and till > now and" }),
     ("a hold that has ended counts", Mutant { from: "till and till >= now and", to: "till and" }),
     (
-        "a lock is dropped in the last millisecond of its last hold",
+        "a lock is removed in the last millisecond of its last hold",
         Mutant { from: "tonumber(last[2]) < now then", to: "tonumber(last[2]) <= now then" },
     ),
     (
@@ -104,25 +104,22 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "now), 'LIMIT', 0, CAP)\n    if #ended", to: "now))\n    if #ended" },
     ),
     (
-        "nobody tells that more holds have ended",
+        "the result does not report that more holds have ended",
         Mutant { from: "return shared, #ended == CAP", to: "return shared, false" },
     ),
     (
-        "a release tells not that more holds have ended",
+        "a release does not report that more holds have ended",
         Mutant { from: "(more or turn == 'more')", to: "(turn == 'more')" },
     ),
-    (
-        "a hold that was removed keeps its entry",
-        Mutant { from: "    tolerant('HDEL', KEYS[7], unpack(ids))\n", to: "" },
-    ),
-    ("a hold that was removed stays", Mutant { from: "    redis.call('ZREM', KEYS[6], unpack(ids))\n", to: "" }),
+    ("a removed hold keeps its entry", Mutant { from: "    tolerant('HDEL', KEYS[7], unpack(ids))\n", to: "" }),
+    ("a removed hold stays", Mutant { from: "    redis.call('ZREM', KEYS[6], unpack(ids))\n", to: "" }),
     (
         "a new lock has the holds of an old one",
         Mutant { from: "redis.call('UNLINK', KEYS[6], KEYS[7])\n      redis.call('SET'", to: "redis.call('SET'" },
     ),
     ("a poll shortens a hold", Mutant { from: "if rest < tonumber(ttl) then holds()", to: "if true then holds()" }),
     (
-        "a claim that arrives twice prolongs a hold",
+        "a duplicate claim extends a hold",
         Mutant { from: "    if intent ~= 'poll' then return {'yours'} end\n    if rest", to: "    if rest" },
     ),
     (
@@ -141,33 +138,33 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "redis.call('ZCOUNT', KEYS[6], from, '+inf')", to: "redis.call('ZCARD', KEYS[6])" },
     ),
     (
-        "a hold whose entry is gone gets another token each time",
+        "a hold without an entry gets a new token each time",
         Mutant { from: "    write(claim, last)\n    return last", to: "    return last" },
     ),
     (
-        "an entry asks for more permits than there are",
+        "an entry may request more permits than the limit",
         Mutant { from: " or tonumber(weight) > tonumber(limit)", to: "" },
     ),
     ("a semaphore has any number of permits", Mutant { from: " or tonumber(limit) > 1000000", to: "" }),
     (
-        "an entry names no mode",
+        "an entry has no mode",
         Mutant { from: "'\\t1' or string.format('\\t1 %s %d %d', mine.mode, mine.weight, mine.limit)", to: "'\\t1'" },
     ),
     (
-        "a shared lock is granted by the client's time",
+        "a shared lock is granted with the client's time",
         Mutant { from: "if claim == EXCLUSIVE and exact and suffix", to: "if claim == EXCLUSIVE and suffix" },
     ),
     (
-        "a shared claim needs no time of the server",
+        "a shared claim does not need the server's time",
         Mutant { from: "if mine.mode ~= 'x' then return {'noclock'} end", to: "" },
     ),
     ("holds end by the client's time", Mutant { from: "    shared = nil             -- busy", to: "    -- busy" }),
     (
-        "a release of a hold needs no time of the server",
+        "a release of a hold does not need the server's time",
         Mutant { from: "if tolerant('ZSCORE', KEYS[6], ARGV[1]) then redis.call('TIME') end", to: "" },
     ),
     (
-        "a late release says that it freed a hold",
+        "a late release reports that it freed a hold",
         Mutant { from: "if holds().rest(ARGV[1], now) then", to: "if tolerant('ZSCORE', KEYS[6], ARGV[1]) then" },
     ),
     (
@@ -193,12 +190,12 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
-        "a downgrade takes the lock of another",
+        "a downgrade changes the lock of another holder",
         Mutant { from: "if not shared and not is_holder(value, id) then", to: "if false then" },
     ),
     ("a downgrade shortens the lease", Mutant { from: "math.max(ttl, redis.call('PTTL', KEYS[1]))", to: "ttl" }),
     (
-        "a downgrade leaves shared waiters standing",
+        "a downgrade does not grant to shared waiters",
         Mutant { from: "local turn = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)", to: "local turn" },
     ),
     (
@@ -206,15 +203,15 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "if not rest or shared.mode ~= 'r' then", to: "if not rest then" },
     ),
     (
-        "a downgrade asks not whether the server may grant",
+        "a downgrade does not check whether the server may grant",
         Mutant {
             from: "if refused then return refused end\nlocal value, kind = occupant()",
             to: "local value, kind = occupant()",
         },
     ),
-    ("a downgrade takes no proposal", Mutant { from: "ARGV[5] == 'proposed')", to: "false)" }),
+    ("a downgrade ignores the proposal", Mutant { from: "ARGV[5] == 'proposed')", to: "false)" }),
     (
-        "a shared claim takes no proposal",
+        "a shared claim ignores the proposal",
         Mutant { from: "string.match(ARGV[10], '^(proposed) ?(.*)')", to: "nil, ARGV[10]" },
     ),
     (
@@ -222,11 +219,11 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "math.max(fence(), tonumber(ARGV[2]))", to: "tonumber(ARGV[2])" },
     ),
     (
-        "a raise of a reader is refused for the sake of another",
+        "a raise of a reader depends on the token of another",
         Mutant { from: "if not granted or tonumber", to: "granted = granted and fence()\nif not granted or tonumber" },
     ),
     (
-        "a raise leaves a reader its token",
+        "a raise does not change the token of a reader",
         Mutant { from: "if weight then redis.call('HSET'", to: "if false then redis.call('HSET'" },
     ),
     (
@@ -237,7 +234,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
-        "a shared lock is taken for one of a later version",
+        "a shared lock is read as one of a later version",
         Mutant { from: "'^fencelock:1:r:0:[1-9]%d*$'", to: "'^fencelock:9'" },
     ),
     (
@@ -248,6 +245,6 @@ const MUTANTS: &[(&str, Mutant)] = &[
 ];
 
 #[test]
-fn a_script_that_protects_shared_locks_less_is_found() {
+fn every_mutant_of_shared_locks_is_detected() {
     find_all(MUTANTS);
 }

@@ -1,4 +1,4 @@
-//! The shortest trace that still goes wrong.
+//! Finds the shortest trace that still shows a difference.
 
 use super::coverage::Coverage;
 use super::differential::{self, Difference, Differential, START_US};
@@ -6,30 +6,30 @@ use super::real::Real;
 use super::sent::Mutant;
 use super::step::{Around, Step};
 
-/// A trace alone on the server.
-pub(super) fn tell(real: &mut Real, trace: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
+/// Runs one trace alone on the server.
+pub(super) fn run_alone(real: &mut Real, trace: &[Step], mutant: Option<Mutant>, cap: usize) -> Option<Difference> {
     let mut differential = Differential::new(real, mutant, 1, cap);
     trace.iter().find_map(|step| differential.round(std::slice::from_ref(step), &mut Coverage::default()).err())
 }
 
-/// Leaves out what does not matter: steps, then what is around them. `None` if the trace alone goes well.
+/// Removes steps that do not matter, then changes of the environment. `None` if the trace alone shows no difference.
 pub(super) fn shrink(
     real: &mut Real,
     trace: &[Step],
     mutant: Option<Mutant>,
     cap: usize,
 ) -> Option<(Vec<Step>, Difference)> {
-    let mut difference = tell(real, trace, mutant, cap)?;
+    let mut difference = run_alone(real, trace, mutant, cap)?;
     let mut trace = trace.to_vec();
     loop {
         let simpler = shorter(&trace).chain(calmer(&trace)).collect::<Vec<_>>();
-        let found = simpler.into_iter().find_map(|trace| Some((tell(real, &trace, mutant, cap)?, trace)));
+        let found = simpler.into_iter().find_map(|trace| Some((run_alone(real, &trace, mutant, cap)?, trace)));
         let Some((still, simpler)) = found else { return Some((trace, difference)) };
         (trace, difference) = (simpler, still);
     }
 }
 
-/// Without some steps in a row, the longest rows first; the time they took passes all the same, or not.
+/// Removes consecutive steps, the longest runs first, with or without the time that they took.
 fn shorter(trace: &[Step]) -> impl Iterator<Item = Vec<Step>> {
     let lengths =
         std::iter::successors(Some(trace.len() / 2), |length| Some(length / 2)).take_while(|length| *length > 0);
@@ -46,7 +46,7 @@ fn shorter(trace: &[Step]) -> impl Iterator<Item = Vec<Step>> {
     })
 }
 
-/// With one step in a calm server, or in its own time.
+/// Removes the faults of one step, or its change of the clock.
 fn calmer(trace: &[Step]) -> impl Iterator<Item = Vec<Step>> {
     (0..trace.len()).flat_map(move |i| {
         let mine = &trace[i].around;
@@ -59,7 +59,7 @@ fn calmer(trace: &[Step]) -> impl Iterator<Item = Vec<Step>> {
     })
 }
 
-/// For one mutant: to shrink the traces of all takes longer than to find them.
+/// Only for one mutant, because shrinking takes longer than detecting.
 #[test]
 fn a_trace_is_shrunk_to_the_steps_that_matter() {
     let Some(mut real) = Real::start(START_US) else { return };

@@ -1,4 +1,4 @@
-//! What may happen, and how it is chosen.
+//! The possible steps, and how they are chosen.
 
 use super::quarantined_client::{QuarantinedClient, Visit};
 use super::rng::Rng;
@@ -7,16 +7,16 @@ use fencelock_conformance::model::{
 };
 use fencelock_core::Mode;
 
-/// One moment of a key's trace: first the server changes, then a command runs.
+/// One step in the trace of a key: first the environment changes, then a command runs.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) around: Around,
-    /// The client that asks for a quarantine, if any.
+    /// The client that requires a quarantine, if any.
     pub(super) quarantined_client: Option<QuarantinedClient>,
     pub(super) command: Command,
 }
 
-/// What all keys of the server share. Each of its troubles comes and goes by itself.
+/// The environment that all keys of the server share. Each fault starts and ends independently.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Around {
@@ -25,7 +25,7 @@ pub(super) struct Around {
     pub(super) full: bool,
     pub(super) time_refused: bool,
     pub(super) publish_refused: bool,
-    /// Which of the channels have a reader.
+    /// Which channels have a subscriber.
     pub(super) readers: [bool; 2],
     pub(super) forgets_scripts: bool,
     /// With an empty disk.
@@ -47,7 +47,7 @@ impl Around {
     };
 }
 
-/// A number near one that only is known when the command runs.
+/// A number near one that is only known when the command runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Token {
     NearNow(i64),
@@ -74,13 +74,13 @@ pub(super) enum Command {
         proposal: Token,
         proposed: bool,
     },
-    /// With what an earlier call of the same change has done: the limit before, and a ticket.
+    /// With the result of an earlier call of the same change: the previous limit, and a ticket.
     Resize {
         limit: u32,
         continued: Option<Continued>,
         proposal: Token,
     },
-    /// Of two of several holds, or of others that are no more.
+    /// Of two of several holds, or of holds that have ended.
     EvictHolds {
         other: bool,
         proposal: Token,
@@ -99,21 +99,21 @@ pub(super) enum Command {
         proposal: Token,
     },
     Inspect,
-    /// Of what is there, or of something else.
+    /// Of the stored value, or of another one.
     Evict {
         seen: Option<Value>,
         kind: HoldKind,
         proposal: Token,
     },
     Foreign(Foreign),
-    /// Only of quarantined clients.
+    /// Only from clients with a quarantine.
     Visit(Visit),
     DeleteMarker,
     /// A client of another version has written the marker.
     MarkerVersion(Option<&'static str>),
 }
 
-/// What is done by plain commands.
+/// Plain commands, without scripts.
 #[derive(Debug, Clone)]
 pub(super) enum Foreign {
     Set {
@@ -137,7 +137,7 @@ pub(super) enum Foreign {
         name: Name,
         entry: Entry,
     },
-    /// A client of another version stands in line, and is alive for so long.
+    /// A client of another version enters the queue, and is alive for this time.
     Join {
         ticket: u64,
         name: Name,
@@ -145,7 +145,7 @@ pub(super) enum Foreign {
         entry: Entry,
     },
     DropEntry(Name),
-    /// `DEL` of the holds of a shared lock, or of what is known of them.
+    /// `DEL` of the holds of a shared lock, or of their entries.
     DropHolds {
         held: bool,
     },
@@ -163,16 +163,16 @@ const OWNERS: [&str; 3] = ["host:1", "host:2 a label", "h:3  two  spaces "];
 /// Fencing tokens: one, a few, a second of them, more than there may be.
 const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
 const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
-/// What a holder may believe in, up to whatever is there.
+/// The lease that a holder may assume, up to the actual one.
 const TOLD: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
 const HOLD_KINDS: [HoldKind; 6] =
     [HoldKind::Ours, HoldKind::Ours, HoldKind::Foreign, HoldKind::Endless, HoldKind::Shared, HoldKind::Shared];
-/// Foreign programs may ask for less than we do.
+/// Other programs may request less than fencelock does.
 const FOREIGN_TTLS: [u64; 6] = [1, 2, 10, 1000, 30_000, FENCE_TTL_MS + 5];
 const OFFSETS_US: [i64; 11] =
     [0, 1, -1, 500_000, 999_999, 1_000_000, 1_000_001, -999_999, -1_000_000, -1_000_001, 10_000_000];
 const KINDS: [Kind; 5] = [Kind::Hash, Kind::List, Kind::Set, Kind::Zset, Kind::Stream];
-/// `ID` is the holder that it is the entry of.
+/// `ID` is the holder of the entry.
 const GARBAGE: [&str; 9] = [
     "",
     "soon",
@@ -184,7 +184,7 @@ const GARBAGE: [&str; 9] = [
     "2 30000 1 - ID host:1",
     "30000 1 - 22222222222222222222222222222222 host:1\t2",
 ];
-/// What follows the common part of an entry: nothing in version 0.
+/// The fields after the common part of an entry; none in version 0.
 const VERSIONS: [Option<&str>; 15] = [
     None,
     Some("1"),
@@ -341,7 +341,7 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
             Command::Evict { seen, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) }
         }
         18 => {
-            // Without a draw of its own, so that the seeds still lead to the situations that they are known for.
+            // Draws no random number, so that the seeds still reach the situations for which they are listed.
             let proposed = holder & 1 == 0;
             Command::Downgrade { holder, ttl_ms: rng.pick(&TTLS), proposal: proposal(rng), proposed }
         }

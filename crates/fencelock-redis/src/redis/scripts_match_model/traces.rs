@@ -1,4 +1,4 @@
-//! Situations that random traces rarely meet.
+//! Situations that random traces rarely reach.
 
 use super::coverage::Coverage;
 use super::differential::{Difference, Differential};
@@ -79,7 +79,7 @@ fn resizing() -> [(usize, Vec<Step>); 4] {
     [(CAP, weights), (1, long), (1, ended), (CAP, refused)]
 }
 
-/// Each with the number of waiters and ended holds that one call passes over.
+/// Each with the number of waiters and ended holds that one call skips.
 pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
     use Intent::{Enqueue, Poll, Try};
     let permit = Mode::permits(1, 2).unwrap();
