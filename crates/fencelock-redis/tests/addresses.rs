@@ -1,4 +1,4 @@
-//! Addresses of a server other than a host with one address of IPv4.
+//! Addresses of a server other than a host with one IPv4 address.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
@@ -40,7 +40,7 @@ async fn a_unix_socket() {
 #[tokio::test]
 async fn an_address_of_ipv6() {
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
-        say_skipped("an_address_of_ipv6: this machine has no IPv6");
+        say_skipped("an_ipv6_address: this machine has no IPv6");
         return;
     }
     let Some(server) = start_or_skip(RedisServer::options().args(["--bind", "127.0.0.1", "::1"])) else { return };
@@ -48,16 +48,16 @@ async fn an_address_of_ipv6() {
     locks_and_releases(&place).await;
 }
 
-/// `localhost` has an address of IPv4 and one of IPv6, and the server listens at the first only.
+/// `localhost` has an IPv4 and an IPv6 address, and the server listens only on the first.
 #[tokio::test]
 async fn a_name_with_several_addresses() {
     let Some(server) = redis_or_skip() else { return };
     locks_and_releases(&connect(&format!("redis://localhost:{}", server.port())).await.unwrap()).await;
 }
 
-/// Load balancers close connections that are old or quiet.
+/// Load balancers close old or idle connections.
 #[tokio::test]
-async fn connections_that_are_cut_again_and_again() {
+async fn connections_that_are_closed_repeatedly() {
     let Some(server) = redis_or_skip() else { return };
     let proxy = Proxy::to(server.port()).unwrap();
     let place = connect(&proxy.url()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What others can make long or odd on a Redis server is gone through in steps, cut, or left alone.
+//! Long or unusual data of other clients on a Redis server: it is processed in steps, truncated, or left unchanged.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
@@ -14,7 +14,7 @@ const LINE: &str = "fencelock:{k}:line";
 const ALIVE: &str = "fencelock:{k}:alive";
 const WAITERS: &str = "fencelock:{k}:waiters";
 
-/// Adds waiters whose processes are gone to the front of the queue. The third argument is their number.
+/// Adds dead waiters to the front of the queue. The third argument is their number.
 const ADD_DEAD: &str = "\
 for i = 1, tonumber(ARGV[1]) do
   local id = string.format('%032x', i)
@@ -44,7 +44,7 @@ fn number(server: &RedisServer, words: &[&str]) -> i64 {
     }
 }
 
-/// How many scripts the server has run since the counters were reset.
+/// The number of scripts that the server has executed since the counters were reset.
 fn scripts(server: &RedisServer) -> u64 {
     let info = server.command(&["INFO", "commandstats"]);
     let line = info.text().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
@@ -67,11 +67,11 @@ async fn start() -> Option<(RedisServer, Arc<dyn Backend>)> {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_dead_waiters_are_passed_over_in_short_steps() {
+async fn a_hundred_thousand_dead_waiters_are_skipped_in_short_steps() {
     let Some((server, place)) = start().await else { return };
     let (held, next) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
     takes(&*place, &held).await;
-    // They look alive until the lock is released, as those do who have just died, so no poll removes them.
+    // They count as alive until the lock is released, like waiters that have just crashed, so no poll removes them.
     let soon = server.command(&["TIME"]);
     let Reply::Array(time) = soon else { panic!("{soon:?}") };
     let soon: u64 = time[0].text().unwrap().parse::<u64>().unwrap() * 1000 + 3_600_000;
@@ -84,7 +84,7 @@ async fn a_hundred_thousand_dead_waiters_are_passed_over_in_short_steps() {
         LINE,
         ALIVE,
     ]);
-    // The one behind them gives signs of life, as every client does, or it would be dead too on a slow machine.
+    // The waiter behind them polls, as every client does. Otherwise it would be dead too on a slow machine.
     let polls = async {
         loop {
             let _ = place.acquire(&next.with_intent(Intent::Poll)).await;
@@ -92,11 +92,11 @@ async fn a_hundred_thousand_dead_waiters_are_passed_over_in_short_steps() {
         }
     };
     let released = tokio::select! {
-        () = polls => unreachable!("it polls for ever"),
+        () = polls => unreachable!("it polls forever"),
         released = place.release(&held.key, &held.holder.id) => released,
     };
     assert_eq!(released.unwrap(), Release::Released);
-    assert_eq!(seen(&*place).await.first().holder_id(), Some(next.holder.id), "the one behind them has it");
+    assert_eq!(seen(&*place).await.first().holder_id(), Some(next.holder.id), "the waiter behind them has the key");
 }
 
 #[tokio::test]
@@ -112,12 +112,12 @@ async fn a_claim_of_a_free_key_passes_over_32_dead_waiters_a_call() {
 }
 
 #[tokio::test]
-async fn dead_waiters_are_not_counted_and_go_while_the_key_is_held() {
+async fn dead_waiters_are_not_counted_and_are_removed_while_the_key_is_held() {
     let Some((server, place)) = start().await else { return };
     takes(&*place, &claim(1, Intent::Try)).await;
     add_dead(&server, 40, 1);
     assert_eq!(seen(&*place).await.waiters, 0);
-    assert_eq!(number(&server, &["ZCARD", LINE]), 40, "looking writes nothing");
+    assert_eq!(number(&server, &["ZCARD", LINE]), 40, "an inspection writes nothing");
     let waiter = claim(2, Intent::Enqueue);
     assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
     let renewal = [Renewal::new(key(), claim(1, Intent::Try).holder.id, Ttl::default())];
@@ -129,7 +129,7 @@ async fn dead_waiters_are_not_counted_and_go_while_the_key_is_held() {
 }
 
 #[tokio::test]
-async fn a_lease_that_a_clock_set_back_has_made_long_is_cut_at_its_renewal() {
+async fn a_lease_that_a_clock_change_has_extended_is_shortened_by_its_renewal() {
     drop(redis_or_skip());
     let dir = tempfile::tempdir().unwrap();
     let clock = WallClock::new(dir.path(), "clock").unwrap();
@@ -146,17 +146,17 @@ async fn a_lease_that_a_clock_set_back_has_made_long_is_cut_at_its_renewal() {
     let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(told))];
     let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
     place.renew(&unknown).await.remove(0).unwrap();
-    assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "it is not known what the holder was told");
+    assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "the lease that the holder assumes is unknown");
     place.renew(&renewal(600)).await.remove(0).unwrap();
     let left = number(&server, &["PTTL", "k"]);
-    assert!((590_000..=600_000).contains(&left), "what the holder was told: {left}");
+    assert!((590_000..=600_000).contains(&left), "the lease that the holder assumes: {left}");
     place.renew(&renewal(20)).await.remove(0).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!((20_000..=30_000).contains(&left), "the TTL: {left}");
 }
 
 #[tokio::test]
-async fn a_long_value_is_seen_by_its_beginning_and_never_ended() {
+async fn a_long_value_is_shown_truncated_and_never_evicted() {
     let Some((server, place)) = start().await else { return };
     server.command(&["EVAL", "redis.call('SET', KEYS[1], string.rep('x', 34000000))", "1", "k"]);
     let holding = seen(&*place).await;
@@ -169,7 +169,7 @@ async fn a_long_value_is_seen_by_its_beginning_and_never_ended() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_never_ended() {
+async fn a_value_that_is_not_a_lock_is_never_evicted() {
     let Some((server, place)) = start().await else { return };
     for put in [&["HSET", "k", "a", "b"][..], &["RPUSH", "k", "a"], &["SADD", "k", "a"], &["ZADD", "k", "1", "a"]] {
         server.command(put);
@@ -182,7 +182,7 @@ async fn what_is_no_lock_is_never_ended() {
 }
 
 #[tokio::test]
-async fn a_foreign_lock_is_ended_only_if_it_is_still_the_one_that_was_seen() {
+async fn a_foreign_lock_is_evicted_only_if_it_has_not_changed() {
     let Some((server, place)) = start().await else { return };
     server.command(&["SET", "k", "5f3b12ab-first-holder", "PX", "60000"]);
     let holding = seen(&*place).await;
@@ -196,7 +196,7 @@ async fn a_foreign_lock_is_ended_only_if_it_is_still_the_one_that_was_seen() {
 }
 
 #[tokio::test]
-async fn side_keys_of_another_type_keep_no_lock_from_being_released() {
+async fn side_keys_of_another_type_do_not_prevent_a_release() {
     for side in ["fence", "line", "waiters", "alive"] {
         let Some((server, place)) = start().await else { return };
         let (held, waiter) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
@@ -211,7 +211,7 @@ async fn side_keys_of_another_type_keep_no_lock_from_being_released() {
         assert_eq!(place.release(&key(), &held.holder.id).await, Ok(Release::Released), "{side}");
         let again = place.acquire(&claim(3, Intent::Enqueue)).await;
         match side {
-            // It is written anew.
+            // The fence is written again.
             "fence" => assert!(again.is_ok(), "{again:?}"),
             _ => drop(again),
         }

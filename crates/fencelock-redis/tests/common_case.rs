@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const TIMES: u64 = 100;
 
-/// How often the server has carried out each command for scripts, and the scripts.
+/// The number of calls of each command in scripts, and of the scripts.
 fn calls(server: &RedisServer) -> BTreeMap<String, u64> {
     let info = server.command(&["INFO", "commandstats"]);
     let line = |line: &str| {
@@ -56,7 +56,7 @@ impl Contestant {
         assert!(matches!(renewed, Renew::Renewed { .. }), "{renewed:?}");
     }
 
-    /// What some cycles cost the server, after one that makes the scripts known and leaves a fence.
+    /// The server load of some cycles, after one that caches the scripts and creates a fence.
     async fn cycles(&self, server: &RedisServer) -> BTreeMap<String, u64> {
         self.acquire().await;
         self.renew().await;

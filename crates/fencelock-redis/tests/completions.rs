@@ -1,4 +1,4 @@
-//! Completions: what a server keeps of them, what it cannot read, and a quorum whose nodes are away or have lost them.
+//! Completions: how long a server keeps them, unreadable ones, and a quorum with nodes that are unavailable or have lost them.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 #[allow(dead_code, reason = "no test target uses everything")]
@@ -71,7 +71,7 @@ async fn a_completion_is_kept_for_an_hour_after_its_window() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_and_left_alone() {
+async fn an_unreadable_completion_is_refused_and_unchanged() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&server.url()).await.unwrap();
     let held = takes(&redis).await;
@@ -108,7 +108,7 @@ async fn what_cannot_be_read_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_program_is_no_hold() {
+async fn a_lock_of_another_program_is_not_a_hold() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&server.url()).await.unwrap();
     let (claim, done) = (claim("k", LONG), completion(now(&redis).await + HOUR, 7));
@@ -119,7 +119,7 @@ async fn a_lock_of_another_program_is_no_hold() {
         assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::NotHeld), "{put:?}");
     }
     command(&server, &["SET", "k", &id]);
-    assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::Written), "an owner is not needed");
+    assert_eq!(write(&redis, &claim, &done).await, Ok(WriteCompletion::Written), "the owner is optional");
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_quorum_reads_and_writes_with_a_majority() {
         test.nodes[3].road(away);
         let done = completion(now(quorum).await + HOUR, 7);
         assert_eq!(write(quorum, &held, &done).await, Ok(WriteCompletion::Written), "{away:?}");
-        // Other nodes are away: one of those that have it is still there.
+        // Other nodes are unavailable; one of the nodes that have it is still available.
         for node in &test.nodes {
             node.road(Road::Open);
         }
@@ -164,7 +164,7 @@ async fn a_quorum_reads_and_writes_with_a_majority() {
         test.nodes[2].road(away);
         assert_eq!(read(quorum).await, Some(done), "{away:?}");
         test.nodes[4].road(away);
-        assert!(quorum.read_completion(&key()).await.is_err(), "a minority is no answer");
+        assert!(quorum.read_completion(&key()).await.is_err(), "a minority does not decide");
         assert!(write(quorum, &held, &completion(9 * HOUR, 7)).await.is_err());
     }
 }
@@ -195,7 +195,7 @@ async fn a_completion_on_one_node_is_found_and_restored() {
     test.nodes[0].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
     test.nodes[1].road(Road::BlackHole);
-    assert!(quorum.confirm_completion(&key(), &done).await.is_err(), "one node is no majority");
+    assert!(quorum.confirm_completion(&key(), &done).await.is_err(), "one node is not a majority");
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +206,7 @@ async fn a_completion_is_cleared_on_every_node_or_on_none() {
     quorum.confirm_completion(&key(), &done).await.unwrap();
     tokio::time::sleep(ms(200)).await;
     test.nodes[2].road(Road::Refusing);
-    assert!(quorum.clear_completion(&key(), &done).await.is_err(), "it would come back");
+    assert!(quorum.clear_completion(&key(), &done).await.is_err(), "a later read would restore it");
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "nothing was removed");
     test.nodes[2].road(Road::Open);
     assert_eq!(quorum.clear_completion(&key(), &done).await, Ok(ClearCompletion::Cleared));
@@ -214,7 +214,7 @@ async fn a_completion_is_cleared_on_every_node_or_on_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_whose_clocks_differ_do_not_tell_the_window() {
+async fn nodes_whose_clocks_differ_do_not_determine_the_window() {
     // The clocks begin at one hour.
     let right = now(&*TestQuorum::with_skews(&[0, 0, 4]).quorum).await;
     assert!(right < HOUR + 60 * SECOND, "{right}");

@@ -1,4 +1,4 @@
-//! A host name whose addresses change, or of which one does not answer.
+//! A host name whose addresses change, or with an unreachable address.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -43,7 +43,7 @@ impl Forwarding {
     }
 }
 
-/// A process that locks at a server whose name it resolves itself.
+/// A process that acquires locks on a server whose name it resolves.
 struct Locker {
     process: TestProcess,
     resolver: Resolver,
@@ -64,7 +64,7 @@ impl Locker {
         Self { process, resolver, _dir: dir }
     }
 
-    /// How long it took to lock and to release.
+    /// The duration of an acquisition and a release.
     async fn lock(&mut self) -> Duration {
         self.process.send("lock");
         let answered = timeout(Duration::from_secs(30), self.process.receive_async(">locked ")).await;
@@ -115,9 +115,9 @@ async fn a_name_is_resolved_again_for_each_connection() {
     assert!(has_locked(&second));
 }
 
-/// The old master keeps its connections, and its address answers.
+/// The old master keeps its connections, and its address accepts new ones.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_leads_to_the_new_master_is_followed() {
+async fn a_client_follows_a_name_to_the_new_master() {
     let Some(first) = redis_or_skip() else { return };
     let second = RedisServer::start().unwrap();
     let (_here, port) = Forwarding::start(FIRST, 0, &first).await;
@@ -145,7 +145,7 @@ async fn silent_address(port: u16) -> Vec<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_does_not_answer_costs_no_time() {
+async fn an_unreachable_address_does_not_delay_a_connection() {
     let Some(server) = redis_or_skip() else { return };
     let (_there, port) = Forwarding::start(SECOND, 0, &server).await;
     let _full = silent_address(port).await;

@@ -1,4 +1,4 @@
-//! Whatever a server answers: no panic, no wait without an end, and no memory without a bound.
+//! For any reply of a server: no panic, no endless wait, and bounded memory.
 
 #![allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 const LARGEST: &str = "9223372036854775807";
 const SMALLEST: &str = "-9223372036854775808";
 
-/// What is said to every request after the greeting.
+/// The reply to every request after the handshake.
 fn answers() -> Vec<Vec<u8>> {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let words = |words: &[&str]| -> String { words.iter().map(|word| bulk(word)).collect() };
@@ -51,7 +51,7 @@ fn answers() -> Vec<Vec<u8>> {
     answers
 }
 
-/// Calls every function. The answers do not matter.
+/// Calls every function. The results do not matter.
 async fn ask_everything(redis: &Redis) {
     let key = Key::new("k").unwrap();
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("box", 1, None).unwrap() };
@@ -75,9 +75,9 @@ fn peak() -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// One test alone in its process: panics of the driver's tasks and the memory are the process's.
+/// The only test of its process, because panics of driver tasks and the memory are measured for the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_may_answer_whatever_it_likes() {
+async fn a_server_may_send_any_reply() {
     let panics = Arc::new(AtomicUsize::new(0));
     let (seen, usual) = (Arc::clone(&panics), panic::take_hook());
     panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! What a quorum of real servers says when it is diagnosed.
+//! The findings of `doctor` about a quorum of real servers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{connect, lazy};
@@ -16,7 +16,7 @@ fn of<'a>(findings: &'a [Finding], subject: &str) -> &'a Finding {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_on_one_machine_are_warned_of_and_say_each_thing_once() {
+async fn servers_on_one_machine_are_a_warning_and_equal_findings_are_merged() {
     let Some(servers) = servers_or_skip(3) else { return };
     let findings = diagnosed(&redlock_url(&servers, "")).await;
     assert_eq!(of(&findings, "clocks").level, Level::Fine, "{findings:?}");
@@ -31,7 +31,7 @@ async fn servers_on_one_machine_are_warned_of_and_say_each_thing_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_clock_is_off_is_named_with_the_difference() {
+async fn a_server_with_a_wrong_clock_is_named_with_the_difference() {
     drop(redis_or_skip());
     let dir = tempfile::tempdir().unwrap();
     let Ok(clock) = WallClock::new(dir.path(), "clock") else { return };
@@ -66,7 +66,7 @@ async fn a_frozen_server_is_distinguished_from_those_that_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_server_under_two_names_is_a_failure_and_no_matter_of_hosts() {
+async fn one_server_under_two_names_is_a_failure_and_no_warning_about_hosts() {
     let Some(server) = redis_or_skip() else { return };
     let port = server.port();
     let findings = diagnosed(&format!("redlock://127.0.0.1:{port},localhost:{port}")).await;
@@ -76,7 +76,7 @@ async fn one_server_under_two_names_is_a_failure_and_no_matter_of_hosts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trusted_servers_are_not_said_to_be_kept_out_after_a_restart() {
+async fn the_findings_of_trusted_servers_promise_no_quarantine_after_a_restart() {
     let Some(server) = redis_or_skip() else { return };
     let url = redlock_url([&server], "trust_empty=true");
     let findings = connect(&url).await.unwrap().diagnose().await;
@@ -86,7 +86,7 @@ async fn trusted_servers_are_not_said_to_be_kept_out_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_names_each_server_and_why_one_could_not_be_asked() {
+async fn a_report_names_each_server_and_why_one_is_unreachable() {
     let Some(mut servers) = servers_or_skip(3) else { return };
     servers[0].kill();
     let report = lazy(&redlock_url(&servers, "")).await.unwrap().report().await;

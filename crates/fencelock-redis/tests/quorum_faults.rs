@@ -1,4 +1,4 @@
-//! A quorum of real servers that freeze, forget their scripts or refuse them, and rounds that are released.
+//! A quorum of real servers that freeze, lose their scripts or reject them, and rounds that are released.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{Redis, connect, init};
@@ -8,7 +8,7 @@ use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Nothing here takes so long, and no test passes by waiting for it.
+/// Longer than any step takes. No test passes because this time has elapsed.
 const NEVER: Duration = Duration::from_secs(10);
 
 fn url(servers: &[RedisServer]) -> String {
@@ -35,12 +35,12 @@ async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
     futures_util::future::join_all(claims.iter().map(|claim| grants(&*quorum, claim))).await;
     let took = begun.elapsed();
     servers[1].thaw();
-    // Its first limit is a second. In a row they would take a hundred.
+    // Its first limit is a second. Sequential claims would take a hundred seconds.
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scripts_that_the_servers_forget_between_any_two_commands_are_sent_again() {
+async fn scripts_that_the_servers_lose_between_any_two_commands_are_sent_again() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
     let flush =
@@ -69,7 +69,7 @@ fn without_scripts() -> RedisServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once() {
+async fn a_quorum_works_without_a_server_that_rejects_scripts_and_names_two_at_once() {
     let Some(first) = redis_or_skip() else { return };
     let mut servers = vec![first, without_scripts(), RedisServer::start().unwrap()];
     let quorum = connect(&url(&servers)).await.unwrap();
@@ -85,8 +85,7 @@ async fn a_server_that_refuses_scripts_is_done_without_and_two_are_named_at_once
         "{findings:?}"
     );
     servers[2] = without_scripts();
-    // With another prefix it is another set of locks.
-    // A connection only looks, which needs no script.
+    // With another prefix it is another set of locks. Connecting only reads, which needs no script.
     let quorum = connect(&format!("{}&prefix=other-", url(&servers))).await.unwrap();
     let unknown = quorum.acquire(&claim("k")).await.unwrap_err();
     let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
@@ -111,7 +110,7 @@ async fn a_round_that_another_process_releases_wakes_a_waiter() {
         votes.push(node);
     }
     assert!(matches!(quorum.acquire(&claim("k").with_intent(Intent::Enqueue)).await, Ok(Acquire::Busy(_))));
-    // The servers are asked in the background.
+    // The servers are queried in the background.
     sleep(Duration::from_millis(100)).await;
     assert!(!is_notified(&recorder, Duration::ZERO).await, "nothing has changed yet");
     for node in &votes {

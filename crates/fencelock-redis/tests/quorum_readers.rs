@@ -1,4 +1,5 @@
-//! Shared locks on a quorum: rounds of readers, writers that wait for them, downgrades and evictions. Time is driven.
+//! Shared locks on a quorum: rounds of readers, writers that wait for them, downgrades and evictions. The test controls the
+//! clock.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod quorum_kit;
@@ -57,7 +58,7 @@ impl TestQuorum {
     }
 }
 
-/// Each node has a clock of its own, so no two of them grant the same token by themselves.
+/// Each node has a different clock, so no two nodes choose the same token.
 const SKEWED: [u64; 5] = [0, 20, 10, 40, 30];
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +100,7 @@ async fn a_reader_on_a_minority_of_the_nodes_neither_holds_nor_stops_a_writer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_is_refused_leaves_no_node_behind() {
+async fn a_refused_writer_leaves_no_node_locked() {
     let test = TestQuorum::new(3);
     let (held, writer) = (reader("k"), writer("k"));
     test.nodes[2].road(Road::Refusing);
@@ -186,7 +187,7 @@ async fn a_downgrade_without_a_majority_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_downgrade_of_a_lost_hold_says_who_has_the_key() {
+async fn a_downgrade_of_a_lost_hold_reports_the_holder() {
     let test = TestQuorum::new(3);
     let (lost, next) = (claim("k", ms(500)), writer("k"));
     test.grants(&lost).await;
@@ -225,7 +226,7 @@ async fn permits_are_refused_with_a_hint_at_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_and_downgrades_take_one_trip_if_the_clocks_agree() {
+async fn readers_and_downgrades_take_one_round_trip_if_the_clocks_agree() {
     let test = TestQuorum::new(3);
     let requests = || test.nodes.iter().map(|node| node.requests()).sum::<usize>();
     let readers = [reader("k"), reader("k")];
@@ -241,7 +242,7 @@ async fn readers_and_downgrades_take_one_trip_if_the_clocks_agree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_downgrade_waits_for_no_slow_node() {
+async fn a_downgrade_does_not_wait_for_a_slow_node() {
     let test = TestQuorum::with_skews(&[0, 20, 10]);
     let writer = writer("k");
     test.grants(&writer).await;
@@ -251,5 +252,5 @@ async fn a_downgrade_waits_for_no_slow_node() {
     assert!(begun.elapsed() < ms(15), "{:?}", begun.elapsed());
     tokio::time::sleep(ms(200)).await;
     assert!(test.nodes_with(&writer, token).await >= 2);
-    assert_eq!(test.nodes[1].holding("k").await.unwrap().first().mode, Mode::Shared, "it is late, and not left out");
+    assert_eq!(test.nodes[1].holding("k").await.unwrap().first().mode, Mode::Shared, "it is slow, and not left out");
 }

@@ -25,7 +25,7 @@ fn is_free(server: &RedisServer, key: &str) -> bool {
     server.command(&["EXISTS", key]) == Reply::Int(0)
 }
 
-/// A token, and when it was asked for and known.
+/// A token, and the times when it was requested and received.
 struct Grant {
     asked: Moment,
     known: Moment,
@@ -69,11 +69,11 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
         servers[1].kill();
         reached(GRANTS / 2).await;
         servers[1].restart_empty().unwrap();
-        // Long enough that the clients ask it again, too.
+        // Long enough for the clients to probe it.
         sleep(Duration::from_millis(500)).await;
         let since = count.load(Ordering::SeqCst);
         reached(GRANTS.max(since + GRANTS / 4)).await;
-        assert_ne!(servers[1].command(&["DBSIZE"]), Reply::Int(0), "it takes part again");
+        assert_ne!(servers[1].command(&["DBSIZE"]), Reply::Int(0), "it participates again");
         done.store(true, Ordering::SeqCst);
         let mut grants = Vec::new();
         for client in clients {
@@ -100,7 +100,7 @@ async fn a_release_leaves_no_key_on_any_server() {
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
     assert!(!servers.iter().all(|server| is_free(server, "k")));
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
-    // A third node may be a moment behind the two that decide.
+    // The third node may be slightly later than the two that decide.
     for server in &servers {
         while !is_free(server, "k") {
             sleep(Duration::from_millis(1)).await;
@@ -112,13 +112,13 @@ async fn a_release_leaves_no_key_on_any_server() {
 async fn the_servers_wake_a_waiter_after_a_release() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (one, other) = (connect(&url(&servers)).await.unwrap(), connect(&url(&servers)).await.unwrap());
-    // A hint may be lost, so it gets a few chances.
+    // An event may be lost, so the test tries several times.
     for _ in 0..4 {
         let held = claim("k");
         assert!(matches!(one.acquire(&held).await, Ok(Acquire::Granted { .. })));
         let waits = claim("k").with_intent(Intent::Enqueue);
         assert!(matches!(other.acquire(&waits).await, Ok(Acquire::Busy(_))));
-        // The servers are asked in the background.
+        // The servers are queried in the background.
         sleep(Duration::from_millis(50)).await;
         let recorder = EventRecorder::listening_to(&*other);
         assert_eq!(one.release(&held.key, &held.holder.id).await, Ok(Release::Released));
@@ -140,9 +140,9 @@ async fn one_server_under_two_names_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_connects_with_one_server_away_and_says_so_when_examined() {
+async fn it_connects_with_one_server_unavailable_and_diagnose_reports_it() {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    // A new list is not claimed before all of its servers answer.
+    // The servers of a new list are not claimed before all of them reply.
     init(&url(&servers), true).await.unwrap();
     servers[2].kill();
     let quorum = connect(&url(&servers)).await.unwrap();
@@ -156,7 +156,7 @@ async fn it_connects_with_one_server_away_and_says_so_when_examined() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_two_of_three_away_it_does_not_connect_and_names_both() {
+async fn with_two_of_three_unavailable_it_does_not_connect_and_names_both() {
     let Some(mut servers) = servers_or_skip(3) else { return };
     let url = url(&servers);
     servers[1].kill();
@@ -168,10 +168,10 @@ async fn with_two_of_three_away_it_does_not_connect_and_names_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_are_reached_over_tls_when_the_url_says_so() {
+async fn servers_are_reached_over_tls_if_the_url_requires_it() {
     let Some(plain) = redis_or_skip() else { return };
     let servers: Vec<_> = (0..3).map(|_| RedisServer::tls().unwrap()).collect();
-    // Each of these servers has an authority of its own.
+    // Each of these servers has its own certificate authority.
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("all.pem");
     let certificates: String =
@@ -185,14 +185,14 @@ async fn servers_are_reached_over_tls_when_the_url_says_so() {
     assert_eq!(quorum.name(), format!("redlock+tls://{}", hosts.join(",")));
     let claim = claim("k");
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
-    assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "on the very servers");
+    assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "the lock is on these servers");
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
     assert!(quorum.diagnose().await.iter().all(|finding| finding.level < Level::Failure));
     let unknown = |answer| match answer {
         Err(ConnectError::Unknown(unknown)) => unknown,
         other => panic!("{other:?}"),
     };
-    assert_eq!(unknown(connect(&url).await).nodes().len(), 3, "a stranger's certificates are not trusted");
+    assert_eq!(unknown(connect(&url).await).nodes().len(), 3, "unknown certificates are not trusted");
     let without_tls = format!("redlock+tls://127.0.0.1:{}?trust_empty=true", plain.port());
-    assert_eq!(unknown(connect(&without_tls).await).nodes().len(), 1, "there is no falling back");
+    assert_eq!(unknown(connect(&without_tls).await).nodes().len(), 1, "there is no fallback");
 }

@@ -1,4 +1,4 @@
-//! Rounds of a quorum: what decides them, how fast, and that nothing is left behind. Time is driven.
+//! Rounds of a quorum: what decides them, how fast, and that no lock is left behind. The test controls the clock.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod quorum_kit;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);
-/// No node's limit is shorter, and none of these tests needs one.
+/// The minimum limit of a node. No test needs a shorter one.
 const NO_LIMIT_PASSED: Duration = ms(15);
 
 async fn a_tie_is_busy_at_once(nodes: usize) {
@@ -27,7 +27,7 @@ async fn a_tie_is_busy_at_once(nodes: usize) {
     let occupied = test.is_busy(&claim("k", TEN_SECONDS)).await;
     assert_eq!(occupied.holders.first().holder_id(), Some(other.holder.id));
     assert!(begun.elapsed() < NO_LIMIT_PASSED, "{:?}", begun.elapsed());
-    assert_eq!(test.taken("k").await, nodes / 2, "the rest is given back");
+    assert_eq!(test.taken("k").await, nodes / 2, "the other grants are released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,7 @@ async fn a_tie_on_four_nodes_is_busy_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tie_that_waits_for_a_black_hole_is_decided_within_its_limit() {
+async fn a_tie_that_waits_for_an_unresponsive_node_is_decided_within_its_limit() {
     let test = TestQuorum::new(3);
     test.nodes[0].take(&claim("k", TEN_SECONDS)).await;
     test.nodes[2].road(Road::BlackHole);
@@ -51,7 +51,7 @@ async fn a_tie_that_waits_for_a_black_hole_is_decided_within_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_black_hole_among_three_does_not_delay() {
+async fn an_unresponsive_node_among_three_does_not_delay() {
     let test = TestQuorum::new(3);
     test.nodes[1].road(Road::BlackHole);
     let begun = Instant::now();
@@ -61,25 +61,25 @@ async fn a_black_hole_among_three_does_not_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_refuses_is_no_error() {
+async fn a_node_that_refuses_is_not_an_error() {
     let test = TestQuorum::new(3);
     test.nodes[0].road(Road::Refusing);
     test.grants(&claim("k", TEN_SECONDS)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_of_three_away_are_named_with_their_causes() {
+async fn two_unavailable_nodes_of_three_are_named_with_their_causes() {
     let test = TestQuorum::new(3);
     test.nodes[0].road(Road::Refusing);
     test.nodes[1].road(Road::BlackHole);
     let unknown = test.quorum.acquire(&claim("k", TEN_SECONDS)).await.unwrap_err();
     let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
     assert_eq!(faults, [Fault::Unreachable, Fault::Timeout]);
-    assert_eq!(test.taken("k").await, 0, "the third is given back");
+    assert_eq!(test.taken("k").await, 0, "the grant of the third node is released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
+async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     let test = TestQuorum::new(3);
     let clock = Arc::new(ManualClock::at(Duration::from_secs(3600)));
     let nodes = test.nodes.iter().map(|node| Arc::clone(node) as Arc<dyn QuorumNode>).collect();
@@ -88,7 +88,7 @@ async fn a_majority_that_comes_too_late_is_given_back_everywhere() {
         node.road(Road::Slow(ms(10)));
     }
     let claim = claim("k", TEN_SECONDS);
-    // This process is stopped for ten seconds, which the nodes do not notice: their leases are fresh.
+    // This process is stopped for ten seconds, without effect on the nodes: their leases have just started.
     let (answer, ()) = futures_util::future::join(quorum.acquire(&claim), async {
         sleep(ms(5)).await;
         clock.advance(TEN_SECONDS);
@@ -131,7 +131,7 @@ async fn a_lost_round_leaves_no_key_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_arrives_after_its_round_is_given_back() {
+async fn a_claim_that_arrives_after_its_round_is_released() {
     let test = TestQuorum::new(3);
     let other = claim("k", TEN_SECONDS);
     test.nodes[0].take(&other).await;
@@ -143,7 +143,7 @@ async fn a_claim_that_arrives_after_its_round_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_claim_leaves_nothing() {
+async fn a_dropped_claim_leaves_no_lock() {
     let test = TestQuorum::new(3);
     for node in &test.nodes {
         node.road(Road::Slow(ms(10)));
@@ -157,7 +157,7 @@ async fn a_dropped_claim_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_dropped_before_its_result_is_taken_leaves_nothing() {
+async fn a_claim_that_is_dropped_before_its_result_is_read_leaves_no_lock() {
     let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);
     let mut claiming = Box::pin(test.quorum.acquire(&claim));
@@ -188,7 +188,7 @@ async fn a_release_that_two_nodes_answer_late_is_still_reported() {
     let claim = claim("k", TEN_SECONDS);
     test.grants(&claim).await;
     for node in &test.nodes[..2] {
-        // Beyond the limit that was learnt.
+        // Longer than the learned limit.
         node.road(Road::Slow(ms(130)));
     }
     assert_eq!(test.release(&claim).await, Ok(Release::Released));
@@ -200,7 +200,7 @@ async fn renew(test: &TestQuorum, claim: &fencelock_core::Claim) -> Result<Renew
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_with_one_node_unavailable_keeps_the_lock_and_with_two_cannot_tell() {
+async fn a_renewal_with_one_node_unavailable_keeps_the_lock_and_with_two_is_unknown() {
     let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);
     test.grants(&claim).await;
@@ -240,7 +240,7 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
     for claim in &claims {
         test.grants(claim).await;
     }
-    // One node has lost one of the holds, and another does not answer: of that hold nothing can be told.
+    // One node has lost one of the holds, and another does not answer: so the state of that hold is unknown.
     let odd = &claims[500];
     test.nodes[1].release(&odd.key, &odd.holder.id).await.unwrap();
     test.nodes[0].road(Road::BlackHole);
@@ -254,7 +254,7 @@ async fn a_large_batch_with_a_hold_that_is_unknown_is_answered_while_the_leases_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
+async fn a_dead_node_is_left_out_until_a_probe_succeeds() {
     let test = TestQuorum::new(3);
     test.nodes[0].road(Road::Refusing);
     let round = async || {
@@ -274,7 +274,7 @@ async fn a_dead_node_is_left_alone_and_comes_back_by_a_probe() {
     sleep(ms(1)).await;
     round().await;
     sleep(ms(1)).await;
-    assert!(test.nodes[0].holding("k").await.is_some(), "it takes part again");
+    assert!(test.nodes[0].holding("k").await.is_some(), "it participates again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,7 +306,7 @@ async fn a_node_that_is_free_sends_no_event() {
         test.is_busy(&claim("k", TEN_SECONDS).with_intent(Intent::Enqueue)).await;
         sleep(ms(5)).await;
     }
-    assert!(recorder.recorded().is_empty(), "each event makes a waiter ask again at once");
+    assert!(recorder.recorded().is_empty(), "each event makes a waiter poll at once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,7 +320,7 @@ async fn a_resumed_hold_keeps_its_token() {
 }
 
 #[test]
-fn one_node_named_twice_and_nodes_of_two_kinds_are_refused() {
+fn one_node_listed_twice_and_nodes_of_two_kinds_are_refused() {
     let clock = Arc::new(ManualClock::default());
     let leases: Arc<dyn QuorumNode> = Arc::new(Memory::with_leases(clock));
     let endless: Arc<dyn QuorumNode> = Arc::new(Memory::new());

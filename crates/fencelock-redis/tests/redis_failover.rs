@@ -1,4 +1,4 @@
-//! A client of a master that is demoted finds the new master, where the address leads to it.
+//! A client of a demoted master finds the new master if the address leads to it.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
@@ -54,7 +54,7 @@ async fn a_claim_finds_the_new_master_after_read_only_answers() {
         }
         sleep(PAUSE).await;
     }
-    assert!(granted, "the client stays with a server that takes nothing");
+    assert!(granted, "the client stays connected to a read-only server");
     assert!(pair.other.command(&["GET", "k"]).text().is_some());
 }
 
@@ -99,7 +99,7 @@ async fn received_at_the_old_master(options: &str) -> Option<Event> {
     recorder.wait_for(80 * PAUSE, handed).await
 }
 
-async fn a_message_from_elsewhere_is_only_a_hint(options: &str) {
+async fn a_message_of_another_server_is_only_a_hint(options: &str) {
     if redis_or_skip().is_none() {
         return;
     }
@@ -109,15 +109,15 @@ async fn a_message_from_elsewhere_is_only_a_hint(options: &str) {
             return;
         }
     }
-    panic!("the old master passes nothing on");
+    panic!("the old master does not forward the message");
 }
 
 #[tokio::test]
-async fn what_a_new_master_publishes_grants_nothing_to_clients_of_the_old_one() {
-    a_message_from_elsewhere_is_only_a_hint("").await;
+async fn messages_of_a_new_master_grant_nothing_to_clients_of_the_old_one() {
+    a_message_of_another_server_is_only_a_hint("").await;
 }
 
 #[tokio::test]
-async fn what_a_new_master_publishes_grants_nothing_to_clients_of_the_old_one_over_resp2() {
-    a_message_from_elsewhere_is_only_a_hint("?protocol=resp2").await;
+async fn messages_of_a_new_master_grant_nothing_to_clients_of_the_old_one_over_resp2() {
+    a_message_of_another_server_is_only_a_hint("?protocol=resp2").await;
 }

@@ -1,4 +1,4 @@
-//! A master with sentinels, in real fail-overs.
+//! A master with sentinels, in real failovers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::{ConnectError, connect};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const PAUSE: Duration = Duration::from_millis(20);
-/// Far beyond what a fail-over takes.
+/// Much longer than a failover takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> Duration {
@@ -63,7 +63,7 @@ async fn a_client_follows_its_master() {
         place.release(&other.key, &other.holder.id).await.unwrap();
         sleep(PAUSE).await;
     }
-    println!("{:?} from the fail-over to a grant of the new master", begun.elapsed());
+    println!("{:?} from the failover to a grant of the new master", begun.elapsed());
     assert!(matches!(renew(&place, &renewal(&first, Duration::from_secs(20))).await, Ok(Renew::Renewed { .. })));
 }
 
@@ -78,7 +78,7 @@ async fn a_dead_master_is_replaced() {
     let took = granted(&place, &found).await;
     println!("{took:?} from the end of the master to a grant of the next one");
     assert_ne!(sentinels.master(), old);
-    // A master that returns becomes a replica. Nobody uses it.
+    // A restarted master becomes a replica. No client uses it.
     sentinels.servers[old].restart().unwrap();
     granted(&connect(&sentinels.url("")).await.unwrap(), &claim("c", Duration::from_secs(30))).await;
     assert!(sentinels.servers[sentinels.master()].command(&["GET", "c"]).text().is_some());
@@ -96,20 +96,20 @@ async fn refused_in_quarantine(place: &Arc<dyn Backend>, claim: &Claim) -> Insta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_master_keeps_the_leases_that_it_knows() {
+async fn a_new_master_keeps_the_leases_that_were_replicated() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
-    // Longer than a fail-over takes on any machine.
+    // Longer than a failover takes on any machine.
     let ttl = Duration::from_secs(300);
     let trusting = connect(&sentinels.url("quarantine=on&max_ttl=300000&trust_empty=true")).await.unwrap();
     let held = claim("held", ttl);
     granted(&trusting, &held).await;
     let place = connect(&sentinels.url("quarantine=on&max_ttl=300000")).await.unwrap();
-    assert_eq!(fault(&place, &claim("free", ttl)).await, None, "the marker says that it serves");
+    assert_eq!(fault(&place, &claim("free", ttl)).await, None, "according to the marker, it serves");
     let old = sentinels.master();
     assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), Reply::Int(2));
     sentinels.fail_over();
     refused_in_quarantine(&place, &claim("other", ttl)).await;
-    // The old master could grant this key to another client before its clients know that it was replaced.
+    // The old master could grant this key to another client before its clients detect that it was replaced.
     assert_eq!(renew(&place, &renewal(&held, Duration::from_secs(4))).await, Err(Fault::Quarantined));
     assert_eq!(renew(&place, &renewal(&held, Duration::MAX)).await, Err(Fault::Quarantined));
     assert!(matches!(renew(&place, &renewal(&held, Duration::from_secs(100))).await, Ok(Renew::Renewed { .. })));
@@ -127,13 +127,13 @@ async fn a_new_master_begins_with_a_quarantine() {
     granted(&place, &other).await;
     // The longest TTL and the window of the old master.
     assert!(begun.elapsed() >= Duration::from_secs(7), "{:?}", begun.elapsed());
-    // After that, it renews whatever it knows.
+    // After that, it renews all locks that it stores.
     let answer = renew(&place, &renewal(&other, Duration::from_secs(1))).await;
     assert!(matches!(answer, Ok(Renew::Renewed { .. } | Renew::Absent)), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_most_sentinels_a_quarantine_grants_nothing_and_other_clients_go_on() {
+async fn without_a_majority_of_sentinels_a_quarantine_grants_nothing_and_other_clients_continue() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let strict = connect(&sentinels.url("quarantine=on&max_ttl=1000&trust_empty=true")).await.unwrap();
     let plain = connect(&sentinels.url("prefix=plain:")).await.unwrap();
@@ -144,7 +144,7 @@ async fn without_most_sentinels_a_quarantine_grants_nothing_and_other_clients_go
     sentinels.freeze_sentinel(1);
     let begun = Instant::now();
     let mut n = 0;
-    // Answers count for a window after the last majority.
+    // Replies are valid for a window after the last majority.
     let refused = loop {
         n += 1;
         match strict.acquire(&claim(&format!("k{n}"), Duration::from_secs(1))).await {
@@ -155,7 +155,7 @@ async fn without_most_sentinels_a_quarantine_grants_nothing_and_other_clients_go
     };
     assert!(refused.to_string().contains("sentinel"), "{refused}");
     assert!(!refused.changed_nothing(), "the server may have granted it: {refused}");
-    // Nothing else that this master says counts either, and a release needs no answer that counts.
+    // Other replies of this master are not valid either. A release does not need a valid reply.
     assert!(strict.inspect(&held.key).await.is_err());
     assert!(strict.read_completion(&held.key).await.is_err());
     assert_eq!(renew(&strict, &renewal(&held, Duration::from_secs(1))).await, Err(Fault::Timeout));
@@ -184,7 +184,7 @@ async fn clients_with_other_sentinels_do_not_share_a_quarantine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_url_says_what_is_wrong() {
+async fn the_error_for_a_wrong_url_contains_the_reason() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let url = sentinels.url("");
     let told = connect(&url.replace("mymaster", "yourmaster")).await.unwrap_err();
@@ -200,7 +200,7 @@ async fn a_wrong_url_says_what_is_wrong() {
     assert!(told.contains("127.0.0.1:1") && told.contains("127.0.0.1:2"), "{told}");
 }
 
-/// Without the run id and the replication id, a restart and a promotion cannot be noticed.
+/// Without the run id and the replication id, a restart and a promotion cannot be detected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quarantine_needs_info() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
@@ -230,7 +230,7 @@ async fn with_resp2_a_client_follows_its_master() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_have_a_login_of_their_own() {
+async fn sentinels_have_separate_credentials() {
     let Some(sentinels) = Sentinels::with_password_or_skip("s3cret") else { return };
     let told = connect(&sentinels.url("")).await.unwrap_err();
     assert!(matches!(&told, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{told}");
@@ -265,7 +265,7 @@ async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
     for replica in (0..3).filter(|server| *server != sentinels.master()) {
         assert!(sentinels.servers[replica].command(&["GET", "k"]).text().is_some());
     }
-    // So a fail-over keeps it, whichever replica takes over.
+    // So it survives a failover to any replica.
     sentinels.fail_over();
     let other = connect(&sentinels.url("")).await.unwrap();
     assert!(matches!(other.acquire(&claim("k", Duration::from_secs(1))).await, Ok(Acquire::Busy(_))));

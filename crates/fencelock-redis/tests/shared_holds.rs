@@ -1,4 +1,5 @@
-//! Shared locks and permits on one Redis server: what others delete, overwrite or fill up, and what that costs.
+//! Shared locks and permits on one Redis server: keys that other programs delete or overwrite, a full memory, and the number of
+//! commands.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock::backends::connect;
@@ -192,7 +193,7 @@ async fn one_of_several_holds_is_evicted_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn many_holders_are_listed_in_part_and_ended_together() {
+async fn many_holders_are_listed_in_part_and_evicted_together() {
     let Some((server, place)) = start().await else { return };
     takes(&*place, 1, Mode::Shared).await;
     add_holds(&server, 100_000, now_ms(&server) + 600_000);
@@ -207,7 +208,7 @@ async fn many_holders_are_listed_in_part_and_ended_together() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_holds_that_have_ended_are_dropped_together_or_in_short_steps() {
+async fn a_hundred_thousand_ended_holds_are_removed_together_or_in_short_steps() {
     let Some((server, place)) = start().await else { return };
     takes(&*place, 1, permits(1, 2)).await;
     add_holds(&server, 100_000, 1);
@@ -251,7 +252,7 @@ async fn a_lock_that_another_program_deletes_ends_all_its_holds() {
 }
 
 #[tokio::test]
-async fn side_keys_that_are_gone_or_have_another_type_never_admit_too_many() {
+async fn missing_side_keys_or_ones_of_another_type_never_admit_too_many() {
     for (side, kind) in [(HELD, None), (HELD, Some("SET")), (HELD, Some("RPUSH"))] {
         let Some((server, place)) = start().await else { return };
         takes(&*place, 1, permits(1, 2)).await;
@@ -259,7 +260,7 @@ async fn side_keys_that_are_gone_or_have_another_type_never_admit_too_many() {
         if let Some(kind) = kind {
             server.command(&[kind, side, "x"]);
         }
-        assert!(is_busy(&*place, 2, permits(1, 2)).await, "{kind:?}: how many are in use is not known");
+        assert!(is_busy(&*place, 2, permits(1, 2)).await, "{kind:?}: the number in use is unknown");
         assert!(matches!(renews(&*place, 1).await.unwrap(), Renew::Renewed { .. }), "{kind:?}");
         assert!(seen(&*place).await.unwrap().has(id(1)), "{kind:?}");
         assert_eq!(releases(&*place, 1).await, Release::Released, "{kind:?}");
@@ -272,7 +273,7 @@ async fn side_keys_that_are_gone_or_have_another_type_never_admit_too_many() {
         if let Some(kind) = kind {
             server.command(&[kind, HOLDS, "x"]);
         }
-        assert_eq!(renews(&*place, 1).await.unwrap(), Renew::Absent, "{kind:?}: who holds is forgotten");
+        assert_eq!(renews(&*place, 1).await.unwrap(), Renew::Absent, "{kind:?}: the holders are lost");
         assert_eq!(seen(&*place).await, None, "{kind:?}");
         takes(&*place, 2, Mode::Exclusive).await;
         assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0, "{kind:?}");
@@ -286,7 +287,7 @@ async fn side_keys_that_are_gone_or_have_another_type_never_admit_too_many() {
 }
 
 #[tokio::test]
-async fn a_full_memory_refuses_claims_whole_and_neither_renewals_nor_releases() {
+async fn a_full_memory_refuses_claims_completely_and_neither_renewals_nor_releases() {
     let Some((server, place)) = start().await else { return };
     for reader in 1..=2 {
         takes(&*place, reader, Mode::Shared).await;
@@ -310,7 +311,7 @@ async fn a_full_memory_refuses_claims_whole_and_neither_renewals_nor_releases() 
 }
 
 #[tokio::test]
-async fn without_the_time_of_the_server_shared_claims_are_refused_for_good_and_exclusive_ones_work() {
+async fn without_the_time_of_the_server_shared_claims_fail_permanently_and_exclusive_ones_work() {
     let Some((server, place)) = start().await else { return };
     server.command(&["ACL", "SETUSER", "default", "-time"]);
     let refused = place.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.unwrap_err();

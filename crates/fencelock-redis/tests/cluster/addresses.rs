@@ -12,9 +12,9 @@ async fn refused(url: &str) -> Unknown {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_lock_is_at_the_node_of_its_slot() {
+async fn each_lock_is_on_the_node_of_its_slot() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    // One node names the others.
+    // One node returns the others.
     let place = connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port())).await.unwrap();
     for key in ["a", "b", "c", "}{", "{tag}x", "x{tag}", "锁"] {
         let claim = held(key, Mode::Exclusive);
@@ -26,7 +26,7 @@ async fn each_lock_is_at_the_node_of_its_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_the_url_may_be_away() {
+async fn a_node_of_the_url_may_be_unavailable() {
     let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
     let away = RedisServer::start().unwrap();
     let dead = away.port();
@@ -34,7 +34,7 @@ async fn a_node_of_the_url_may_be_away() {
     let url = format!("redis+cluster://127.0.0.1:{dead},127.0.0.1:{}", cluster.nodes[3].port());
     let place = connect(&url).await.unwrap();
     granted(&place, &held("a", Mode::Exclusive)).await;
-    // None of those in the URL is left. The client knows the others.
+    // No node in the URL is left. The client has learned the others from the map.
     cluster.nodes[3].kill();
     for key in ["b", "c", "d", "e"] {
         granted(&place, &held(key, Mode::Exclusive)).await;
@@ -42,7 +42,7 @@ async fn a_node_of_the_url_may_be_away() {
     refresh_works(&place, &mut cluster).await;
 }
 
-/// A master dies after that.
+/// A master fails after that.
 async fn refresh_works(place: &Arc<dyn Backend>, cluster: &mut ClusterNodes) {
     let master =
         cluster.masters().into_iter().find(|master| cluster.replica_of(*master).is_some_and(|r| r != 3)).unwrap();
@@ -62,7 +62,7 @@ async fn a_server_that_is_no_node_of_a_cluster_is_identified() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_told_once_for_each_node() {
+async fn a_wrong_password_is_reported_once_for_each_node() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     for node in &cluster.nodes {
         node.command(&["CONFIG", "SET", "requirepass", "right"]);
@@ -76,7 +76,7 @@ async fn a_wrong_password_is_told_once_for_each_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_ask_for_the_slots_is_told_so() {
+async fn a_missing_right_to_cluster_slots_is_reported() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     for node in &cluster.nodes {
         node.command(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-cluster"]);
@@ -120,14 +120,14 @@ async fn doctor_reports_each_master_and_slots_without_one() {
 
 /// A node that was removed from the cluster and still runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_serves_nothing_is_not_believed() {
+async fn the_map_of_a_node_that_serves_nothing_is_ignored() {
     let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
     let lonely = RedisServer::options().args(["--cluster-enabled", "yes"]).start().unwrap();
     let port = cluster.nodes[0].port();
     let url = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{port}", lonely.port());
     let place = connect(&url).await.unwrap();
     granted(&place, &held("a", Mode::Exclusive)).await;
-    // The nodes that are left say for a while that the cluster is down.
+    // For some time, the remaining nodes report that the cluster is down.
     cluster.nodes[0].kill();
     for key in ["b", "c", "d", "e", "f", "g"] {
         granted(&place, &held(key, Mode::Exclusive)).await;
@@ -137,17 +137,17 @@ async fn a_node_that_serves_nothing_is_not_believed() {
     assert!(unknown.to_string().contains("serve no slots"), "{unknown}");
 }
 
-/// Each node of the kit has an authority of its own, so there is one node.
+/// Each node of the kit has its own certificate authority, so there is only one node.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_used_over_tls() {
-    // Otherwise nodes name their ports without TLS.
+    // Otherwise nodes announce their ports without TLS.
     let options = RedisServer::options().tls().args(["--tls-cluster", "yes"]);
     let Some(cluster) = ClusterNodes::start_with_or_skip(&options, 1, 0) else { return };
     let node = &cluster.nodes[0];
     let tls = node.tls_url().replace("rediss://", "rediss+cluster://");
     let place = connect(&format!("{tls}?ca={}", node.tls_files().ca.display())).await.unwrap();
     assert_eq!(place.name(), tls);
-    // The node names its port for TLS. Clients without TLS would be refused there.
+    // The node announces its TLS port, which rejects clients without TLS.
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&place, &first).await;
     queued(&place, &waiter, 0).await;

@@ -15,7 +15,7 @@ fn replicate(cluster: &ClusterNodes, key: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promoted_replica_goes_on_with_the_queue() {
+async fn a_promoted_replica_continues_the_queue() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
     let (one, other) = (place(&cluster).await, place(&cluster).await);
     let (first, second, third) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
@@ -28,7 +28,7 @@ async fn a_promoted_replica_goes_on_with_the_queue() {
         let cluster = Arc::clone(&cluster);
         move || cluster.fail_over(cluster.replica_of(owner).unwrap())
     });
-    // Waiters live for three seconds without a poll, and a fail-over may take longer.
+    // Waiters expire after three seconds without a poll, and a failover may take longer.
     while !failed_over.is_finished() {
         for (place, waiter) in [(&one, &second), (&other, &third)] {
             let _ = place.acquire(&waiter.with_intent(Intent::Poll)).await;
@@ -55,7 +55,7 @@ async fn a_dead_master_is_replaced() {
     granted(&place, &held("{k}2", Mode::Exclusive)).await;
     println!("{:?} from the end of the master to a grant of its replica", begun.elapsed());
     assert!(matches!(renew(&place, &first).await, Ok(Renew::Renewed { .. })));
-    // The master that returns is a replica.
+    // The restarted master is a replica.
     cluster.nodes[owner].restart().unwrap();
     cluster.wait_until_settled();
     release(&place, &first).await;

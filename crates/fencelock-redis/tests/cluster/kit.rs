@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const TTL: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Far beyond what a fail-over takes.
+/// Much longer than a failover takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn place(cluster: &ClusterNodes) -> Arc<dyn Backend> {
@@ -27,7 +27,7 @@ pub(crate) fn tokens(answer: &Acquire) -> TokenBlock {
     *tokens
 }
 
-/// Claims until it is granted, in spite of errors.
+/// Claims until the lock is granted, and ignores errors.
 pub(crate) async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> TokenBlock {
     let begun = Instant::now();
     loop {
@@ -60,7 +60,7 @@ pub(crate) async fn release(place: &Arc<dyn Backend>, claim: &Claim) {
     place.release(&claim.key, &claim.holder.id).await.unwrap();
 }
 
-/// Another master than the one of this slot.
+/// A master other than that of this slot.
 pub(crate) fn elsewhere(cluster: &ClusterNodes, slot: u16) -> usize {
     let owner = cluster.owner_of(slot);
     cluster.masters().into_iter().find(|master| *master != owner).unwrap()

@@ -15,7 +15,7 @@ async fn a_moved_slot_keeps_its_holder_its_queue_and_its_tokens() {
     queued(&other, &third, 1).await;
     cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
     assert!(matches!(renew(&one, &first).await, Ok(Renew::Renewed { waiters: 2 })));
-    // Nobody has subscribed at the new node yet.
+    // No client has subscribed on the new node yet.
     release(&other, &first).await;
     let next = tokens(&poll(&one, &second).await);
     assert!(next.last() > before.last());
@@ -44,7 +44,7 @@ async fn every_slot_can_be_moved_with_its_locks() {
     assert!(place.list().await.unwrap().is_empty());
 }
 
-/// In one request: two of the keys are moved after the client has learnt where they are.
+/// The renewals are one request. Two of the keys are moved after the client has learned their nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_renewals_follows_its_keys() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
@@ -98,9 +98,12 @@ async fn holders_keep_their_locks_in_a_slot_that_is_half_moved() {
         let renewal = fencelock_core::Renewal::new(first.key.clone(), first.holder.id, waiter.ttl).with_assumed(ttl);
         let renewed = place.renew(&[renewal]).await.remove(0);
         assert!(matches!(renewed, Ok(Renew::Renewed { .. })), "{mode:?} with {keys} keys moved: {renewed:?}");
-        // Of a holder that has no lock.
+        // The renewal of a holder without a lock.
         let stranger = held("k", mode);
-        assert!(renew(&place, &stranger).await.is_err(), "{mode:?}: a lost lock cannot be told from a moved one");
+        assert!(
+            renew(&place, &stranger).await.is_err(),
+            "{mode:?}: a lost lock cannot be distinguished from a moved one"
+        );
         cluster.end_move(slot, to).unwrap();
         let seen = place.inspect(&first.key).await.unwrap().unwrap();
         assert!(rest(&seen) > ttl, "{mode:?} with {keys} keys moved: {seen:?}");
@@ -125,7 +128,7 @@ async fn a_request_waits_for_the_end_of_a_short_move() {
     cluster.begin_move(slot, to, 1).unwrap();
     let released = tokio::spawn(async move { place.release(&first.key, &first.holder.id).await });
     cluster.end_move(slot, to).unwrap();
-    // A slow machine may need longer for the move than a request waits.
+    // On a slow machine, the move may take longer than a request waits.
     if let Err(unknown) = released.await.unwrap() {
         assert!(unknown.changed_nothing(), "{unknown}");
     }
@@ -147,7 +150,7 @@ async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poll_of_a_waiter_that_left_is_gone_at_the_new_node_too() {
+async fn a_waiter_that_left_is_also_gone_on_the_new_node() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
@@ -159,8 +162,8 @@ async fn a_poll_of_a_waiter_that_left_is_gone_at_the_new_node_too() {
     assert!(matches!(gone, Acquire::Gone), "{gone:?}");
 }
 
-/// All keys of the lock exist, so nothing but a key that never exists makes the node refuse the script. It would delete the lock, and
-/// then stop at a command for it.
+/// All keys of the lock exist, so only the key that never exists makes the node reject the script. Otherwise the script would
+/// delete the lock, and would then stop at a command that uses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_never_runs_in_part_while_its_slot_is_moved() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
@@ -169,7 +172,7 @@ async fn a_script_never_runs_in_part_while_its_slot_is_moved() {
     granted(&place, &first).await;
     queued(&place, &waiter, 0).await;
     let node = &cluster.nodes[cluster.owner_of(slot)];
-    // What is left of a reader that crashed.
+    // The remaining state of a crashed reader.
     node.command(&["ZADD", "fencelock:{k}:holds", "1", "x"]);
     node.command(&["HSET", "fencelock:{k}:held", "x", "1 1 x"]);
     let to = elsewhere(&cluster, slot);
@@ -183,7 +186,7 @@ async fn a_script_never_runs_in_part_while_its_slot_is_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_keep_their_order_in_a_slot_that_is_half_moved_for_longer_than_they_live() {
+async fn waiters_keep_their_order_while_a_slot_is_moved_for_longer_than_their_lifetime() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
     let first = held("k", Mode::Exclusive);

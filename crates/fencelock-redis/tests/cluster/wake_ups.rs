@@ -37,7 +37,7 @@ async fn listening(url: &str) -> (Arc<dyn Backend>, Arc<Heard>) {
     (place, heard)
 }
 
-/// A hand-off message that the waiter can use without asking.
+/// A hand-off message that the waiter can use without a poll.
 fn is_handed(event: &Event, claim: &Claim) -> bool {
     matches!(event, Event::Handed { holder, claim_ttl, .. } if *holder == claim.holder.id && !claim_ttl.is_zero())
 }
@@ -89,7 +89,7 @@ async fn a_client_that_does_not_subscribe_polls() {
     tokens(&poll(&other, &waiter).await);
 }
 
-/// On the node where it has subscribed, a waiter whose client is gone is passed over at once.
+/// On the node where it subscribed, a waiter whose client is gone is skipped at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_waiter_does_not_delay_the_next_one() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
@@ -106,7 +106,7 @@ async fn a_dead_waiter_does_not_delay_the_next_one() {
     if has_shards {
         tokens(&answer);
     } else {
-        // Nobody can count the subscribers of a whole cluster. The lease of a hand-off has to end.
+        // The subscribers of a whole cluster cannot be counted, so the lease of the hand-off must expire.
         assert!(matches!(answer, Acquire::Queued { .. }), "{answer:?}");
         granted(&one, &next).await;
     }
@@ -126,7 +126,7 @@ async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
         answer => panic!("{answer:?}"),
     };
     let waited = async {
-        // That of the other waiter is left.
+        // The subscription of the other waiter is left.
         while has_shards && subscribers() > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -135,7 +135,7 @@ async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_waiters_of_a_moved_slot_are_told_to_look_again() {
+async fn the_waiters_of_a_moved_slot_poll_at_once() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
@@ -146,13 +146,13 @@ async fn the_waiters_of_a_moved_slot_are_told_to_look_again() {
     if has_shards(&cluster) {
         heard.until(|event| matches!(event, Event::Changed { key } if *key == waiter.key)).await;
     }
-    // The poll subscribes at the new node.
+    // The poll subscribes on the new node.
     assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
     release(&other, &first).await;
     heard.until(|event| is_handed(event, &waiter)).await;
 }
 
-/// The channel of a slot ends when the slot leaves a node, and is not there when it returns. The client still is.
+/// The subscription ends when the slot leaves a node, and is not restored when the slot returns. The client is still connected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_slot_returns_keeps_its_position() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
@@ -170,7 +170,7 @@ async fn a_waiter_whose_slot_returns_keeps_its_position() {
     assert!(matches!(poll(&one, &next).await, Acquire::Queued { ahead: 0, .. }));
 }
 
-/// What a node has to do: the commands of clients, and the messages that other nodes publish.
+/// The work of a node: the commands of clients, and the messages from other nodes.
 fn work(node: &RedisServer) -> (u64, u64) {
     let number = |reply: &Reply, field: &str| -> u64 {
         let text = reply.text().unwrap();
@@ -185,7 +185,7 @@ fn work(node: &RedisServer) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hand_offs_are_work_for_the_node_of_the_key_alone() {
+async fn only_the_node_of_the_key_processes_a_hand_off() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let (one, other) = (place(&cluster).await, place(&cluster).await);
     let mut holder = held("k", Mode::Exclusive);
@@ -203,19 +203,19 @@ async fn hand_offs_are_work_for_the_node_of_the_key_alone() {
     }
     for (node, (commands, published)) in others.iter().zip(before) {
         let now = work(node);
-        // Those of this test.
+        // The commands of this test.
         assert!(now.0 - commands < 10, "{} commands", now.0 - commands);
         if has_shards(&cluster) {
             assert_eq!(now.1, published, "messages from other nodes");
         } else {
-            assert!(now.1 > published, "Redis 6.2 has no other way");
+            assert!(now.1 > published, "Redis 6.2 forwards messages to all nodes");
         }
     }
 }
 
-/// Waiters poll, and are woken again as soon as there is another connection.
+/// Waiters poll, and are woken again as soon as a new connection is open.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_for_wake_ups_that_is_lost_is_opened_again() {
+async fn a_lost_connection_for_wake_ups_is_reopened() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
     let (mut holder, owner) = (held("k", Mode::Exclusive), cluster.owner_of(cluster.slot_of("k")));
@@ -226,7 +226,7 @@ async fn a_connection_for_wake_ups_that_is_lost_is_opened_again() {
         assert!(matches!(cluster.nodes[owner].command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1..)));
         heard.until(|event| *event == Event::Reset).await;
         heard.events.lock().unwrap().clear();
-        // As a client does it once a second.
+        // A client does this once a second.
         let polled = async {
             loop {
                 assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));

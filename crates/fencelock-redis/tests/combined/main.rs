@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Sent alone before requests are combined.
+/// The number of requests that are sent alone before others are combined.
 const ALONE: usize = 4;
 /// The maximum length of a batch.
 const LONGEST: usize = 64;
 const SOON: Duration = Duration::from_secs(20);
 
-/// A place that has served a claim, so that the common case may come first.
+/// A place that has served a claim, so that later claims use the common case.
 async fn place(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
     let place = connect(&format!("{}{options}", server.url())).await.unwrap();
     let first = claim("first");
@@ -58,7 +58,7 @@ async fn release_all(place: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-/// Starts one request for each claim. All but the first few have joined a batch that is not sent yet.
+/// Starts one request for each claim. All but the first few have joined a batch that has not been sent yet.
 async fn start<'a>(place: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Answer<'a, Acquire>>> {
     let mut started = Vec::new();
     for claim in claims {
@@ -74,7 +74,7 @@ async fn once<T>(request: &mut Answer<'_, T>) -> Poll<Result<T, fencelock_core::
     poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await
 }
 
-/// How many scripts the server has executed since the last call.
+/// The number of scripts that the server has executed since the last call.
 fn scripts(server: &RedisServer) -> u64 {
     let info = server.command(&["INFO", "commandstats"]);
     let count = |line: &str| -> Option<u64> {
@@ -116,8 +116,8 @@ async fn more_requests_are_more_scripts() {
     assert_eq!(release_all(&*place, &claims).await, vec![Release::Released; claims.len()]);
 }
 
-/// Proxies that send a script to the server of its first key have no client tracking. Any other lock of the script would be locked at
-/// the wrong server.
+/// Proxies that send a script to the server of its first key have no client tracking. Any other lock of the script would be
+/// acquired on the wrong server.
 #[tokio::test]
 async fn requests_are_sent_alone_unless_the_connection_leads_to_one_server() {
     let Some(server) = redis_or_skip() else { return };
@@ -186,14 +186,14 @@ async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_n
         assert_eq!(matches!(answer, Acquire::Queued { .. }), is_taken, "{}: {answer:?}", claim.key);
         assert_eq!(is_granted(&answer), !is_taken);
     }
-    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two that are taken, by their own script as well");
+    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two busy locks also by their own scripts");
     release_all(&*place, &claims).await;
     scripts(&server);
     acquire_all(&*place, &claims).await;
-    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two that were taken are not in the batch");
+    assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two busy locks are not in the batch");
 }
 
-/// Two requests for one lock may not meet in a batch: it looks at all locks first.
+/// Two requests for one lock must not be in one batch, because the script checks all locks first.
 #[tokio::test]
 async fn a_lock_is_granted_once_and_released_once() {
     let Some(server) = redis_or_skip() else { return };
@@ -239,7 +239,7 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
                 Err(unknown) => assert_eq!((number, unknown.nodes()[0].fault), (7, Fault::Denied), "{unknown}"),
             }
         }
-        // The server counts what it refuses as well. The next time, the lock that was refused is sent alone.
+        // The server counts refused commands as well. The next time, the refused lock is sent alone.
         let counted = scripts(&server);
         assert!(counted <= executed as u64 + 1, "{counted} scripts instead of {executed}");
         for claim in &claims {
@@ -249,7 +249,7 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_its_scripts_or_starts_again_grants_as_before() {
+async fn a_server_that_loses_its_scripts_or_restarts_grants_as_before() {
     let Some(mut server) = redis_or_skip() else { return };
     let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
     assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
@@ -265,7 +265,7 @@ async fn a_server_that_forgets_its_scripts_or_starts_again_grants_as_before() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_leaves_every_request_in_doubt() {
+async fn an_unresponsive_server_leaves_every_request_unknown() {
     let Some(server) = redis_or_skip() else { return };
     let (place, claims) = (place(&server, "?timeout=200").await, claims(ALONE + 10));
     server.command(&["CLIENT", "PAUSE", "1000", "ALL"]);
@@ -273,7 +273,7 @@ async fn a_server_that_does_not_answer_leaves_every_request_in_doubt() {
     for answer in answers {
         assert_eq!(answer.unwrap_err().nodes()[0].fault, Fault::Timeout);
     }
-    // What arrives later is released by what follows.
+    // Claims that arrive later are released by the requests that follow.
     let settled = async {
         loop {
             for claim in &claims {

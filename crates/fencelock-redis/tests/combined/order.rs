@@ -1,4 +1,4 @@
-//! The order of requests, whatever is dropped.
+//! The order of requests, with requests that are dropped.
 
 use super::{ALONE, SOON, acquire_all, claim, claims, exists, is_granted, once, place, start};
 use fencelock_core::{HolderId, Intent, Key, Release, side_key};
@@ -27,7 +27,7 @@ async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
     assert!(is_granted(&granted.unwrap()), "the lock was released before");
 }
 
-/// A batch that waits for room in the queue of the connection could be overtaken.
+/// A batch that waits for space in the queue of the connection could be overtaken.
 #[tokio::test]
 async fn a_full_queue_of_the_connection_keeps_the_order() {
     let Some(server) = redis_or_skip() else { return };
@@ -55,7 +55,7 @@ async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
     let Some(server) = redis_or_skip() else { return };
     let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
     let mut started = start(&*place, &claims).await;
-    // The first of the batch, and one in the middle.
+    // The first request of the batch, and one in the middle.
     for dropped in [ALONE, ALONE + 5] {
         started[dropped] = None;
     }
@@ -73,7 +73,7 @@ async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_wa
     let Some(server) = redis_or_skip() else { return };
     let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
     let mut started = start(&*place, &claims).await;
-    // The first of the batch sends it.
+    // The first request of the batch sends it.
     assert!(once(started[ALONE].as_mut().unwrap()).await.is_pending());
     started[ALONE + 5] = None;
     started[ALONE] = None;
@@ -81,7 +81,7 @@ async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_wa
         let released = tokio::time::timeout(SOON, place.release(&dropped.key, &dropped.holder.id)).await.unwrap();
         assert_eq!(released.unwrap(), Release::Released, "{}: its claim came first", dropped.key);
     }
-    // The others do not depend on the one that sent the batch.
+    // The other requests do not depend on the one that sent the batch.
     let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
     assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
 }
@@ -91,7 +91,7 @@ async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_wa
 fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
     let Some(server) = redis_or_skip() else { return };
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The connection belongs to a runtime that stays.
+    // The connection belongs to a runtime that keeps running.
     let of_connection = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (place, claims) = (of_connection.block_on(place(&server, "")), claims(ALONE + 10));
     let (sender, others) = (runtime(), runtime());
@@ -106,7 +106,7 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
     assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
 }
 
-/// Claims are dropped at any of their steps, on several threads, and released. Nothing stays.
+/// Claims are dropped at any of their steps, on several threads, and released. No lock stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
     let Some(server) = redis_or_skip() else { return };
@@ -137,7 +137,7 @@ async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
                     assert_eq!(released, Release::Released);
                     completed += 1;
                 }
-                // If a claim came later than its release, the lock would be held now.
+                // If a claim had arrived after its release, the lock would be held now.
                 let next = place.acquire(&other).await.unwrap();
                 assert!(is_granted(&next), "task {task}, round {round}: {next:?}");
                 assert_eq!(place.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);

@@ -6,12 +6,12 @@ use fencelock_testkit::{RedisServer, StartError, redlock_url};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Three memories whose leases end by a clock that the case moves.
+/// Three memory backends with a clock that the case controls.
 pub(crate) fn of_memories() -> FixtureFactory {
     FixtureFactory::new("quorum_of_memories", || Ok(Box::new(Memories::new(3, 0))))
 }
 
-/// Five, of which one never answers.
+/// Five nodes, one of which never replies.
 pub(crate) fn with_a_dead_node() -> FixtureFactory {
     FixtureFactory::new("quorum_with_a_dead_node", || Ok(Box::new(Memories::new(4, 1))))
 }
@@ -51,8 +51,8 @@ impl Fixture for Memories {
     }
 }
 
-/// Three servers for all cases, put into service as they should be: each has a marker that is compared at every claim. Each
-/// backend has connections of its own.
+/// Three servers for all cases, initialized as in production: each has a marker that every claim checks. Each backend has
+/// separate connections.
 pub(crate) fn of_redis() -> FixtureFactory {
     let servers: Mutex<Vec<Arc<RedisServer>>> = Mutex::default();
     FixtureFactory::new("quorum_of_redis", move || {
@@ -69,9 +69,9 @@ struct OnServers(Vec<Arc<RedisServer>>);
 impl Fixture for OnServers {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async {
-            // Nothing fails in the suite, however busy the machine is.
+            // Long enough for a very busy machine: no node of the suite fails.
             let url = redlock_url(self.0.iter().map(Arc::as_ref), "max_ttl=86400000&node_timeout=5000");
-            fencelock::backends::init(&url, true).await.expect("servers that are put into service");
+            fencelock::backends::init(&url, true).await.expect("initialized servers");
             fencelock::backends::connect(&url).await.expect("servers to connect to")
         })
     }

@@ -1,4 +1,4 @@
-//! A node that forgets a vote, with a quarantine and without.
+//! A node that loses its vote, with and without a quarantine.
 
 use super::{answer, hold_as, marker};
 use fencelock::backends::{Quorum, Redis, connect, init};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// `a` gets the lock in this mode on the first two nodes of three, and the second forgets it. Then the writer `b` tries for
-/// `patience`.
+/// `a` acquires the lock in this mode on the first two of three nodes, and the second node loses it. Then the writer `b` tries
+/// for `patience`.
 async fn forget_a_vote(
     mode: Mode,
     servers: &mut [RedisServer],
@@ -20,7 +20,7 @@ async fn forget_a_vote(
     let held = hold_as(mode, place, "k").await;
     servers[2].command(&["DEL", "k"]);
     servers[1].restart_empty().unwrap();
-    // Two nodes decide, so the claim may reach the third only now. Here it does not.
+    // Two nodes decide, so the claim may reach the third node later. This test prevents that.
     let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] or redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then \
         redis.call('DEL', KEYS[1], KEYS[2]) end return 1";
     let (value, id) = (held.holder.wire(), held.holder.id.to_string());
@@ -44,13 +44,17 @@ async fn a_lost_vote_admits_no_second_holder(mode: Mode) {
     let quorum = connect(&url).await.unwrap();
     let (held, second) = forget_a_vote(mode, &mut servers, &*quorum, Duration::from_secs(2)).await;
     assert!(!matches!(second, Ok(Acquire::Granted { .. })), "{second:?}");
-    assert_ne!(marker(&servers[1], "until"), "", "it met a client, and was kept out");
+    assert_ne!(marker(&servers[1], "until"), "", "a client has started its quarantine");
     let _ = quorum.release(&held.key, &held.holder.id).await;
     for _ in 0..50 {
         let next = hold_as(mode, &*quorum, "j").await;
         let _ = quorum.release(&next.key, &next.holder.id).await;
     }
-    assert_eq!(servers[1].command(&["EXISTS", "fencelock:{j}:fence"]), Reply::Int(0), "by the other two alone");
+    assert_eq!(
+        servers[1].command(&["EXISTS", "fencelock:{j}:fence"]),
+        Reply::Int(0),
+        "only the other two nodes have granted"
+    );
     let findings = quorum.diagnose().await;
     let kept_out =
         |finding: &&fencelock_core::Finding| finding.subject == "quarantine" && finding.level == Level::Warning;
@@ -81,15 +85,15 @@ async fn two_hold_without_a_quarantine(mode: Mode) {
         Mode::Shared => servers[0].command(&["HEXISTS", "fencelock:{k}:held", &id]) == Reply::Int(1),
         _ => servers[0].command(&["GET", "k"]).text().unwrap().starts_with(&id),
     };
-    assert!(first, "the first too");
+    assert!(first, "the first also holds the lock");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_quarantine_the_same_story_has_two_holders() {
+async fn without_a_quarantine_the_same_sequence_has_two_holders() {
     two_hold_without_a_quarantine(Mode::Exclusive).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_quarantine_the_same_story_has_a_reader_and_a_writer() {
+async fn without_a_quarantine_the_same_sequence_has_a_reader_and_a_writer() {
     two_hold_without_a_quarantine(Mode::Shared).await;
 }

@@ -1,4 +1,4 @@
-//! Real servers that forget: what they grant afterwards, and when.
+//! Real servers that lose their data: what they grant afterwards, and when.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod lost_votes;
@@ -12,7 +12,7 @@ use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// For what goes wrong in passing on a loaded machine.
+/// For temporary failures on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn alone(server: &RedisServer) -> String {
@@ -23,7 +23,7 @@ fn claim(key: &str) -> Claim {
     fencelock_testkit::claim(key, Ttl::default().get())
 }
 
-/// Tries until it has the lock on a majority: a machine under load may miss the time limits of nodes.
+/// Tries until it holds the lock on a majority: a loaded machine may exceed the time limits of nodes.
 async fn hold(place: &dyn Backend, key: &str) -> Claim {
     hold_as(Mode::Exclusive, place, key).await
 }
@@ -47,7 +47,7 @@ async fn granted(place: &dyn Backend, claim: &Claim) -> FencingToken {
     }
 }
 
-/// Asks until the server answers again.
+/// Polls until the server replies again.
 async fn answer(place: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
     let begun = Instant::now();
     loop {
@@ -71,7 +71,7 @@ fn marker(server: &RedisServer, field: &str) -> String {
     server.command(&["HGET", "fencelock:node", field]).text().unwrap_or_default().to_owned()
 }
 
-/// As if the time had passed.
+/// Simulates that the time has passed.
 fn end_quarantine(server: &RedisServer) {
     assert_eq!(server.command(&["HSET", "fencelock:node", "until", "1"]), Reply::Int(0));
 }
@@ -87,7 +87,7 @@ async fn refusal(url: &str) -> Unknown {
 async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
     let Some(servers) = servers_or_skip(1) else { return };
     let begun = Instant::now();
-    // The shortest quarantine there is, whatever the longest TTL.
+    // The minimum length of a quarantine, for any longest TTL.
     let redis = connect(&format!("{}&max_ttl=1000", alone(&servers[0]))).await.unwrap();
     let mut brief = claim("k");
     brief.ttl = Ttl::new(Duration::from_secs(1)).unwrap();
@@ -100,7 +100,7 @@ async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_restarted_empty_is_noticed_by_connected_clients() {
+async fn connected_clients_detect_a_server_that_was_restarted_empty() {
     let Some(mut servers) = servers_or_skip(1) else { return };
     init(&alone(&servers[0]), true).await.unwrap();
     let redis = connect(&alone(&servers[0])).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_server_that_was_restarted_empty_is_noticed_by_connected_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
+async fn a_restart_from_its_file_starts_a_quarantine_and_the_holder_continues() {
     if servers_or_skip(1).is_none() {
         return;
     }
@@ -135,7 +135,7 @@ async fn a_restart_from_its_file_is_one_too_and_the_owner_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flush_and_a_lost_marker_are_noticed_at_the_next_claim_also_without_its_scripts() {
+async fn the_next_claim_detects_a_flush_and_a_lost_marker_also_without_cached_scripts() {
     let Some(servers) = servers_or_skip(1) else { return };
     let server = &servers[0];
     init(&alone(server), true).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_flush_and_a_lost_marker_are_noticed_at_the_next_claim_also_without_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
+async fn a_server_in_quarantine_neither_hands_over_nor_raises() {
     let Some(servers) = servers_or_skip(1) else { return };
     let server = &servers[0];
     init(&alone(server), true).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_server_in_quarantine_hands_nothing_over_and_raises_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_in_quarantine_hands_nothing_over() {
+async fn an_eviction_in_quarantine_does_not_hand_over() {
     let Some(servers) = servers_or_skip(1) else { return };
     init(&alone(&servers[0]), true).await.unwrap();
     let redis = connect(&alone(&servers[0])).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
+async fn a_marker_of_another_set_is_unchanged_also_after_a_restart() {
     if servers_or_skip(1).is_none() {
         return;
     }
@@ -225,11 +225,11 @@ async fn a_marker_of_another_set_is_left_alone_also_after_a_restart() {
     assert!(refusal(&format!("{long}&max_ttl=1000")).await.is_permanent());
     let redis = connect(&long).await.unwrap();
     assert!(is_quarantined(&*redis, "k").await);
-    assert_eq!(marker(&server, "span"), "60612", "as long as its own set asks for");
+    assert_eq!(marker(&server, "span"), "60612", "the length that its own set requires");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_without_permissions_learns_which_ones_to_add() {
+async fn the_error_for_missing_permissions_names_them() {
     if servers_or_skip(1).is_none() {
         return;
     }
@@ -240,12 +240,12 @@ async fn a_user_without_permissions_learns_which_ones_to_add() {
     assert_eq!(refused.nodes()[0].fault, Fault::Denied);
     assert!(refused.to_string().contains("allow INFO"), "{refused}");
     let redis = Redis::lazy(&url).unwrap();
-    assert!(redis.acquire(&claim("k")).await.unwrap_err().is_permanent(), "and nothing is granted");
+    assert!(redis.acquire(&claim("k")).await.unwrap_err().is_permanent(), "nothing is granted");
     assert!(matches!(init(&url, true).await, Err(ConnectError::Unknown(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trust_is_for_unknown_servers_and_ends_no_quarantine() {
+async fn trust_applies_to_unknown_servers_and_does_not_end_a_quarantine() {
     let Some(servers) = servers_or_skip(2) else { return };
     let trusted = connect(&format!("{}&trust_empty=true", alone(&servers[0]))).await.unwrap();
     granted(&*trusted, &claim("k")).await;
@@ -258,7 +258,7 @@ async fn trust_is_for_unknown_servers_and_ends_no_quarantine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_longer_than_a_server_is_kept_out_is_neither_claimed_nor_renewed() {
+async fn a_lease_longer_than_a_quarantine_is_neither_claimed_nor_renewed() {
     let Some(servers) = servers_or_skip(1) else { return };
     let redis = connect(&format!("{}&max_ttl=30000&trust_empty=true", alone(&servers[0]))).await.unwrap();
     assert_eq!(redis.capabilities().longest_ttl, Some(Duration::from_secs(30)));
@@ -283,7 +283,7 @@ async fn init_again_changes_nothing_and_keeps_the_quarantine() {
     let again = init(&short, false).await.unwrap();
     assert!(again.iter().all(|node| node.change == Change::None), "{again:?}");
     assert_eq!(marker(&servers[0], "until"), until);
-    // What was forgotten may have been granted under the longer limit.
+    // The lost locks may have been granted with the longer limit.
     let long = init(&redlock_url(&servers, ""), false).await.unwrap();
     assert!(
         long.iter().all(|node| node.change == Change::Moved && node.ready_in > Duration::from_secs(30)),
@@ -297,7 +297,7 @@ async fn init_again_changes_nothing_and_keeps_the_quarantine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn init_writes_nothing_unless_all_servers_answer() {
+async fn init_writes_nothing_unless_all_servers_reply() {
     let Some(mut servers) = servers_or_skip(3) else { return };
     servers[2].kill();
     let Err(ConnectError::Unknown(cause)) = init(&redlock_url(&servers, ""), true).await else { panic!() };
@@ -311,7 +311,7 @@ async fn a_quorum_in_quarantine_names_every_node_and_how_long() {
     let quorum = connect(&redlock_url(&servers, "")).await.unwrap();
     let begun = Instant::now();
     let mut refused = answer(&*quorum, "k").await.unwrap_err();
-    // A node that is late is not waited for.
+    // The result does not wait for a slow node.
     while refused.nodes().len() < 3 && begun.elapsed() < PATIENCE {
         refused = answer(&*quorum, "k").await.unwrap_err();
     }

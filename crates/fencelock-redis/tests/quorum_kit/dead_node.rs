@@ -4,7 +4,7 @@ use fencelock_core::{
 };
 use std::sync::Arc;
 
-/// A node that never answers.
+/// A node that never replies.
 #[derive(Debug)]
 pub(crate) struct DeadNode;
 

@@ -1,4 +1,4 @@
-//! Nodes that are late, mute, gone, or have a clock of their own, and what is asked of them behind the quorum's back.
+//! Nodes that are slow, unresponsive, unreachable, or have their own clock, with direct access for tests.
 
 mod node;
 
@@ -14,7 +14,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A quorum in driven time, and its nodes.
+/// A quorum with a clock that the test controls, and its nodes.
 pub(crate) struct TestQuorum {
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) quorum: Arc<Quorum>,
@@ -26,7 +26,7 @@ impl TestQuorum {
         Self::with_skews(&vec![0; nodes])
     }
 
-    /// Each node's wall clock is ahead by so many seconds.
+    /// The wall clock of each node is ahead by this number of seconds.
     pub(crate) fn with_skews(seconds: &[u64]) -> Self {
         let clock = TokioClock::starting_now();
         let nodes: Vec<_> = seconds.iter().map(|ahead| Node::new(clock, Duration::from_secs(*ahead))).collect();

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What becomes of a request to a node.
+/// The fate of a request to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Road {
     Open,
-    /// It arrives so much later.
+    /// It arrives with this delay.
     Slow(Duration),
-    /// Nothing arrives and nothing is answered.
+    /// The request is lost, so there is no reply.
     BlackHole,
     Refusing,
 }
 
-/// A memory with leases at the end of a road.
+/// A memory backend with leases, behind a simulated network.
 #[derive(Debug)]
 pub(crate) struct Node {
     memory: Arc<Memory>,
@@ -54,7 +54,7 @@ impl Node {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// What the node itself knows.
+    /// The state of the node itself.
     pub(crate) async fn holding(&self, key: &str) -> Option<Holding> {
         self.memory.inspect(&Key::new(key).unwrap()).await.unwrap()
     }

@@ -2,7 +2,7 @@
 
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 
-/// What all clients of these tests lock.
+/// The key that all clients of these tests lock.
 pub(crate) const KEY: &str = "k";
 pub(crate) const LINE: &str = "fencelock:{k}:line";
 pub(crate) const WAITERS: &str = "fencelock:{k}:waiters";
@@ -21,7 +21,7 @@ pub(crate) struct Before {
     guarded: bool,
 }
 
-/// What it reads in a message: who was handed the lock, and the token.
+/// The content of a message for this client: the new holder and the token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Handed {
     pub(crate) id: String,
@@ -38,7 +38,7 @@ impl Before {
         Self { client, subscriber, id, run_id, guarded: false }
     }
 
-    /// A client that asks for a quarantine.
+    /// A client that requires a quarantine.
     pub(crate) fn guarded(server: &RedisServer, number: u128) -> Self {
         Self { guarded: true, ..Self::new(server, number) }
     }
@@ -51,14 +51,14 @@ impl Before {
         self.client.command(&words)
     }
 
-    /// With the run id, and the set of nodes where a quarantine is asked for: what may grant ends its arguments with both.
+    /// Appends the run id and, with a quarantine, the set of nodes: a script that may grant takes both as its last arguments.
     fn pass(&mut self, script: &str, arguments: &[&str]) -> Reply {
         let run_id = self.run_id.clone();
         let more: &[&str] = if self.guarded { &[&run_id, ALONE] } else { &[&run_id] };
         self.eval(script, &[arguments, more].concat())
     }
 
-    /// The first word of the answer, and all of it.
+    /// The first word of the reply, and the whole reply.
     pub(crate) fn acquire(&mut self, intent: &str) -> (String, Reply) {
         let (id, time) = (self.id.clone(), self.micros());
         let (value, channel) = (format!("{id} before:1"), channel(&id));
@@ -104,12 +104,12 @@ impl Before {
         self.client.command(&["EVAL", script, "1", MARKER, &run_id, "62000", ALONE, "single", "trust"])
     }
 
-    /// What is on its channel by now, as this version reads it: `None` for each message that it does not understand.
+    /// The messages on its channel so far, as this version reads them: `None` for each message that it cannot read.
     pub(crate) fn heard(&mut self) -> Vec<Option<Handed>> {
         self.subscriber.send(&["PING", "enough"]).unwrap();
         let mut heard = Vec::new();
         loop {
-            let Reply::Array(parts) = self.subscriber.receive() else { panic!("no answer on a channel") };
+            let Reply::Array(parts) = self.subscriber.receive() else { panic!("no reply on a channel") };
             match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
                 ["message", _, text] => heard.push(read(text)),
                 ["pong", "enough"] => return heard,

@@ -11,7 +11,7 @@ use fencelock_testkit::RedisServer;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A loaded machine may need so long.
+/// A loaded machine may need this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn key() -> Key {

@@ -1,4 +1,4 @@
-//! What a later version may leave on the server, made up.
+//! Simulated data of a later version on the server.
 
 use crate::before::{ALIVE, KEY, LINE, MARKER, WAITERS, channel};
 use crate::current::{Current, id, key};
@@ -43,7 +43,7 @@ fn detail(unknown: &Unknown) -> (Fault, String) {
 }
 
 #[tokio::test]
-async fn a_claim_of_a_later_version_is_granted_alone_by_what_can_be_read_of_it() {
+async fn a_partly_readable_claim_of_a_later_version_is_granted_alone() {
     let Some(server) = redis_or_skip() else { return };
     let current = Current::new(&server, 1).await;
     let mut subscriber = subscriber(&server, 2);
@@ -52,7 +52,7 @@ async fn a_claim_of_a_later_version_is_granted_alone_by_what_can_be_read_of_it()
     join(&server, 2, 3, &shared(3));
     assert_eq!(current.release().await, Release::Released);
     assert_eq!(server.command(&["GET", KEY]).text(), Some(format!("{:032x} later:1", 2).as_str()));
-    assert_eq!(rank(&server, 3), Reply::Int(0), "shared claims are not granted together by who cannot");
+    assert_eq!(rank(&server, 3), Reply::Int(0), "a version without shared locks does not grant shared claims together");
     let Reply::Array(message) = subscriber.receive() else { panic!("no message") };
     let text = message[2].text().unwrap();
     assert!(text.starts_with("1 ") && text.ends_with(&format!("\t{KEY}")), "{text}");
@@ -61,7 +61,7 @@ async fn a_claim_of_a_later_version_is_granted_alone_by_what_can_be_read_of_it()
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_read_keeps_its_place_and_others_are_served() {
+async fn an_unreadable_entry_keeps_its_position_and_others_are_served() {
     let Some(server) = redis_or_skip() else { return };
     let (holder, next) = (Current::new(&server, 1).await, Current::new(&server, 3).await);
     holder.granted(Intent::Try).await;
@@ -73,7 +73,7 @@ async fn an_entry_that_cannot_be_read_keeps_its_place_and_others_are_served() {
     assert_eq!(rank(&server, 2), Reply::Int(0));
     assert_eq!(next.release().await, Release::Released);
     assert_eq!(holder.holder().await, None);
-    assert_eq!(rank(&server, 2), Reply::Int(0), "a free lock is not its own reason to drop it");
+    assert_eq!(rank(&server, 2), Reply::Int(0), "a free lock is no reason to remove it");
     let told = finding(&server, "wire").await;
     assert_eq!(told.level, Level::Warning);
     for part in ["\"k\"", "00000000", "{\\\"ttl\\\": 30000}"] {
@@ -81,13 +81,13 @@ async fn an_entry_that_cannot_be_read_keeps_its_place_and_others_are_served() {
     }
     assert!(told.advice.contains("later fencelock") && told.advice.contains(WAITERS), "{told:?}");
 
-    // Its own client can read it, and writes it anew.
+    // Its own client can read it, and writes it again.
     join(&server, 1, 2, &shared(2));
     holder.granted(Intent::Try).await;
     server.command(&["HSET", WAITERS, &id(2).to_string(), "soon"]);
     server.command(&["ZADD", ALIVE, "1", &id(2).to_string()]);
     assert_eq!(holder.release().await, Release::Released);
-    assert_eq!(rank(&server, 2), Reply::Nil, "its life is over");
+    assert_eq!(rank(&server, 2), Reply::Nil, "its lifetime has ended");
     assert_eq!(finding(&server, "wire").await.level, Level::Fine);
 }
 
@@ -104,14 +104,14 @@ async fn a_queue_that_starts_with_unreadable_entries_is_a_refusal_with_the_reaso
     assert_eq!(current.release().await, Release::Released);
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
         let (fault, told) = detail(&current.ask(intent).await.unwrap_err());
-        assert_eq!(fault, Fault::Busy, "it passes: {told}");
+        assert_eq!(fault, Fault::Busy, "it is temporary: {told}");
         for part in ["\"k\"", "\"soon\"... of 4 bytes", "HGETALL", LINE] {
             assert!(told.contains(part), "{part}: {told}");
         }
     }
     assert_eq!(current.holder().await, None);
     server.command(&["ZADD", ALIVE, "1", &id(20).to_string()]);
-    assert!(matches!(current.acquire(Intent::Try).await, Acquire::Busy(_)), "the one behind them has it");
+    assert!(matches!(current.acquire(Intent::Try).await, Acquire::Busy(_)), "the waiter behind them has the key");
     assert_eq!(current.holder().await, Some(id(99)));
 }
 
@@ -140,7 +140,7 @@ async fn a_value_of_a_later_version_is_busy_and_never_deleted() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_later_version_makes_its_waiter_ask() {
+async fn a_message_of_a_later_version_makes_its_waiter_poll() {
     let Some(server) = redis_or_skip() else { return };
     let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
     holder.granted(Intent::Try).await;
@@ -149,7 +149,7 @@ async fn a_message_of_a_later_version_makes_its_waiter_ask() {
     let channel = entry.text().unwrap().split(' ').nth(2).unwrap().to_owned();
     let info = server.command(&["INFO", "server"]);
     let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
-    // All that a grant of this version says, and more.
+    // All fields of a grant of this version, and more.
     let text = format!("2 {run_id} {} 9000000000000000 1 3000 r\t{KEY}", id(2));
     assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
     assert_eq!(waiter.told().await, Event::Changed { key: key() });
@@ -171,7 +171,7 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
     for part in ["fencelock:node", "\"2\"", "later fencelock", "fencelock init"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    assert!(connect(&url).await.is_err(), "who connects is told at once");
+    assert!(connect(&url).await.is_err(), "connecting fails at once");
     assert!(init(&url, true).await.is_err());
     assert_eq!(server.command(&["HGETALL", MARKER]), before);
     let findings = lazy(&url).await.unwrap().diagnose().await;
@@ -182,7 +182,7 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_entry_was_damaged_writes_it_anew_when_it_asks() {
+async fn a_waiter_whose_entry_was_damaged_rewrites_it_when_it_polls() {
     let Some(server) = redis_or_skip() else { return };
     let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
     holder.granted(Intent::Try).await;

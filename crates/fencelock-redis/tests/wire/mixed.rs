@@ -1,11 +1,11 @@
-//! This version and the one before, version 0, lock one key.
+//! This version and the previous one, version 0, lock one key.
 
 use crate::before::{ALIVE, ALONE, Before, KEY, LINE, MARKER, WAITERS};
 use crate::current::{Current, id, key};
 use fencelock_core::{Event, Eviction, Intent, Occupant, Release, Renew};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
-/// No waiter and no lease expires, however slow the machine is.
+/// Long enough that no waiter and no lease expires on a slow machine.
 pub(crate) fn stand_still(server: &RedisServer) {
     let far = "9000000000000";
     let script = "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[2], ARGV[1], id) end \
@@ -36,12 +36,12 @@ async fn both_versions_share_one_queue_and_hand_over_to_each_other() {
 
     assert_eq!(holder.release().await, Release::Released);
     stand_still(&server);
-    assert_eq!(first.heard(), [None], "a message that version 0 does not take for a grant");
+    assert_eq!(first.heard(), [None], "a message that version 0 does not read as a grant");
     tokens.push(first.granted("poll"));
 
     assert_eq!(first.release(), "released");
     stand_still(&server);
-    assert_eq!(second.told().await, Event::Changed { key: key() }, "version 0 handed over: a hint to ask");
+    assert_eq!(second.told().await, Event::Changed { key: key() }, "version 0 handed over: a hint to poll");
     tokens.push(second.granted(Intent::Poll).await);
 
     assert_eq!(second.release().await, Release::Released);
@@ -135,7 +135,7 @@ async fn each_version_breaks_the_lock_of_the_other_and_the_queue_continues() {
 }
 
 #[tokio::test]
-async fn a_dead_waiter_of_either_version_is_passed_over_by_the_other() {
+async fn a_dead_waiter_of_either_version_is_skipped_by_the_other() {
     let Some(server) = redis_or_skip() else { return };
     let (mut before, current) = (Before::new(&server, 1), Current::new(&server, 2).await);
     let (mut old_waiter, new_waiter) = (Before::new(&server, 3), Current::new(&server, 4).await);
@@ -166,7 +166,7 @@ async fn either_version_reads_the_marker_of_the_other() {
     let current = Current::at(&url, 2).await;
     current.granted(Intent::Try).await;
     current.release().await;
-    assert_eq!(server.command(&["HGET", MARKER, "version"]), Reply::Nil, "who reads a marker writes nothing");
+    assert_eq!(server.command(&["HGET", MARKER, "version"]), Reply::Nil, "reading a marker writes nothing");
 
     server.command(&["DEL", MARKER]);
     drop(current);

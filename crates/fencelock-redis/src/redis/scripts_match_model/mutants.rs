@@ -4,7 +4,7 @@ use super::coverage::Coverage;
 use super::differential::{self, START_US};
 use super::real::Real;
 use super::sent::Mutant;
-use super::shrink::tell;
+use super::shrink::run_alone;
 use super::traces;
 
 /// The number of sequences in a batch, and the maximum number of batches.
@@ -373,7 +373,7 @@ pub(super) fn find_all(mutants: &[(&str, Mutant)]) {
             continue;
         };
         // The keys are independent, so the trace of one shows the difference without the others.
-        let difference = tell(&mut real, &trace, Some(*mutant), cap)
+        let difference = run_alone(&mut real, &trace, Some(*mutant), cap)
             .unwrap_or_else(|| panic!("{name}: no difference in the trace alone: {difference:?}"));
         println!("{name}: a trace of {} steps; it differs in {}", trace.len(), difference.what);
     }
