@@ -1,4 +1,4 @@
-//! Carries out what [`AcquireSlot`] decides: tries, and claims that wait in several queues at the same time.
+//! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
 use crate::error::Error;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A timer that has no end. The loop does not depend on it.
+/// The sleep for a timer that is not set. The loop does not depend on it.
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// How a claim of one slot ended.
+/// The result of a claim of one slot.
 type Claimed = (u32, Result<Guard, Error>);
 
-/// One slot of a set. Dropping the future leaves all queues, and releases in the background what was granted.
+/// Acquires one slot of a set. If the future is dropped, it leaves all queues, and a granted slot is released in the background.
 pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Result<(u32, Guard), Error> {
     let begun = client.clock.now();
     // The remainder is below the number of slots, so it fits.
@@ -84,7 +84,7 @@ async fn answer(trying: &mut Option<BoxFuture<'static, Claimed>>) -> Claimed {
     }
 }
 
-/// A claim that waits in a queue. The caller is told of the first one only.
+/// A claim that waits in a queue. Only the first one reports to the caller.
 fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, place: usize, now: Moment) -> Lock {
     let lock = set.lock_of(slot);
     let lock = if place == 0 { lock } else { lock.without_reports() };
@@ -94,8 +94,8 @@ fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, place: usize, now: Mom
     }
 }
 
-/// A client that uses more slots of the same key does not exclude this one from its own slots. Holders of slots that this client
-/// does not know are the sign of it.
+/// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
+/// slot outside of this set shows such a client.
 async fn report_larger_set(client: &ClientInner, set: &SlotSet) {
     let Ok(next) = Key::new(set.name_of(set.slots)) else { return };
     if let Ok(Some(seen)) = client.backend.inspect(&next).await {

@@ -1,4 +1,4 @@
-//! One task that wants a key: carries out the steps that the engine gives it.
+//! One task that acquires a key: executes the steps of the engine.
 
 use super::lease::Lease;
 use super::waiter::{First, LAST_ANSWER, Next, Waiter, guard};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Waits for the key.
+/// Acquires the key.
 pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
     client.check_open()?;
     if client.config.sharing.is_some()
@@ -29,7 +29,7 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     loop {
         client.check_open()?;
         let waiter = poll_fn(|context| Poll::Ready(Waiter::enter(client, request, again, context))).await;
-        // If the lease is lost on the way, the task that it was handed to comes first again.
+        // If the lease is lost before the task takes it, the task keeps its position at the front.
         again = Some(waiter.arrived);
         if let Some(guard) = waiter.wait().await? {
             return Ok(guard);
@@ -65,15 +65,15 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     }
 }
 
-/// A grant does not tell the mode of the hold. A reader must not be resumed as a writer.
+/// A grant does not contain the mode of the hold. A reader must not be resumed as a writer.
 async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<(), Error> {
     let (key, mode) = (&request.key, request.options.mode);
     if client.config.capabilities.modes == Modes::default() {
         return Ok(());
     }
     let seen = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?;
-    // A row lists some of very many holders; all of them have the same class. If the hold has ended meanwhile, its first renewal
-    // tells.
+    // Of very many holders, only some are listed, and all have the same class. If the hold has ended in the meantime, its first
+    // renewal detects that.
     let held = seen.filter(|seen| seen.has(holder) || seen.holders.count() > 1);
     match held.map(|seen| seen.first().mode) {
         // The limit does not matter: the semaphore may have been resized.
@@ -84,7 +84,7 @@ async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: Holder
     }
 }
 
-/// An idle lease in this client is as good as a free key.
+/// Takes an idle lease of this client, which counts as a free key.
 async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard> {
     let cell = client.keys.get(&request.key, request.options.mode)?;
     let (idle, lease, releasing) = cell.with(|engine, cx| {
@@ -103,17 +103,17 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard
     }
 }
 
-/// An idle lease that is released by a task that waits for it. Without a confirmation that is done in the background.
+/// An idle lease that a task releases and waits for. If the release is not confirmed, it is repeated in the background.
 struct GivenUp {
     driver: Arc<Driver>,
     release: Box<PendingRelease>,
     confirmed: bool,
-    /// Comes last.
+    /// Dropped last.
     _releasing: Releasing,
 }
 
 impl GivenUp {
-    /// If it cannot be told whether that was done, the next claim will tell.
+    /// If the result is unknown, the next claim shows it.
     async fn release(mut self) {
         let released = self.driver.backend.release(&self.release.key, &self.release.holder).await;
         self.confirmed = released.is_ok() && self.driver.clock.now() >= self.release.stray_until;
@@ -129,7 +129,7 @@ impl Drop for GivenUp {
 }
 
 impl Waiter<'_> {
-    /// `None` if the lease was lost before it could be taken.
+    /// `None` if the lease was lost before the task took it.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
         let (last, lease) = loop {
@@ -139,7 +139,7 @@ impl Waiter<'_> {
             } else if request.options.wait.is_none() && request.on_wait.is_none()
                 || !self.client.config.is_in_line(&request.options)
             {
-                // Nothing was awaited since the task entered, so the context is the same.
+                // Nothing was awaited since the task entered, so its waker is the same.
                 self.next_unless(matches!(first, First::Parked)).await?
             } else {
                 Box::pin(wait_in_queue(&self)).await?
@@ -212,8 +212,8 @@ impl Waiter<'_> {
         self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
     }
 
-    /// An answer that is under way when the wait ends is hardly waited for. A task that asks only once leaves that to the
-    /// backend.
+    /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, the timeout of the
+    /// backend applies.
     async fn in_time<T>(&self, answer: Answer<'_, T>) -> Result<T, Unknown> {
         let Some(wait) = self.request.options.wait.filter(|wait| !wait.is_zero()) else { return answer.await };
         let left = (self.arrived + wait).since(self.client.clock.now());

@@ -12,7 +12,7 @@ use fencelock_core::{Backend, Clock, Drift, Invalid, Listener};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What the clones of a client, its locks and its guards share. The last of them to go ends the client's tasks.
+/// The state that the clones of a client, its locks and its guards share. Dropping the last of them ends the tasks of the client.
 #[derive(Debug)]
 pub(crate) struct ClientInner {
     driver: Arc<Driver>,
@@ -39,7 +39,7 @@ impl ClientInner {
         let capabilities = backend.capabilities();
         let sharing = sharing.map(|limits| limits.check(&capabilities)).transpose()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-            Invalid::new("a client needs a tokio runtime to live on; without one, use fencelock::blocking::Client")
+            Invalid::new("a client needs a tokio runtime; without one, use fencelock::blocking::Client")
         })?;
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
         let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));

@@ -12,7 +12,7 @@ pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// How the engine wakes a task.
 pub(super) trait WakeBy {
-    /// The task is woken by this context from now on.
+    /// Sets the waker of the task to that of this context.
     fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>);
 }
 
@@ -28,7 +28,7 @@ impl WakeBy for Engine {
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
     key: Key,
-    /// What its tasks ask for.
+    /// The mode that its tasks request.
     mode: Mode,
     driver: Arc<Driver>,
     state: Mutex<State>,
@@ -36,7 +36,7 @@ pub(crate) struct KeyCell {
 
 struct State {
     engine: Engine,
-    /// It was empty, and is not among the keys of the client any more.
+    /// It became empty, and was removed from the keys of the client.
     gone: bool,
 }
 
@@ -57,17 +57,17 @@ impl KeyCell {
         &self.driver
     }
 
-    /// How many tasks of this client wait for the key.
+    /// The number of tasks of this client that wait for the key.
     pub(crate) fn waiting(self: &Arc<Self>) -> usize {
         self.with(|engine, _| engine.waiting())
     }
 
-    /// Calls the engine and carries out what it says.
+    /// Calls the engine and executes its actions.
     pub(super) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         self.with_report(call).0
     }
 
-    /// As [`KeyCell::with`]. Tells too what the task that claims has heard.
+    /// As [`KeyCell::with`]. Also returns the report for the task that claims.
     pub(super) fn with_report<R>(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
@@ -75,8 +75,7 @@ impl KeyCell {
         self.with_state(self.lock(), call)
     }
 
-    /// As [`KeyCell::with_report`], unless the task has nothing to do but to wait for others of this client: then this context
-    /// wakes it.
+    /// As [`KeyCell::with_report`], unless the task only waits for other tasks of this client; then it is woken by this context.
     pub(super) fn unless_queued<R>(
         self: &Arc<Self>,
         id: WaiterId,
@@ -91,7 +90,7 @@ impl KeyCell {
         self.with_state(state, call)
     }
 
-    /// As [`KeyCell::with_report`], unless the cell is forgotten: then another one is to be used.
+    /// As [`KeyCell::with_report`]; `None` if the cell was removed, so the caller must use another one.
     pub(super) fn try_with<R>(
         self: &Arc<Self>,
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
@@ -128,7 +127,7 @@ impl KeyCell {
         (answer, report)
     }
 
-    /// Under the lock of the key, so that two calls cannot move one timer in the wrong order.
+    /// Called with the key locked, so that two calls cannot move one timer in the wrong order.
     fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<LeaseState>>>) {
         for action in out.iter() {
             match action {
@@ -145,7 +144,7 @@ impl KeyCell {
         }
     }
 
-    /// What needs no lock. Wake-ups come first, for others wait for them.
+    /// Executes the actions that need no lock. Wake-ups come first, because tasks wait for them.
     fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<LeaseState>>>) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain() {
@@ -158,13 +157,13 @@ impl KeyCell {
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reaper.take(*release),
-                // Without the task that renews leases, the lease would stay until it ends.
+                // Without the renewal task, nothing would release the lease before it expires.
                 Action::KeptIdle if driver.keeps_idle_leases() => {}
                 Action::KeptIdle => self.with(Engine::release_idle),
                 Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
-                Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, giving it back"),
+                Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, releasing it"),
                 Action::Report(heard) => report = Some(*heard),
             }
         }

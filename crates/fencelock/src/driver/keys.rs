@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys that a client waits for or holds.
 ///
-/// The tasks that read a key have a cell of their own, because they share leases at the same time and not one after another. So have
-/// the tasks that ask for the same permits, because they share several leases.
+/// The tasks that read a key have a separate cell, because they share leases at the same time and not one after another. The
+/// tasks that request the same permits also have a separate cell, because they share several leases.
 #[derive(Debug)]
 pub(crate) struct Keys {
     cells: Mutex<Cells>,
@@ -61,7 +61,7 @@ impl Keys {
         Self { cells: Mutex::default(), closing }
     }
 
-    /// Whether no task waits or holds.
+    /// Whether no task waits for a key or holds one.
     pub(crate) fn is_empty(&self) -> bool {
         let cells = self.cells();
         cells.writers.is_empty() && cells.readers.is_empty() && cells.permits.is_empty()
@@ -77,7 +77,7 @@ impl Keys {
         all.cloned().collect()
     }
 
-    /// The cell of a key for tasks that ask for this mode, if one of them waits for it or holds it.
+    /// The cell of a key for tasks that request this mode, if one of them waits for it or holds it.
     pub(super) fn get(&self, key: &Key, mode: Mode) -> Option<Arc<KeyCell>> {
         self.cells().get(key, mode).cloned()
     }
@@ -90,7 +90,7 @@ impl Keys {
         both.into_iter().flatten().chain(permits)
     }
 
-    /// The cell of a key. It may be forgotten before it is used: [`KeyCell::try_with`].
+    /// The cell of a key. It may be removed before it is used: [`KeyCell::try_with`].
     pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
         let mut cells = self.cells();
         if let Some(cell) = cells.get(key, mode) {

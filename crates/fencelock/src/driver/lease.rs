@@ -7,19 +7,19 @@ use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalP
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Timers stand still while the machine sleeps; a second is how late a loss in sleep may be noticed.
+/// Timers stop while the machine is suspended, so a loss during that time is detected at most a second late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What becomes of a lease that its holder does not need any more.
+/// What happens to a lease that its holder no longer needs.
 pub(crate) struct Left {
-    /// How it had ended before, if it had.
+    /// How it had ended before, if it had ended.
     pub(crate) leaving: Result<Leaving, End>,
-    /// If the holder is to release it.
+    /// Set if the holder must release it.
     pub(crate) releasing: Option<Releasing>,
     pub(crate) now: Moment,
 }
 
-/// A lease of this client, as its guards see it.
+/// A lease of this client, as its guards use it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     cell: Arc<KeyCell>,
@@ -27,7 +27,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// The lease of a grant, if it is not over already.
+    /// The lease of a grant; `None` if it has already ended.
     pub(super) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Self> {
         let (holder, ttl, stray_until) = engine.facts(grant.hold)?;
         let slot = engine.lease_mut(grant.hold)?;
@@ -43,12 +43,12 @@ impl Lease {
         &self.state.holder
     }
 
-    /// Whether this is a copy in a child of the process that has it.
+    /// Whether this is a copy in a forked child of the process that holds it.
     pub(crate) fn is_forked(&self) -> bool {
         !self.cell.driver().process().is_current()
     }
 
-    /// The end of a tenure: if another has followed, it was released.
+    /// How a tenure ended, if it has ended. A tenure that another one follows was released.
     pub(crate) fn end_of(&self, tenure: Tenure) -> Option<End> {
         self.ask(tenure).err()
     }
@@ -60,12 +60,12 @@ impl Lease {
         }
     }
 
-    /// How long the holder of this tenure may believe in it; zero once it has ended.
+    /// The remaining time of this tenure, on which its holder may rely; zero after its end.
     pub(crate) fn remaining(&self, tenure: Tenure) -> Duration {
         self.ask(tenure).unwrap_or_default()
     }
 
-    /// How much longer the holder of this tenure may believe in it, or how it has ended.
+    /// The remaining time of this tenure, or how it ended.
     fn ask(&self, tenure: Tenure) -> Result<Duration, End> {
         if self.is_forked() {
             return Err(End::Lost(LossReason::Forked));
@@ -78,7 +78,7 @@ impl Lease {
         }
     }
 
-    /// Waits for the loss. Does not depend on other tasks: this future has its own timer for the end of the lease.
+    /// Waits for the loss. This future does not depend on other tasks: it has its own timer for the end of the lease.
     pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
         loop {
             let ended = self.state.ended();
@@ -96,12 +96,12 @@ impl Lease {
         }
     }
 
-    /// The holder does not need it any more.
+    /// Ends this tenure, because its holder no longer needs it.
     pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Left {
         let closing = &self.cell.driver().closing;
         let (leaving, releasing, now) = self.cell.with(|engine, cx| {
             let leaving = engine.release(self.state.hold, tenure, background, cx);
-            // Under the lock of the key, so that the closing of the client sees the hold or the release.
+            // Created with the key locked, so that closing the client waits for the hold or for the release.
             let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
             (leaving, releasing, cx.now)
         });
@@ -109,25 +109,25 @@ impl Lease {
         Left { leaving, releasing, now }
     }
 
-    /// The hold of this tenure ends `max_hold` from now.
+    /// Ends the hold of this tenure `max_hold` from now.
     pub(crate) fn limit_hold(&self, tenure: Tenure, max_hold: Duration) {
         self.cell.with(|engine, cx| engine.limit_hold(self.state.hold, tenure, max_hold, cx));
     }
 
-    /// The holder of this tenure only reads from now on: the tenure that begins, and the request to send. `None` if it has ended,
-    /// or is not exclusive.
+    /// Begins a downgrade of this tenure. Returns the new tenure and the request to send; `None` if the tenure has ended, or is
+    /// not exclusive.
     pub(crate) fn begin_downgrade(&self, tenure: Tenure) -> Option<(Tenure, Renewal)> {
         self.cell.with(|engine, cx| engine.downgrade(self.state.hold, tenure, cx))
     }
 
-    /// Sends a downgrade until it is answered.
+    /// Sends a downgrade, and repeats it until there is a reply.
     pub(crate) async fn downgrade(&self, tenure: Tenure, renewal: &Renewal) -> Result<Tenure, Error> {
         let driver = self.cell.driver();
         let limit = RenewalPlan::answer_limit(self.state.ttl.get());
         loop {
             let sent = driver.clock.now();
             let answer = tokio::time::timeout(limit, driver.backend.downgrade(renewal)).await.unwrap_or_else(|_| {
-                let text = "the downgrade took a fifth of the lease";
+                let text = "no reply to the downgrade within a fifth of the lease";
                 Err(Unknown::new(driver.config.place.clone(), Fault::Timeout, text))
             });
             match self.cell.with(|engine, cx| engine.downgrade_answered(self.state.hold, tenure, sent, answer, cx)) {
@@ -142,12 +142,12 @@ impl Lease {
         }
     }
 
-    /// It goes on without this client. Says whether it was held.
+    /// Detaches the hold, which continues without this client. Returns whether it was held.
     pub(crate) fn detach(&self, tenure: Tenure) -> bool {
         self.cell.with(|engine, cx| {
             let was_held = matches!(engine.detach(self.state.hold, tenure, cx), Status::Held(_));
             if was_held {
-                // Under the lock of the key, so that no guard that is told of the end releases it.
+                // Set with the key locked, so that no guard that is notified of the end releases it.
                 self.state.give_away();
             }
             was_held
@@ -159,14 +159,14 @@ impl Lease {
         self.state.is_given_away()
     }
 
-    /// Its release in the background.
+    /// The request to release it in the background.
     pub(crate) fn pending_release(&self) -> PendingRelease {
         let until = self.cell.driver().clock.now() + self.state.ttl.get();
         let (key, holder, stray_until) = (self.key().clone(), self.state.holder, self.state.stray_until);
         PendingRelease { key, holder, until, stray_until, is_hold: true }
     }
 
-    /// Whether a claim of this holder may still be on its way, and would take the key again.
+    /// Whether a claim of this holder may still be in flight, and would acquire the key again.
     pub(crate) fn may_have_strays(&self) -> bool {
         self.cell.driver().clock.now() < self.state.stray_until
     }

@@ -14,16 +14,16 @@ struct Ending {
     end: End,
 }
 
-/// What the guards of one hold share: what was granted, and how it ended. It outlives the hold.
+/// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
 #[derive(Debug)]
 pub(super) struct LeaseState {
     pub(super) hold: HoldId,
     pub(super) holder: HolderId,
     pub(super) ttl: Ttl,
-    /// Until then a claim whose answer never came may still arrive at the server.
+    /// Until then, a claim without a reply may still arrive at the server.
     pub(super) stray_until: Moment,
     end: OnceLock<Ending>,
-    /// Its holder id belongs to another process, so nobody here releases it.
+    /// Its holder id belongs to another process, so this client does not release it.
     given_away: AtomicBool,
     ended: Notify,
 }
@@ -36,11 +36,11 @@ impl LeaseState {
 
     pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
         let Ended { tenure, others, end, .. } = ended;
-        // The first one stays.
+        // The first end is kept.
         let _ = self.end.set(Ending { tenure: *tenure, others: others.clone(), end: end.clone() });
     }
 
-    /// How this tenure ended. The hold is over; it was lost in its last tenure, those before were released.
+    /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
     pub(super) fn end(&self, tenure: Tenure) -> End {
         let lasted = |ending: &&Ending| {
             ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
@@ -48,7 +48,7 @@ impl LeaseState {
         self.end.get().filter(lasted).map_or(End::Released, |ending| ending.end.clone())
     }
 
-    /// Wakes those that wait for the end.
+    /// Wakes the tasks that wait for the end.
     pub(super) fn notify(&self) {
         self.ended.notify_waiters();
     }

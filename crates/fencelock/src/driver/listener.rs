@@ -5,7 +5,7 @@ use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Brings the events of the place to the keys that they concern.
+/// Forwards the events of the place to the keys that they concern.
 #[derive(Debug)]
 pub(super) struct DriverListener {
     driver: Weak<Driver>,
@@ -39,15 +39,15 @@ impl Listener for DriverListener {
                     cell.with(Engine::on_queued);
                 }
             }
-            // A reset, and any hint that is not known here: asking is always right.
+            // A reset, or an event that this version does not know: a poll is always correct.
             _ => driver.reset(),
         }
     }
 }
 
 impl Driver {
-    /// Something may have happened to any key: all holds are renewed soon, spread over a while so as not to storm a server
-    /// that has just come back.
+    /// Any key may have changed, so all holds are renewed soon. The renewals are spread over time, so that a server that has just
+    /// restarted is not overloaded.
     fn reset(&self) {
         let spread = (self.timers.holds() as u64 * 10).min(1_000_000);
         for cell in self.keys.all() {

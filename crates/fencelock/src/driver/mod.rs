@@ -1,7 +1,7 @@
-//! Carries out what the engine decides: timers, requests, wake-ups. The decisions are in [`fencelock_core::engine`].
+//! Executes the decisions of the engine: timers, requests, wake-ups. The decisions are in [`fencelock_core::engine`].
 //!
-//! Each key has a [`KeyCell`] with its engine behind one lock, which is never kept over an await point or a wake-up. The order of
-//! locks: the map of keys, never together with another; a key cell, then the timers.
+//! Each key has a [`KeyCell`] with its engine behind one lock, which is never held across an await point or a wake-up. The order
+//! of locks: the map of keys, never together with another; a key cell, then the timers.
 
 mod acquire_all;
 mod acquire_slot;
@@ -35,7 +35,7 @@ pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
 pub(crate) use lease::{Lease, Left};
 
-/// What the tasks, locks and guards of a client share.
+/// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) backend: Arc<dyn Backend>,
@@ -51,7 +51,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Refuses new claims from now on and ends the waiting ones.
+    /// From now on, refuses new claims, and ends the waiting ones.
     pub(crate) fn close(&self) {
         self.closing.begin();
         for cell in self.keys.all() {
@@ -67,7 +67,7 @@ impl Driver {
         !self.timers.is_stopped() && !self.closing.has_begun()
     }
 
-    /// Stops the renewals, and releases the leases that no task has. In a forked child they belong to the parent.
+    /// Stops the renewals, and releases the leases that no task uses. In a forked child, the leases belong to the parent.
     fn stop(&self) {
         if self.process().is_current() {
             self.timers.stop();
@@ -75,7 +75,7 @@ impl Driver {
         }
     }
 
-    /// Waits, once it is closed, until nothing is held, no task waits or claims, and every release is confirmed.
+    /// After the client was closed, waits until nothing is held, no task waits or claims, and every release is confirmed.
     pub(crate) async fn drained(&self) {
         self.closing.ends(|| self.keys.is_empty()).await;
         self.reaper.idle().await;
@@ -85,7 +85,7 @@ impl Driver {
         if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
     }
 
-    /// In a fork no task would answer.
+    /// In a forked child, the tasks do not run.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
         self.process().check()
     }
@@ -98,7 +98,7 @@ impl Driver {
         self.identity.process()
     }
 
-    /// How many holds are looked after, and how many timers they have.
+    /// The number of holds that are renewed, and of their timers.
     #[cfg(test)]
     pub(crate) fn holds_and_timers(&self) -> (usize, usize) {
         (self.timers.holds(), self.timers.len())

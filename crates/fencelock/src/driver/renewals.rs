@@ -1,4 +1,4 @@
-//! One task renews every lease of a client: in the order of their deadlines, in batches, none waiting for another.
+//! One task renews all leases of a client, in the order of their deadlines and in batches. No batch waits for another one.
 
 use super::Driver;
 use super::key_cell::KeyCell;
@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Timers stand still while the machine sleeps, so no sleep is longer than this.
+/// Timers stop while the machine is suspended, so no sleep is longer than this.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Where one short hold follows another, the task sleeps at least this long: the first renewal of a hold comes no earlier.
+/// With many short holds, the task sleeps at least this long: no first renewal of a hold is earlier.
 const SHORT_HOLDS: Duration = Duration::from_millis(25);
-/// A batch takes along the leases whose time comes this soon: very many leases make forty large batches a second
-/// instead of a thousand small ones.
+/// A batch includes the leases that are due within this time: very many leases need forty large batches per second instead of a
+/// thousand small ones.
 const TOGETHER: Duration = Duration::from_millis(25);
-/// Renewals in one batch: enough to make the round trip cheap, few enough to answer in milliseconds.
+/// The maximum number of renewals in one batch: large enough to amortize the round trip, small enough for a reply within
+/// milliseconds.
 const BATCH: usize = 1000;
 
-/// When each hold needs something.
+/// The timers of all holds.
 #[derive(Debug)]
 pub(super) struct Timers {
     table: Mutex<Table>,
@@ -28,11 +29,11 @@ pub(super) struct Timers {
 
 #[derive(Debug)]
 struct Table {
-    /// By moment. A hold is the same as long as its key and number are.
+    /// In the order of time. The key and the number identify a hold.
     due: BTreeMap<(Moment, usize, HoldId), Arc<KeyCell>>,
     holds: usize,
     asleep_until: Moment,
-    /// Holds came and went since the last time that the task slept.
+    /// Whether timers were set since the task last slept.
     busy: bool,
     stopped: bool,
 }
@@ -50,7 +51,7 @@ struct Due {
     cell: Arc<KeyCell>,
     hold: HoldId,
     renewal: Renewal,
-    /// When it was decided. The task that sends it may start later.
+    /// When the renewal was decided. The task that sends it may start later.
     decided: Moment,
 }
 
@@ -78,12 +79,12 @@ impl Timers {
         table.holds = table.holds.saturating_sub(1);
     }
 
-    /// There is one hold more.
+    /// Counts a new hold.
     pub(super) fn add_hold(&self) {
         self.table().holds += 1;
     }
 
-    /// How many holds there are.
+    /// The number of holds.
     pub(super) fn holds(&self) -> usize {
         self.table().holds
     }
@@ -93,7 +94,7 @@ impl Timers {
         self.table().due.len()
     }
 
-    /// Whether the task has ended, or is to end.
+    /// Whether the task has ended, or was requested to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.table().stopped
     }
@@ -104,7 +105,7 @@ impl Timers {
         self.changed.notify_one();
     }
 
-    /// Takes out what is due before `moment`.
+    /// Removes and returns the timers that are due before `moment`.
     fn take_before(&self, moment: Moment) -> Vec<(Moment, Arc<KeyCell>, HoldId)> {
         let mut table = self.table();
         let mut due = Vec::new();
@@ -115,7 +116,7 @@ impl Timers {
         due
     }
 
-    /// How long to sleep; `None` if the task is to end.
+    /// How long to sleep; `None` if the task must end.
     fn sleep(&self, now: Moment) -> Option<Duration> {
         let mut table = self.table();
         if table.stopped {
@@ -127,7 +128,7 @@ impl Timers {
             next = next.min(now + SHORT_HOLDS);
         }
         table.asleep_until = next;
-        // Without a hold there is nothing to ask for when the machine wakes up.
+        // Without a hold, no lease can end while the machine is suspended, so the sleep may be long.
         Some(if next == Moment::NEVER { Duration::from_secs(3600) } else { next.since(now).min(LONGEST_SLEEP) })
     }
 
@@ -140,7 +141,7 @@ fn entry(moment: Moment, cell: &Arc<KeyCell>, hold: HoldId) -> (Moment, usize, H
     (moment, Arc::as_ptr(cell).addr(), hold)
 }
 
-/// The end of the task that renews leases.
+/// Stops the timers when the renewal task ends.
 struct StopRenewals(Arc<Driver>);
 
 impl Drop for StopRenewals {
@@ -150,9 +151,9 @@ impl Drop for StopRenewals {
 }
 
 impl Driver {
-    /// The task. It ends after [`Timers::stop`].
+    /// The renewal task. It ends after [`Timers::stop`].
     pub(super) async fn renew_leases(self: Arc<Self>) {
-        // Also when its runtime ends.
+        // Also stops the timers when the runtime ends.
         let _stop = StopRenewals(Arc::clone(&self));
         loop {
             self.renew(self.due());
@@ -167,7 +168,7 @@ impl Driver {
     /// The leases that need a renewal now.
     fn due(&self) -> Vec<Due> {
         let mut renewals = Vec::new();
-        // What is due in the same millisecond goes into the same batch.
+        // Timers that are due in the same millisecond go into the same batch.
         let decided = self.clock.now();
         let horizon = decided + Duration::from_millis(1);
         for ahead in [Duration::ZERO, TOGETHER] {
@@ -185,8 +186,8 @@ impl Driver {
     }
 
     fn renew(self: &Arc<Self>, due: Vec<Due>) {
-        // A request has one group. Its answer is waited for as long as the shortest lease of its batch allows: no other may be twice
-        // as long.
+        // Each group is one request. The timeout of its reply depends on the shortest lease of the batch, so no other lease may
+        // be twice as long.
         let class =
             |due: &Due| (self.backend.renewal_group(&due.renewal.key), due.renewal.ttl.as_millis().checked_ilog2());
         let mut due: Vec<_> = due.into_iter().map(|due| (class(&due), due)).collect();
@@ -194,7 +195,7 @@ impl Driver {
         while let Some(first) = due.last().map(|(class, _)| *class) {
             let alike = due.iter().rev().take(BATCH).take_while(|(class, _)| *class == first).count();
             let batch = due.drain(due.len() - alike..).map(|(_, due)| due).collect();
-            // A task of its own: a server that does not answer must not delay the next batch.
+            // A separate task, so that an unresponsive server does not delay the next batch.
             tokio::spawn(Arc::clone(self).renew_batch(batch));
         }
     }
@@ -207,14 +208,14 @@ impl Driver {
             renewal.assumed = renewal.assumed.saturating_sub(sent.since(decided));
             renewals.push(renewal);
         }
-        // An answer that takes longer is given up, so that there is time for another try.
+        // A slower reply is abandoned, so that there is time for a retry.
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let limit = RenewalPlan::answer_limit(shortest);
         let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
-            let text = "the renewal took a fifth of the lease";
+            let text = "no reply to the renewal within a fifth of the lease";
             vec![Err(Unknown::new(self.config.place.clone(), Fault::Timeout, text)); leases.len()]
         });
-        debug_assert_eq!(answers.len(), leases.len(), "an answer for every renewal");
+        debug_assert_eq!(answers.len(), leases.len(), "a reply for every renewal");
         for ((cell, hold), answer) in leases.into_iter().zip(answers) {
             self.on_renewal(&cell, hold, sent, answer);
         }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A waiter asks once more when its wait is over, and waits this much longer for the answer: a healthy server needs less.
+/// When its wait ends, a waiter inspects the key once more, and waits this long for the reply: a healthy server needs less.
 pub(super) const LAST_ANSWER: Duration = Duration::from_millis(50);
 
-/// A task in the engine of its key. Dropping it gives the key up, also if it was granted meanwhile.
+/// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 pub(super) struct Waiter<'a> {
     pub(super) client: &'a Arc<ClientInner>,
     pub(super) request: &'a Request,
@@ -27,20 +27,20 @@ pub(super) struct Waiter<'a> {
     pub(super) first: First,
 }
 
-/// What the engine has for a task when it enters.
+/// The first step that the engine returns to a task.
 pub(super) enum First {
-    /// Nothing. The context in which it entered wakes it.
+    /// No step. The context in which the task entered wakes it.
     Parked,
     Ready(Next),
-    /// The task has seen it.
+    /// The task has taken it.
     Seen,
 }
 
-/// A step, and the lease of a grant unless that is over already.
+/// A step, and the lease of a grant, unless the lease has already ended.
 pub(super) type Next = (Step, Option<Lease>);
 
 impl<'a> Waiter<'a> {
-    /// A task that had the lease once, and lost it, enters `again`.
+    /// `again` is the arrival of a task that has lost its lease and enters again.
     pub(super) fn enter(
         client: &'a Arc<ClientInner>,
         request: &'a Request,
@@ -53,7 +53,7 @@ impl<'a> Waiter<'a> {
             let entered = cell.try_with(|engine, cx| {
                 let arrived = again.unwrap_or(cx.now);
                 let id = engine.enter(options, arrived, again.is_some(), cx);
-                // Under the same lock, because most tasks get something at once.
+                // Polled under the same lock, because most tasks get a step at once.
                 let first = if let Some(step) = engine.poll(id, cx) {
                     First::Ready(with_lease(&cell, step, engine))
                 } else {
@@ -82,18 +82,18 @@ impl<'a> Waiter<'a> {
         self.cell.with(|engine, cx| engine.view(self.id, cx.config, cx.now))
     }
 
-    /// The wait was over before an answer came.
+    /// The error if the wait ended before a reply arrived.
     pub(super) fn timed_out(&self) -> Unknown {
-        let text = "the wait was over before an answer came";
+        let text = "the wait ended before a reply arrived";
         Unknown::new(self.client.config.place.clone(), Fault::Timeout, text)
     }
 
-    /// Waits until the engine has something for this task.
+    /// Waits for the next step of this task.
     pub(super) async fn next(&self) -> Result<Next, Error> {
         self.next_unless(false).await
     }
 
-    /// As [`Waiter::next`]; if the task is `parked`, the context of the first poll wakes it already.
+    /// As [`Waiter::next`]; for a `parked` task, the first poll only waits, because its waker is already set.
     pub(super) async fn next_unless(&self, mut parked: bool) -> Result<Next, Error> {
         poll_fn(|context| {
             self.client.check_open()?;
@@ -113,7 +113,7 @@ impl<'a> Waiter<'a> {
         .await
     }
 
-    /// Calls the engine for this task, and tells what it has heard.
+    /// Calls the engine for this task, and passes the report to its callbacks.
     pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
         let (next, report) = self.cell.with_report(|engine, cx| {
             let step = call(engine, cx);
@@ -153,7 +153,7 @@ impl<'a> Waiter<'a> {
                 if let Some(on_trouble) = &self.request.on_trouble {
                     on_trouble(&cause);
                 }
-                tracing::debug!(key = %self.request.key, %cause, "no answer, trying again");
+                tracing::debug!(key = %self.request.key, %cause, "no answer, retrying");
             }
         }
     }

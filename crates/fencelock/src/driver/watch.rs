@@ -4,12 +4,12 @@ use fencelock_core::engine::View;
 use fencelock_core::{Moment, Occupied};
 use std::time::Duration;
 
-/// How often a waiter is told what it waits for.
+/// The interval at which the callback of a waiter is called.
 const NEWS: Duration = Duration::from_secs(1);
-/// What the leader hears from the place is known this much later.
+/// The delay of the first report: the leader needs this time for the first reply of the place.
 const FIRST_NEWS: Duration = Duration::from_millis(10);
 
-/// Waits for a step in the queue of this client, for a task that waits with bounds or wants to be told.
+/// Waits for a step in the queue of this client. For a task with a deadline or a callback.
 pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
     let (driver, request) = (waiter.driver(), waiter.request);
     let deadline = request.options.wait.map_or(Moment::NEVER, |wait| waiter.arrived + wait);
@@ -41,7 +41,7 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
     }
 }
 
-/// The wait is over. The place is asked once who has the key.
+/// The error after the wait has ended. Inspects the key once to report its holder.
 async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
     let key = &waiter.request.key;
     let asked = tokio::time::timeout(LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
