@@ -90,8 +90,7 @@ fn looking_at_a_missing_directory_does_not_create_it_and_the_first_lock_does() {
 fn doctor_says_that_the_directory_is_missing_and_what_creates_it() {
     let place = Place::files();
     let output = Test::new(&place, "doctor").output();
-    let missing =
-        "  note     directory    */locks does not exist\n*-> the first lock creates it for this user alone *\n";
+    let missing = "  note     directory    */locks does not exist\n*-> the first lock creates it, accessible only to this user *\n";
     let (head, rest) = output.stdout.split_once('\n').unwrap();
     assert!(head.starts_with("file:/") && head.ends_with("/locks"), "{head}");
     let two: String = rest.split_inclusive('\n').take(2).collect();

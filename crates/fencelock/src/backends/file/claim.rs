@@ -1,4 +1,4 @@
-//! Claims a lock file and finds its holders. Every step takes microseconds unless another process is in the way.
+//! Claims a lock file and finds its holders. Every step takes microseconds, unless another process holds a conflicting lock.
 
 use super::File;
 use super::flock_guard::{FlockGuard, tighten_file};
@@ -15,8 +15,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The number of attempts at a lock without an exclusive holder until it is assumed to be shared permanently. With the
-/// pauses of [`pause`] this takes about 33 ms: a process that probes the lock may be interrupted.
+/// The number of attempts at a lock without an exclusive holder until it is assumed to be shared permanently. With the pauses of
+/// [`pause`] this takes about 33 ms: a process that probes the lock may be preempted.
 const TRIES: u32 = 24;
 
 /// The number of attempts to enter a row with room, about 100 ms: many processes may enter it, one after another.
@@ -25,8 +25,8 @@ const ROW_TRIES: u32 = 64;
 impl File {
     /// Acquires the key, or returns the holders.
     ///
-    /// A refused lock proves nothing: another process may only have probed it, or may enter the row. So the answer is "busy"
-    /// only if a probe finds holders; otherwise the attempt is repeated.
+    /// A refused lock proves nothing: another process may only have probed it, or may be entering the row. So the result is
+    /// "busy" only if a probe finds holders; otherwise the attempt is repeated.
     pub(super) fn try_claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let path = self.directory.file_of(&claim.key);
         let (tries, culprit) = match claim.mode {
@@ -36,7 +36,7 @@ impl File {
         for attempt in 0..tries {
             let seen = self.inspect_key(&claim.key)?;
             if matches!(seen, LockState::Foreign(_)) {
-                // The file may be locked because its permissions were too open.
+                // A user without access may have locked the file, because its permissions were too open.
                 tighten_file(&path);
             }
             if !self.has_room(claim, &seen, &path)?
@@ -56,7 +56,7 @@ impl File {
         Ok(Acquire::Busy(Occupied::new(foreign(culprit, &path), Expiry::Never)))
     }
 
-    /// Whether the claim has room beside these holders. A writer that will wait for a row marks it.
+    /// Whether the claim fits beside these holders. A writer that will wait for a row sets its mark.
     fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
         let holds = match seen {
             LockState::Free => return Ok(true),
@@ -90,12 +90,12 @@ impl File {
         let last = lock.read().map_err(|error| self.io_error("read", path, &error))?;
         let slots = slot::count(path, &last);
         if slots > 0 {
-            // A holder that is being downgraded, or whose process is just ending, may have only its slot.
+            // A holder that is being downgraded, or whose process is exiting, may have only its slot.
             let slots = Slots::probe(path, slots, |_| true);
             if !slots.map_err(|error| self.io_error("inspect", path, &error))?.are_free() {
                 return Ok(None);
             }
-            // It expires by itself, but would keep readers out for a moment after a short hold.
+            // The mark expires by itself, but would block readers for a moment after a short hold.
             let _ = writer_mark::set(path, 0);
         }
         let (record, tokens) = self.next_record(&lock, &last, claim)?;
@@ -114,7 +114,7 @@ impl File {
         Ok(Some(tokens))
     }
 
-    /// If the directory was deleted, creates it: the next attempt finds the new one.
+    /// Creates the directory again if it was deleted, for the next attempt.
     fn opened<T>(&self, opened: io::Result<Option<T>>, path: &Path) -> Result<Option<T>, Unknown> {
         match opened {
             Ok(opened) => Ok(opened),
@@ -181,7 +181,7 @@ mod tests {
         let made_by_another = std::fs::File::create(&path).unwrap();
         let guard = FlockGuard::take(&path).unwrap().unwrap();
         assert!(!guard.created);
-        // Not all file systems store it.
+        // Not all file systems store the creation time.
         if let Ok(born) = made_by_another.metadata().unwrap().created() {
             let since = born.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
             assert_eq!(guard.created_empty_at().map(u128::from), Some(since.as_micros()));

@@ -1,8 +1,8 @@
-//! Completions in files beside the lock files.
+//! Completions, in files next to the lock files.
 //!
-//! A completion is one line of text. It is written to a new file, which then gets the name of the old one, and both the file and
-//! the directory are flushed to the disk. So a reader sees the old or the new line, also after a power failure. Only the process
-//! that has the lock writes.
+//! A completion is one line of text. It is written to a new file, which is then renamed to the old one, and the file and the
+//! directory are flushed to the disk. So a reader gets the old or the new line, even after a power failure. Only the process that
+//! holds the lock writes.
 
 use super::File;
 use super::flock_guard::FlockGuard;
@@ -30,7 +30,7 @@ impl File {
         holder: &HolderId,
         completion: &Completion,
     ) -> Result<WriteCompletion, Unknown> {
-        // The client releases the lock after the reply, so it stays locked until this is done.
+        // The client releases the lock after the reply, so it stays locked during the write.
         let hold = self.held_here(key, holder)?;
         if hold.is_none_or(|hold| hold.record.mode != Mode::Exclusive) {
             return Ok(WriteCompletion::NotHeld);
@@ -42,7 +42,7 @@ impl File {
         Ok(WriteCompletion::Written)
     }
 
-    /// Needs the lock, because a holder may replace the file meanwhile.
+    /// Needs the lock, because a holder may replace the file at the same time.
     pub(super) fn clear(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
         let lock = self.directory.file_of(key);
         let guard = FlockGuard::take(&lock).map_err(|error| self.io_error("lock", &lock, &error))?;
@@ -84,7 +84,7 @@ impl File {
     }
 }
 
-/// One byte more than the longest completion, with its line end, so that a longer one is refused.
+/// One byte more than the longest completion with its line end, to detect a longer one.
 fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
     use rustix::fs::OFlags;
     let mut options = OpenOptions::new();
@@ -100,12 +100,12 @@ fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The caller has the lock, so no other process uses the name of the new file.
+/// The caller holds the lock, so no other process uses the name of the new file.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("once-new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        // It was left by a process that was killed while it wrote.
+        // A process that was killed during a write has left the file.
         _ => {}
     }
     let mut file = permission::create(OpenOptions::new().write(true), &new)?;
@@ -117,7 +117,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     flush_directory(path)
 }
 
-/// The name of a file is part of its directory.
+/// The name of a file is stored in its directory.
 fn flush_directory(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| fs::File::open(directory)?.sync_all())
 }

@@ -20,7 +20,7 @@ impl File {
             findings.push(access(directory));
         }
         findings.extend(file_system(directory));
-        // The other checks would repeat that it cannot be used.
+        // Skips the other checks, which would report the same error.
         if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
             return findings;
         }
@@ -54,14 +54,13 @@ impl File {
     }
 }
 
-/// From here on, listing takes a noticeable part of a second.
+/// With more files than this, a list takes a noticeable fraction of a second.
 const MANY: usize = 100_000;
 
 fn owner(directory: &Directory) -> Finding {
     let path = directory.path().display();
     if directory.is_missing() {
-        let advice =
-            "the first lock creates it for this user alone (mode 0700): if there should be locks, check the path";
+        let advice = "the first lock creates it, accessible only to this user (mode 0700); if locks should exist, check the path";
         return Finding::new(Level::Note, "directory", format!("{path} does not exist"), advice);
     }
     let meta = match fs::metadata(directory.path()) {
@@ -118,10 +117,10 @@ fn access(directory: &Directory) -> Finding {
     }
 }
 
-/// Two open descriptions of one file must exclude each other. The directory itself is used, so no file is left.
+/// Tests whether two open file descriptions exclude each other. It locks the directory itself, so it creates no file.
 fn exclusion(directory: &Directory) -> Finding {
     let unclear = |error: io::Error| {
-        Finding::new(Level::Note, "exclusion", format!("could not be tried on the directory itself: {error}"), "")
+        Finding::new(Level::Note, "exclusion", format!("the test on the directory failed: {error}"), "")
     };
     let open = || fs::File::open(directory.path());
     let (first, second) = match open().and_then(|first| Ok((first, open()?))) {
@@ -129,7 +128,7 @@ fn exclusion(directory: &Directory) -> Finding {
         Err(error) => return unclear(error),
     };
     match (flock::try_exclusive(&first), flock::try_exclusive(&second)) {
-        // A refusal of the first lock is caused by a concurrent check, and also shows that locks exclude each other.
+        // If the first lock is refused, another check is running, which also shows that locks exclude each other.
         (Err(error), _) | (_, Err(error)) => unclear(error),
         (Ok(TryLock::Locked), Ok(TryLock::Locked)) => {
             let text = "two exclusive locks on one file were granted at once";
@@ -175,7 +174,7 @@ fn file_system(directory: &Directory) -> Option<Finding> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 enum Reach {
     Local,
-    /// Remote, or controlled by a program that defines the meaning of a lock.
+    /// Remote file systems, and those of programs that implement locks themselves.
     Doubtful,
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// New directories are private to the user: a user who may write here can delete a lock file while it is held.
 const PRIVATE: u32 = 0o700;
 
-/// Other users may write; and the bit that prevents them from deleting files of other owners.
+/// The permission of other users to write, and the sticky bit, which prevents them from deleting files of other owners.
 pub(super) const GROUP_WRITE: u32 = 0o020;
 pub(super) const OTHERS_WRITE: u32 = 0o022;
 pub(super) const STICKY: u32 = 0o1000;
@@ -26,9 +26,9 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// The directory of this path, which is not checked.
+    /// The directory of this path, unchecked.
     pub(super) fn at(path: PathBuf) -> Result<Self, Unknown> {
-        // A relative path would change its meaning if the process changes its current directory.
+        // A relative path would refer to another directory after a change of the current directory.
         let absolute = std::path::absolute(&path);
         let mut directory = Self { path };
         let resolved = absolute.map_err(|error| directory.unknown("cannot resolve this path", &error));
@@ -36,7 +36,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The directory of this path, if this user can use it, or can create it.
+    /// The directory of this path, if this user can use or create it.
     pub(super) fn open(path: PathBuf) -> Result<Self, Unknown> {
         let directory = Self::at(path)?;
         directory.check_access()?;
@@ -60,12 +60,12 @@ impl Directory {
         self.path.join(completion_file_name(key))
     }
 
-    /// A link to nothing is not missing: no directory can be created there.
+    /// A dangling link is not missing: no directory can be created at its path.
     pub(super) fn is_missing(&self) -> bool {
         fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
-    /// The directory, or the one below which it is missing.
+    /// The directory, or its nearest existing parent.
     pub(super) fn existing(&self) -> &Path {
         self.path.ancestors().find(|path| fs::symlink_metadata(path).is_ok()).unwrap_or(&self.path)
     }
@@ -79,7 +79,8 @@ impl Directory {
         created.map_err(|error| self.unknown("cannot create this directory", &error))
     }
 
-    /// Asks the kernel for the permissions, of a missing directory for those to create it; an attempt to write would leave a file.
+    /// Queries the kernel for the permissions; for a missing directory, for the permission to create it. An attempt to write
+    /// would leave a file.
     pub(super) fn check_access(&self) -> Result<(), Unknown> {
         let allowed = |path: &Path, access| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS);
         if self.is_missing() {
@@ -109,7 +110,7 @@ impl Directory {
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
                 (Fault::Other, "the path is not a directory: remove it, or use another directory")
             }
-            // The path was created by another program, so a later attempt would fail too.
+            // Another program has created the path, so a later attempt would fail too.
             ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),
             _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => (Fault::Denied, NO_LOCK_FILE),
             ErrorKind::TimedOut => (Fault::Timeout, "the file server does not answer"),
@@ -180,8 +181,7 @@ fn check_private(directory: Directory) -> Result<PathBuf, Unknown> {
     } else {
         return Ok(directory.path);
     };
-    let detail =
-        format!("will not keep locks in the default directory: {trouble}; remove it, or name another directory");
+    let detail = format!("the default directory for locks is not safe: {trouble}; remove it, or use another directory");
     Err(Unknown::new(directory.name(), Fault::Denied, detail))
 }
 
@@ -196,7 +196,7 @@ mod tests {
         let to_inspect = private_dir_to_inspect(path.clone());
         let unknown = private_dir(path).unwrap_err();
         assert!(unknown.is_permanent(), "{unknown}");
-        assert_eq!(to_inspect, Err(unknown.clone()), "to inspect it is as dangerous");
+        assert_eq!(to_inspect, Err(unknown.clone()), "inspecting it is equally dangerous");
         unknown.to_string()
     }
 

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 /// The maximum number of reads of a record until two agree; writing one line is much shorter.
 const READINGS: u32 = 8;
 
-/// A lock on a file that its path referred to at that time. Dropping it unlocks.
+/// A lock on the file to which the path referred when it was locked. Dropping it unlocks.
 ///
 /// The file is open for writing, so the kernel reports its close to watchers of the directory, whatever the cause.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct FlockGuard {
     path: PathBuf,
     inode: (u64, u64),
     pid: u32,
-    /// This call has created the file, so there is no earlier record.
+    /// Whether this call has created the file, so that there is no earlier record.
     pub(super) created: bool,
 }
 
@@ -79,7 +79,7 @@ impl FlockGuard {
         }
     }
 
-    /// Gives a file that this process has created the permissions of another one: who can lock one of them can lock both.
+    /// Gives a file that this process has created the permissions of another file, so that the same users can lock both.
     pub(super) fn share_permissions_of(&self, other: &Self) -> io::Result<()> {
         if !self.created {
             return Ok(());
@@ -90,7 +90,7 @@ impl FlockGuard {
 
     /// Notifies the watchers of the directory, although the lock stays: closes a file that is open for writing.
     pub(super) fn notify_watchers(&self) {
-        // They poll, too.
+        // If this fails, the waiters still poll.
         let _ = options().write(true).open(&self.path);
     }
 

@@ -10,7 +10,8 @@ use fencelock_core::{
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The number of attempts of a downgrade to enter the row, about 100 ms: readers that are refused may be in the way.
+/// The number of attempts of a downgrade to enter the row, about 100 ms: readers whose claims are refused may hold the lock for a
+/// moment.
 const TRIES: u32 = 64;
 
 impl File {

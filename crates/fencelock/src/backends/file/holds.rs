@@ -4,7 +4,7 @@ use super::record::Record;
 use fencelock_core::{Expiry, Holders, Holding, Key, Mode, Occupant, Occupied};
 use std::time::Duration;
 
-/// An answer to a claim lists this many holders, and counts the others.
+/// The reply to a claim lists this many holders, and counts the others.
 const LISTED: usize = 16;
 
 /// No hold, one exclusive hold, or the holds of a row: several holds of one class.
@@ -44,7 +44,7 @@ impl Holds {
         self.records.first().map(|record| record.mode)
     }
 
-    /// Whether a claim in this mode has room beside the holders.
+    /// Whether a claim in this mode fits beside the holders.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         match (self.mode(), mode) {
             (None, _) => true,
@@ -60,7 +60,7 @@ impl Holds {
         self.iter().map(|record| u64::from(record.weight())).sum()
     }
 
-    /// The holders, for an answer; `None` if there are none.
+    /// The holders, for the reply to a claim; `None` if there are none.
     pub(super) fn holders(&self) -> Option<Holders> {
         let mut listed = self.iter().take(LISTED).map(|record| Occupant::Holder(record.holder.clone()));
         let first = Holders::one(listed.next()?);

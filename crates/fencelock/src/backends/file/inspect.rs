@@ -78,8 +78,8 @@ fn inspect(path: &Path, belongs: impl Fn(&Record) -> bool) -> io::Result<Option<
     }
 }
 
-/// The slots are probed one after another, and meanwhile holders come and go. So a row is free only if nobody has entered
-/// it since its record was read.
+/// The slots are probed one after another, and holders may enter and leave during this time. So a row is free only if no holder
+/// has entered it since its record was read.
 fn inspect_row(
     path: &Path,
     record: &Result<Record, Damage>,

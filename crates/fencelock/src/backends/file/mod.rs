@@ -1,4 +1,4 @@
-//! Locks among the processes of one machine: one file a key, and the kernel's lock on it.
+//! Locks among the processes of one machine: one file per key, and the kernel's lock on it.
 //!
 //! # How it works
 //! The exclusive lock is an exclusive `flock` on `DIR/<key>.lock`, taken without waiting. The file is never deleted, because
@@ -11,7 +11,7 @@
 //! they poll.
 //!
 //! Each holder of a shared lock or of permits has a shared `flock` on that file, and an exclusive one on a slot file
-//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder gets in.
+//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder is admitted.
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
@@ -114,7 +114,7 @@ impl File {
         Ok(Self::of(Directory::open(dir.into())?, clock))
     }
 
-    /// The directory is not checked, so that a diagnosis says what is wrong with it.
+    /// The directory is not checked here, so that a diagnosis can report its problems.
     fn unchecked(dir: PathBuf) -> Result<Self, Unknown> {
         Ok(Self::of(Directory::at(dir)?, Arc::new(BootClock)))
     }

@@ -63,7 +63,7 @@ pub(super) fn row_path(lock_file: &Path) -> PathBuf {
     beside(lock_file, ROW)
 }
 
-/// It has no extension of a lock file, so older versions do not take it for one.
+/// It does not have the extension of lock files, so older versions ignore it.
 fn beside(lock_file: &Path, extension: &str) -> PathBuf {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(extension);

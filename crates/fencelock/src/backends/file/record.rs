@@ -10,7 +10,7 @@ pub(super) const LONGEST: usize = 4096;
 /// Other programs may write longer owners than [`Owner::new`] allows; they are truncated.
 const OWNER_LONGEST: usize = 1024;
 
-/// Whether the holder still held the lock when it wrote the record. The kernel decides whether it does now.
+/// Whether the holder held the lock when it wrote the record. The kernel decides whether it holds the lock now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RecordState {
@@ -120,7 +120,7 @@ impl Record {
         let bad = |error: Invalid| Damage(error.to_string());
         let fence = FencingToken::new(line.fence).map_err(bad)?;
         if fence.get() == FencingToken::MAX {
-            // No clock proposes it for two centuries, and no fence could follow, so the key would be unusable.
+            // No clock reaches it for two centuries, and no fence could follow it, so the key would be unusable.
             return Err(damage("its fence is the greatest number"));
         }
         Ok(Self {
@@ -140,7 +140,7 @@ impl Record {
         Self { state: RecordState::Free, ..self.clone() }
     }
 
-    /// The record of a lock file after this grant in a row: the next token follows this one, and nobody holds it alone.
+    /// The record of a lock file after this grant in a row: the next token follows this one, and there is no exclusive holder.
     pub(super) fn of_row(&self, slots: u32) -> Self {
         Self { slots, ..self.freed() }
     }

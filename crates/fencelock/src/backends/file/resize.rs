@@ -9,8 +9,8 @@ use fencelock_core::{Fault, Holders, Key, Mode, Resize, Resized, Unknown};
 const TRIES: u32 = 64;
 
 impl File {
-    /// Enters the row as a claim does, so that no permit is granted meanwhile. The close of the lock file wakes the waiters, which
-    /// try again: a process that names another limit is refused then.
+    /// Enters the row as a claim does, so that no permit is granted during the change. Closing the lock file wakes the waiters,
+    /// which try again; a process with another limit is then refused.
     pub(super) fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         let (semaphore, path) = (Resize::check(&self.directory.name(), limit)?, self.directory.file_of(key));
         for attempt in 0..TRIES {
@@ -27,7 +27,7 @@ impl File {
                 },
             };
             let row = Row::open(&path, key).map_err(|error| self.io_error("lock", &path, &error))?;
-            // The holders may have released their permits meanwhile.
+            // The holders may have released their permits in the meantime.
             if let (Some(row), true) = (row, mode.is_some())
                 && let Some(before) = row.slots.holds.mode().and_then(Mode::limit)
             {

@@ -1,8 +1,8 @@
 //! Adds holders to a row, one process at a time.
 //!
 //! A holder of a row has three locks: a shared one on the lock file, which keeps exclusive holders out, an exclusive one on a
-//! slot file, which shows who it is, and, only while it enters the row, an exclusive one on `<key>.lock.row`. So each grant has
-//! its own token, and the permits in use are counted when nobody can add to them.
+//! slot file, which identifies it, and, only while it enters the row, an exclusive one on `<key>.lock.row`. So each grant has its
+//! own token, and the permits in use cannot increase while they are counted.
 
 use super::flock::TryLock;
 use super::flock_guard::FlockGuard;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The number of attempts to convert the lock of a downgraded holder. Only a process that checks the slots can be in the way
-/// without having got the lock.
+/// The number of attempts to convert the lock of a downgraded holder. Only a process that checks the slots can hold a conflicting
+/// lock without holding the key.
 const CONVERSIONS: u32 = 24;
 
-/// The row of a key, while no other process can enter it.
+/// The row of a key. No other process can enter it while this value exists.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) slots: Slots,
@@ -34,7 +34,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Opens the row with a shared lock on the lock file; `None` if another process enters it, or holds the key exclusively.
+    /// Opens the row with a shared lock on the lock file; `None` if another process is entering it, or holds the key exclusively.
     pub(super) fn open(path: &Path, key: &Key) -> io::Result<Option<Self>> {
         let Some(entry) = FlockGuard::take(&row_path(path))? else { return Ok(None) };
         let Some(lock) = FlockGuard::share(path)? else { return Ok(None) };
@@ -56,13 +56,13 @@ impl Row {
         Ok(Self { slots, record, lock, _entry: entry })
     }
 
-    /// Whether a claim in this mode has room. A slot without a record may be that of a holder whose record was damaged, so then
-    /// the permits in use are unknown.
+    /// Whether a claim in this mode fits. A slot without a record may be that of a holder whose record was damaged, so then the
+    /// permits in use are unknown.
     pub(super) fn has_room(&self, mode: Mode) -> bool {
         self.slots.holds.fits(mode) && (mode == Mode::Shared || self.slots.unnamed == 0)
     }
 
-    /// Adds this hold. The new token is in the lock file before the hold has a record.
+    /// Adds this hold. The new token is written to the lock file before the record of the hold.
     pub(super) fn add(self, record: Record) -> io::Result<HeldFile> {
         let no_slot = || io::Error::new(ErrorKind::WouldBlock, "other programs lock the slot files");
         let (number, slot) = self.slots.take(self.lock.path())?.ok_or_else(no_slot)?;
@@ -72,8 +72,8 @@ impl Row {
         Ok(HeldFile { record, lock: self.lock, slot: Some(slot) })
     }
 
-    /// Changes the limit of the semaphore, which its holders keep using. The record of the lock file has the limit, so that nobody
-    /// writes to the slots of others.
+    /// Changes the limit of the semaphore while its holders keep their permits. The limit is in the record of the lock file, so
+    /// that no process writes to the slots of others.
     pub(super) fn resize(&self, semaphore: Mode) -> io::Result<()> {
         let last = self.record.as_ref().map_err(|Damage(why)| {
             let advice = format!("its record is damaged ({why}): it can be changed when all permits are free");
@@ -85,7 +85,7 @@ impl Row {
     /// Turns the exclusive hold into the first hold of the row; `None` if the lock is lost.
     ///
     /// The slot is locked and recorded first. So a claim of the exclusive lock that succeeds during the conversion, where that is
-    /// not one step, finds the slot in use and gives the lock back.
+    /// not one step, finds the slot in use and releases the lock.
     pub(super) fn add_exclusive(self, record: Record) -> io::Result<Option<HeldFile>> {
         let held = self.add(record)?;
         for _ in 0..CONVERSIONS {

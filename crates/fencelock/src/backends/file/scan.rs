@@ -49,14 +49,13 @@ impl File {
         }
     }
 
-    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key
-    /// is omitted, because it has no name. An unreadable file, such as a symbolic link, hides
-    /// only itself.
+    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
+    /// name. An unreadable file, such as a symbolic link, is skipped.
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
         let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
         let mut scan = Scan::default();
         if self.directory.is_missing() {
-            tracing::debug!(directory = %self.directory.name(), "does not exist: nothing was locked there yet");
+            tracing::debug!(directory = %self.directory.name(), "does not exist: there are no locks yet");
             return Ok(scan);
         }
         for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
@@ -71,7 +70,7 @@ impl File {
                     continue;
                 }
             };
-            // The name of a long key is in the records only.
+            // The name of a long key is only in the records.
             let key = match &seen {
                 LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
                 _ => key_of(name),
@@ -87,7 +86,7 @@ impl File {
             LockState::Held(holds) if holds.iter().any(|record| seen.has(record.holder.id)) => {
                 let listed = holds.iter().filter(|record| seen.has(record.holder.id));
                 let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
-                // One process may hold several shares.
+                // One process may have several holds.
                 pids.dedup();
                 match &pids[..] {
                     [pid] => format!("the kernel holds this lock for process {pid}; end that process to free it"),

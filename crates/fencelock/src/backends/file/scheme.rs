@@ -16,7 +16,7 @@ impl Scheme for FileScheme {
         Box::pin(async move { Ok(Arc::new(File::open(directory(url)?)?) as _) })
     }
 
-    /// For `doctor`, which reports a directory that cannot be used as a finding.
+    /// For `doctor`, which reports an unusable directory as a finding.
     fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         Box::pin(async move { Ok(Arc::new(File::unchecked(directory(url)?)?) as _) })
     }

@@ -1,4 +1,4 @@
-//! Notifies waiting tasks when another process releases a lock file. This is a hint: without it, they poll.
+//! Notifies waiting tasks when another process releases a lock file. This is a hint: without it, waiters poll.
 
 use super::directory::Directory;
 use super::flock_guard::{Probe, probe};
@@ -42,8 +42,8 @@ impl Watch {
         Self { directory, listeners, subscriptions: Subscriptions::default(), stop: Mutex::default() }
     }
 
-    /// Subscribes to the next end of a hold of this key. Returns whether the subscription is new: then an earlier end was
-    /// not reported, and the caller should check again.
+    /// Subscribes to the next end of a hold of this key. Returns whether the subscription is new; then an earlier end was not
+    /// reported, and the caller must check again.
     pub(super) fn subscribe(&self, key: &Key) -> bool {
         // The mutex ensures that only one thread starts.
         let mut stop = lock(&self.stop);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_unlocked_after_its_close_is_reported_by_a_later_prok() {
+    fn a_file_that_is_unlocked_after_its_close_is_reported_by_a_later_probe() {
         let scratch = Scratch::new();
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
         let (key, listeners, recorder) =

@@ -1,4 +1,5 @@
-//! The mark of a waiting writer, in the file `<key>.lock.row`: it keeps new holders out of a row, so that the row ends.
+//! The mark of a waiting writer, in the file `<key>.lock.row`: it prevents new holders from entering a row, so that the row
+//! becomes empty.
 
 use super::flock_guard::{first_bytes, options};
 use super::name::row_path;
@@ -7,15 +8,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A waiting writer asks again at least every 250 ms, and each time extends its mark to this.
+/// A waiting writer polls at least every 250 ms, and each time extends its mark by this time.
 ///
-/// The mark needs no removal: a writer that gives up or crashes leaves nothing behind. A clock that is set forward ends
-/// it early, and one that is set back ends it too.
+/// The mark need not be removed: it expires if a writer gives up or crashes. A clock that is set forward ends it early, and so
+/// does a clock that is set back.
 const LIFE_MICROS: u64 = 500_000;
 
 /// Marks that a writer waits, at `wall` microseconds; 0 removes the mark.
 pub(super) fn set(lock_file: &Path, wall: u64) -> io::Result<()> {
-    // It exists: a row is in the way of the writer, and each claim of a row creates it.
+    // The file exists: the writer waits for a row, and each claim of a row creates the file.
     let file = options().write(true).open(row_path(lock_file))?;
     permission::check_plain(&file.metadata()?)?;
     file.write_all_at(format!("{wall:020}\n").as_bytes(), 0)
@@ -28,7 +29,7 @@ pub(super) fn is_set(lock_file: &Path, wall: u64) -> bool {
         permission::check_plain(&file.metadata()?)?;
         first_bytes(&file)
     };
-    // A mark that cannot be read keeps nobody out.
+    // An unreadable mark has no effect.
     let bytes = read().unwrap_or_default();
     let since = str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse::<u64>().ok());
     since.is_some_and(|since| wall.checked_sub(since).is_some_and(|age| age < LIFE_MICROS))
