@@ -65,8 +65,8 @@ pub(crate) enum Command {
     /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
     Doctor {
-        /// Write a report about the place as one JSON document, without passwords: its servers and what works there, the
-        /// options in effect, and all findings
+        /// Write a report about the place as one JSON document, without passwords: its servers and their features, the options in
+        /// effect, and all findings
         #[arg(long)]
         report: bool,
     },
@@ -85,7 +85,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it acquires locks. The other commands create nothing at a place.
+    /// Whether this command acquires locks. The other commands create nothing at a place.
     pub(crate) fn acquires(&self) -> bool {
         match self {
             Self::Run(_) | Self::Acquire(_) | Self::Bench(_) => true,
@@ -97,9 +97,9 @@ impl Command {
 
 /// Hold one or more KEYs while a command runs.
 ///
-/// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never
-/// deadlock, in whatever order the keys are named. Options come before the first KEY then, and the `--` is required: without
-/// it, the first word is the KEY and the second one is the command. The loss of one lock is the loss of all.
+/// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never deadlock,
+/// in whatever order the keys are named. With several keys, options come before the first KEY, and the `--` is required: without
+/// it, the first word is the KEY and the second word is the command. If one lock is lost, all are treated as lost.
 ///
 /// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It
 /// inherits the standard streams and the terminal, receives signals, and does not outlive this program. The lock is
@@ -119,7 +119,7 @@ impl Command {
 pub(crate) struct Run {
     /// Name of the lock, or of each lock.
     pub(crate) key: String,
-    /// The keys after the first one. The parser takes them for the beginning of the command.
+    /// The keys after the first one. The parser reads them as the beginning of the command.
     #[arg(skip)]
     pub(crate) more_keys: Vec<String>,
     /// The command and its arguments. They are never parsed as options of fencelock.
@@ -317,13 +317,12 @@ pub(crate) struct Wait {
 
 /// Break a lock: release KEY on behalf of its holder.
 ///
-/// The holder is not asked. If it is still running, two holders overlap, unless the protected resource checks the fencing
+/// This does not stop the holder. If it is still running, two holders overlap, unless the protected resource checks the fencing
 /// token. Without --yes the command only shows which lock it would break.
 ///
-/// If several clients hold KEY, as a shared lock or with permits, --holder names the one whose hold is to end. The others keep
-/// theirs.
+/// If several clients hold KEY, as a shared lock or with permits, --holder selects the hold to end. The other holds continue.
 ///
-/// It does not concern the record that work of `run --once-per` is done: see `once --clear`.
+/// It does not remove the record that the work of `run --once-per` is done: see `once --clear`.
 ///
 /// A value that another program stored under KEY is shown by type, length and first characters. It is deleted only if an
 /// option declares it to be a lock. Hashes, lists and other types are never deleted. A file lock ends only with its
@@ -349,11 +348,11 @@ pub(crate) struct Break {
 
 /// Change the number of permits of a semaphore in use.
 ///
-/// All holders keep their permits. With more permits, commands that wait for some start at once, as far as there is room. With
-/// fewer, no command starts until so many permits are returned that the sum fits. After the change, `run --permits` with the old
-/// number is refused. Commands that already wait go on waiting; in lock files, which have no queue, they are refused as well.
+/// All holders keep their permits. With more permits, waiting commands start at once if enough permits are free. With fewer, no
+/// command starts until enough permits are returned. After the change, `run --permits` with the old number is refused. Commands
+/// that already wait continue to wait; with lock files, which have no queue, they are refused as well.
 ///
-/// `status` shows the number without a change. A semaphore that is not in use has none: the next command sets it.
+/// `status` shows the number. A semaphore that is not in use has none: the next command sets it.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Resize {
@@ -370,7 +369,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn no_line_below_a_help_is_so_long_that_it_is_broken() {
+    fn no_line_of_the_help_is_wrapped() {
         let program = Arguments::command();
         let commands = std::iter::once(&program).chain(program.get_subcommands());
         let notes = commands.flat_map(|command| [command.get_after_help(), command.get_after_long_help()]);

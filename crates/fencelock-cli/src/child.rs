@@ -86,7 +86,7 @@ impl Child {
         self.below.count()
     }
 
-    /// Tells the watcher the deadlines after which it acts.
+    /// Sends the watcher the deadlines after which it acts.
     pub(crate) fn tell(&mut self, deadlines: Deadlines) {
         if let Some(watcher) = &mut self.watcher {
             watcher.tell(deadlines);

@@ -1,5 +1,5 @@
-//! Everything that was started below this process, however far it has gone: into another process group, another session,
-//! or away from a parent that has ended. As a child subreaper this process keeps it all below itself.
+//! All descendants of this process, including those in another process group or session, and those whose parent has exited. This
+//! process is a child subreaper, so orphans stay below it.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process};
@@ -37,7 +37,7 @@ pub(crate) struct Round {
 /// Process IDs are reused, but never with the same start time.
 type Identity = (Pid, u64);
 
-/// What `/proc` says of a process.
+/// The state of a process in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     pid: Pid,
@@ -67,16 +67,16 @@ impl Descendants {
         let mut members = self.living();
         members.retain(|process| process.group == raw(group));
         let _ = kill_process_group(group, Signal::TERM);
-        // A stopped process handles no signal except KILL. The report that it was stopped may still be on its way, so this is always
-        // done. CONT changes nothing for a process that runs.
+        // A stopped process handles no signal except KILL. The notification that it was stopped may arrive later, so CONT is
+        // always sent. It has no effect on a running process.
         let _ = kill_process_group(group, Signal::CONT);
         self.asked.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
         members.into_iter().map(Process::refusal).collect()
     }
 
-    /// Sends TERM to those who have not got it yet: to some programs a second one means more. Returns those that do not
-    /// take it.
+    /// Sends TERM to the descendants that have not received it, because some programs exit immediately on a second one. Returns
+    /// those that refuse it.
     pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
         let mut others = self.living();
         others.retain(|process| process.start.is_none_or(|start| self.asked.insert((process.pid, start))));
@@ -91,14 +91,14 @@ impl Descendants {
             match process.send(Signal::KILL) {
                 Ok(()) => round.left += 1,
                 Err(Errno::PERM) => round.refused.push(process.refusal()),
-                // It has ended by itself.
+                // It has exited.
                 Err(_) => {}
             }
         }
         round
     }
 
-    /// How many of them are alive.
+    /// The number of live descendants.
     pub(crate) fn count(&self) -> usize {
         self.living().len()
     }
@@ -117,7 +117,7 @@ impl Descendants {
         }
     }
 
-    /// The kernel lists the children of a thread, if it was built so; nearly all are.
+    /// The kernel lists the children of a thread, if it was built with this option, as nearly all are.
     fn by_children(&self) -> Vec<Process> {
         let (mut found, mut next) = (Vec::new(), vec![self.root]);
         let mut family = HashSet::from([self.root.as_raw_nonzero().get()]);
@@ -148,7 +148,7 @@ impl Process {
         refuses.then_some(Self { pid, parent: raw(parent), group: 0, dead: false, start: None })
     }
 
-    /// Sends it a signal; never to another process that has got its number.
+    /// Sends it a signal, and never to another process that has reused its process ID.
     fn send(self, signal: Signal) -> rustix::io::Result<()> {
         #[cfg(target_os = "linux")]
         match rustix::process::pidfd_open(self.pid, rustix::process::PidfdFlags::empty()) {
@@ -161,7 +161,8 @@ impl Process {
                     sent => return sent,
                 }
             }
-            // A kernel or a sandbox without it; else the process is gone, or this one has no descriptor left.
+            // The kernel or a sandbox does not support pidfds. Otherwise, the process has exited, or this process has no free
+            // file descriptor.
             Err(Errno::SRCH) => return Err(Errno::SRCH),
             Err(_) => {}
         }
@@ -175,7 +176,7 @@ impl Process {
     }
 }
 
-/// A line of `/proc/PID/stat`. The name in it may hold anything, so what follows is counted from its end.
+/// A line of `/proc/PID/stat`. The name may contain any characters, so the fields are read from the end of the name.
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<_> = rest.split_whitespace().collect();
@@ -200,7 +201,7 @@ fn every_process() -> Vec<Process> {
     pids(names.iter().filter_map(|name| name.to_str())).into_iter().filter_map(Process::read).collect()
 }
 
-/// Those of `all` that are below `root`.
+/// The processes of `all` that are descendants of `root`.
 fn by_parents(root: Pid, all: &[Process]) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for process in all {

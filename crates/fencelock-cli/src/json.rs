@@ -1,4 +1,4 @@
-//! The fields of JSON answers. docs/en/json.md says what they mean: a name means the same in all of them.
+//! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
 use crate::mode::with_mode;
 use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Occupant, Owner, WindowDone};
@@ -19,7 +19,7 @@ pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
     answer
 }
 
-/// Who stands behind a hold.
+/// The fields that identify the holder.
 pub(crate) fn owner(owner: &Owner) -> Value {
     json!({ "host": owner.host(), "pid": owner.pid(), "label": owner.label() })
 }
@@ -34,7 +34,7 @@ pub(crate) fn window_done(done: &WindowDone) -> Value {
     })
 }
 
-/// The first digits of a holder id: enough to name one of several holders, and no proof.
+/// The first digits of a holder id: enough to identify one of several holders, but not to release its hold.
 pub(crate) fn prefix(holder: HolderId) -> String {
     holder.to_string().chars().take(8).collect()
 }
@@ -50,7 +50,7 @@ fn hold(hold: &HolderInfo) -> Value {
     with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
 }
 
-/// What `status` and others tell of a key, held or free.
+/// The fields of a key, held or free, in `status` and other commands.
 pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
     let holder = held.map(Holding::first);
     let answer = json!({
@@ -83,7 +83,7 @@ mod tests {
     use fencelock::{HolderInfo, Key};
 
     #[test]
-    fn a_hold_of_ours_has_an_owner_and_no_proof() {
+    fn a_hold_of_fencelock_has_an_owner_and_no_holder_id() {
         let proof = "ab".repeat(16);
         let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
         let held = Holding::new(Key::new("k").unwrap(), HolderInfo::new(by, Expiry::Never));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_put_there_has_no_owner() {
+    fn a_value_of_another_program_has_no_owner() {
         let held =
             Holding::new(Key::new("k").unwrap(), HolderInfo::new(Occupant::from_wire("5f3b12ab"), Expiry::Never));
         let state = state("k", Some(&held));

@@ -1,4 +1,4 @@
-//! The mode of a lock: from the options of the command line, and in words and JSON.
+//! The mode of a lock: from the options of the command line, and as text and JSON.
 
 use clap::Args;
 use fencelock::Mode;

@@ -41,7 +41,8 @@ impl Nesting {
         Self { locks: innermost.chain(pairs).collect() }
     }
 
-    /// Refuses to wait for `key` in the backend `place` if this program runs under it. The same key elsewhere is another lock.
+    /// Refuses to wait for `key` in the backend `place` if this program runs under it. The same key at another place is another
+    /// lock.
     pub(crate) fn check(&self, key: &str, place: &str) -> Result<(), Failure> {
         let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == place);
         if !self.locks.iter().any(|(known, at)| known == key && same(at)) {
@@ -70,7 +71,7 @@ impl Nesting {
     }
 }
 
-/// The only one of these.
+/// The variables that only a single lock sets.
 pub(crate) fn only(values: &[String]) -> Option<String> {
     if let [value] = values { Some(value.clone()) } else { None }
 }
@@ -80,7 +81,7 @@ fn pair(value: &Value) -> Option<(String, Option<String>)> {
     Some((key, value.get(1)?.as_str().map(str::to_owned)))
 }
 
-/// A comparable name of the backend of `url`: its `name` without credentials, and how it prefixes keys.
+/// A comparable name of the backend of `url`: its `name` without credentials, and its prefix of keys.
 pub(crate) fn place(name: &str, url: &str) -> String {
     if let Some(directory) = name.strip_prefix("file:") {
         let same = Path::new(directory).canonicalize();
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_key_at_the_same_place_is_refused_and_nothing_else() {
+    fn only_the_same_key_at_the_same_place_is_refused() {
         let nesting = under(&[("k", "redis://a:6379")]);
         assert_eq!(nesting.check("k", "redis://a:6379").unwrap_err().exit, Exit::Usage);
         assert!(nesting.check("k", "redis://b:6379").is_ok() && nesting.check("j", "redis://a:6379").is_ok());

@@ -1,16 +1,17 @@
-//! From the words of the command line to [`Arguments`]. The parser does not know where the keys of `run` end.
+//! Parses the words of the command line into [`Arguments`]. The parser of clap cannot find the end of the keys of `run`.
 
 use crate::args::{Arguments, Command, Run};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
-/// Reads the arguments of this process.
+/// Parses the arguments of this process.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>())
 }
 
-/// Everything after `--` is the command. Without a KEY or NAME before it, the parser would take the first word for it.
+/// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
+/// the KEY.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut arguments = Arguments::try_parse_from(words)?;
     let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
@@ -20,7 +21,7 @@ pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
         _ => return Ok(arguments),
     };
     if Arguments::try_parse_from(&words[..dashes]).is_err_and(|error| lacks(&error, operand)) {
-        let why = format!("no {operand} before `--`: what follows it is the command");
+        let why = format!("no {operand} before `--`: the words after `--` are the command");
         return Err(error_of(name, ErrorKind::MissingRequiredArgument, why));
     }
     if let Command::Run(run) = &mut arguments.command {
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_stands_before_the_two_dashes() {
+    fn the_key_precedes_the_two_dashes() {
         for line in ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k echo -- hi", "k echo hi", "k -- echo -- hi"] {
             assert!(is_run(&format!("fencelock run {line}")), "{line}");
         }

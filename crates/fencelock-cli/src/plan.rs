@@ -48,7 +48,8 @@ pub(crate) struct Rules {
 
 /// Programs that clean up on TERM need a few seconds.
 const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
-/// A longer grace period shortens the outage that a lease survives: a sixth of the TTL leaves a quarter, see [`RenewalPlan`].
+/// With a longer grace period, a lease survives only a shorter outage. A sixth of the TTL leaves a quarter for an outage, see
+/// [`RenewalPlan`].
 ///
 /// [`RenewalPlan`]: fencelock::contract::RenewalPlan
 const DEFAULT_GRACE_SHARE: u32 = 6;

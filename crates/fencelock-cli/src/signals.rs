@@ -17,8 +17,8 @@ const TERMINATION: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal
 const FORWARDED: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
 impl Signals {
-    /// From now on signals are taken, except those that this process was started to ignore: `nohup` and the background
-    /// jobs of scripts rely on that, and so does the command, which inherits it.
+    /// Handles signals from now on, except those that were already ignored when this process started. `nohup` and background jobs
+    /// of scripts rely on this, and the command inherits it.
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored();
         let streams = TERMINATION
@@ -74,8 +74,8 @@ pub(crate) fn is_termination(signal: Signal) -> bool {
     TERMINATION.contains(&signal)
 }
 
-/// The set of ignored signals, as bits from signal 1 upwards. Asking the kernel for one signal's disposition needs a
-/// call with raw pointers; the text of `/proc` does not. Elsewhere nothing counts as ignored.
+/// The set of ignored signals, as bits from signal 1 upwards. The system call for the disposition of a signal needs raw pointers;
+/// reading `/proc` does not. On other systems, no signal counts as ignored.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

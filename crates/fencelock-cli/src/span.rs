@@ -1,8 +1,8 @@
-//! Durations as people write them: `5`, `0.25`, `90s`, `1h30m`.
+//! Durations in arguments: `5`, `0.25`, `90s`, `1h30m`.
 
 use std::time::Duration;
 
-/// Reads a duration: numbers with an optional fraction, each with a unit of ms, s, m, h or d. A number alone is seconds.
+/// Parses a duration: numbers with an optional fraction, each with a unit of ms, s, m, h or d. A number alone is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let invalid = || format!("{text:?} is not a duration; write 5, 0.25, 500ms, 90s, 2m or 1h30m");
     if let Some(seconds) = number(text) {
@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(invalid()) } else { Ok(total) }
 }
 
-/// Only digits and a point: `f64` would also read `inf`, `nan`, `1e9` and `-1`.
+/// Only digits and a point: the parser of `f64` would also accept `inf`, `nan`, `1e9` and `-1`.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()

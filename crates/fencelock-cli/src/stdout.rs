@@ -1,4 +1,4 @@
-//! Detects a closed stdout, and a reader that is gone.
+//! Detects a closed stdout, and a reader that has closed its end.
 //!
 //! The Rust runtime opens `/dev/null` in place of a closed standard stream before `main` starts. Writes to it succeed
 //! silently, so the check must run earlier.
@@ -14,10 +14,10 @@ pub(crate) fn was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// How often it is checked whether the reader is gone.
+/// The interval of the check whether the reader has closed its end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns when the reader of stdout has closed its end. A write reports that too, but there may be none for a long time.
+/// Returns when the reader of stdout has closed its end. A write detects this too, but there may be no write for a long time.
 pub(crate) async fn reader_gone() {
     while !is_broken() {
         tokio::time::sleep(CHECK_INTERVAL).await;

@@ -55,7 +55,7 @@ pub(crate) struct Supervised {
 const MAX_IDLE_ROUNDS: u32 = 10;
 /// Timers stop while the machine is suspended, so no sleep that depends on a lease is longer.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// The watcher must learn of a renewal long before its own deadline.
+/// The watcher must be notified of a renewal long before its own deadline.
 const UPDATES_PER_GRACE: u32 = 4;
 /// How often to check for remaining descendants: the kernel does not notify about them.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -134,7 +134,7 @@ impl Supervisor {
                 () = next_wakeup => {}
             }
             self.tick();
-            // The command is dead. A watcher that does not report it is stopped.
+            // The command is dead. A watcher that does not report it was stopped.
             if self.idle_rounds >= MAX_IDLE_ROUNDS && self.refused.is_empty() {
                 self.child.kill_watcher();
             }

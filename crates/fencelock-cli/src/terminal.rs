@@ -6,17 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// The terminal that this process was started from.
 ///
-/// The command runs in a process group of its own, and a terminal serves one group at a time. So it is handed to the
-/// command's group and taken back afterwards, as a shell does with its jobs.
+/// The command runs in a process group of its own, and a terminal serves one group at a time. So it is given to the group of the
+/// command, and taken back afterwards, as a shell does with its jobs.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: File,
     own: Pid,
-    /// How it was set before the command could touch it.
+    /// Its settings before the command was started.
     settings: Option<Termios>,
-    /// The command gets it from the beginning. In `fencelock run KEY -- report | less` it is `less` that needs it.
+    /// The command gets the terminal when it starts. In `fencelock run KEY -- report | less`, `less` needs it instead.
     from_start: bool,
-    /// The command has asked for it by now.
+    /// The command has requested the terminal.
     wanted: bool,
 }
 
@@ -37,17 +37,17 @@ impl Terminal {
         (self.from_start && self.is_ours()).then(|| self.tty.as_fd())
     }
 
-    /// Whether it serves our process group now.
+    /// Whether the process group of this process is now the foreground group.
     pub(crate) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own)
     }
 
-    /// The command was stopped because it asked for the terminal.
+    /// Records that the command was stopped because it used the terminal.
     pub(crate) fn ask(&mut self) {
         self.wanted = true;
     }
 
-    /// Hands it to the command if it is ours to give and the command has use for it.
+    /// Gives the terminal to the command, if this process has it and the command needs it.
     pub(crate) fn give_to(&self, group: Pid) {
         if (self.from_start || self.wanted) && self.is_ours() {
             let _ = tcsetpgrp(&self.tty, group);
@@ -61,12 +61,12 @@ impl Terminal {
         }
     }
 
-    /// Takes it back after a command for which it was meant could not be started.
+    /// Takes it back if the command could not be started.
     pub(crate) fn reclaim(&self) {
         let _ = tcsetpgrp(&self.tty, self.own);
     }
 
-    /// Undoes what a command that was killed left behind: no echo, no line editing.
+    /// Restores the settings after a command was killed: it may have turned off echo or line editing.
     pub(crate) fn repair(&self) {
         if let Some(settings) = &self.settings
             && self.is_ours()
@@ -76,19 +76,19 @@ impl Terminal {
     }
 }
 
-/// Whether a shell stands above that can bring a stopped job back. It puts jobs into groups other than its own.
+/// Whether a shell can resume this job when it is stopped. Such a shell runs jobs in process groups other than its own.
 pub(crate) fn has_job_control() -> bool {
     getsid(None).and_then(|leader| getpgid(Some(leader))).is_ok_and(|group| group != getpgrp())
 }
 
-/// Stops the job of which this process is a part; returns when the shell lets it go on.
+/// Stops the job of this process; returns when the shell continues it.
 pub(crate) fn stop_job() {
-    // The others of the job (a script, a pipeline) are stopped as ^Z would.
+    // Stops the other processes of the job (a script, a pipeline), as ^Z does.
     let _ = kill_current_process_group(Signal::TSTP);
     stop_self();
 }
 
-/// Stops this process alone, in the one way that a handler cannot take.
+/// Stops only this process, with the signal that no handler can catch.
 pub(crate) fn stop_self() {
     let _ = kill_process(getpid(), Signal::STOP);
 }
@@ -103,7 +103,7 @@ fn ttou() -> nix::sys::signal::SigSet {
     set
 }
 
-/// Makes `group` the one that `tty` serves, from a process between fork and exec: system calls only.
+/// Makes `group` the foreground group of `tty`. Runs between fork and exec, so it makes only system calls.
 pub(crate) fn seize(tty: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
     ttou().thread_block()?;
     let taken = tcsetpgrp(tty, group);

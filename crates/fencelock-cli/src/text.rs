@@ -6,8 +6,8 @@ use fencelock::{Expiry, Fault, HolderInfo, Holding, Mode, Span, Unknown};
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
-/// `text` as one line of harmless characters: keys, labels, values and error texts come from other programs, and a terminal obeys
-/// what it is told in them.
+/// Escapes `text` to one line without control characters: keys, labels, values and error texts come from other programs, and a
+/// terminal executes escape sequences in them.
 pub(crate) fn plain(text: &(impl ToString + ?Sized)) -> String {
     let text = text.to_string();
     if !text.chars().any(misleads) {

@@ -39,7 +39,7 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
     Ok(Exit::Success)
 }
 
-/// The hold to end: the only one, or the one whose id begins with `prefix`.
+/// The hold to end: the only one, or the one whose holder id begins with `prefix`.
 fn one_of(row: &Holding, prefix: Option<&str>) -> Result<Holding, String> {
     let Some(prefix) = prefix else {
         if row.holders.count() == 1 {

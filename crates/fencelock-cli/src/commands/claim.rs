@@ -33,7 +33,7 @@ pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Conte
     Ok(place)
 }
 
-/// Waits for the locks, also while their servers are unreachable. The limit counts from the start.
+/// Waits for the locks, also while their servers are unreachable. The limit applies from the start.
 pub(super) async fn claim(
     keys: &[String],
     request: ClaimRequest<'_>,

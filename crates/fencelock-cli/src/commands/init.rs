@@ -33,7 +33,7 @@ fn failure(error: ConnectError) -> Failure {
         ConnectError::Unknown(cause) => Failure::new(
             Exit::Unreachable,
             format!(
-                "every server must answer before the set is registered: {cause}; run `fencelock doctor` for details"
+                "every server must reply before the set is registered: {cause}; run `fencelock doctor` for details"
             ),
         ),
         other => fencelock::Error::from(other).into(),

@@ -42,7 +42,7 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub(super) exit: Exit,
-    /// The command was terminated, or not started, because a lock was lost. No signal has asked for that.
+    /// The command was terminated, or not started, because a lock was lost, and not because of a signal.
     pub(super) by_loss: bool,
 }
 
@@ -98,10 +98,10 @@ pub(super) async fn hold(
     }
 }
 
-/// What the command runs under.
+/// The locks that the command runs under.
 enum Acquired {
     Guards(Guards),
-    /// With the number of the slot.
+    /// A slot, with its number.
     Slot(Guards, u32),
     Begun(Begun),
 }
@@ -235,7 +235,7 @@ impl RunSession<'_> {
         })
     }
 
-    /// A second KEY is taken for the command if an option follows it.
+    /// If an option follows a second KEY, that KEY is parsed as the command.
     fn hint(&self) -> &'static str {
         let dashes = self.plan.command.iter().skip(1).any(|word| word == "--");
         if dashes { "; if it is a KEY, options come before the first KEY" } else { "" }

@@ -1,9 +1,9 @@
 //! A watcher process between `fencelock run` (the wrapper) and the command, in case the wrapper is killed or stopped.
 //!
-//! The parent-death signal kills the command with its parent, but not the descendants of the command, and no handler can
-//! catch KILL. So a watcher process starts the command: this program again, as a child subreaper. All descendants stay
-//! below it, also in another session or process group, and after their own parent has exited. EOF on their socket tells
-//! the watcher that the wrapper has died. A deadline on the clock of the lease tells it that the wrapper is late.
+//! The parent-death signal kills the command with its parent, but not the descendants of the command, and no handler can catch
+//! KILL. So a watcher process starts the command: this program again, as a child subreaper. All descendants stay below it, also
+//! in another session or process group, and after their own parent has exited. The watcher detects the death of the wrapper by
+//! EOF on their socket, and a late wrapper by a deadline on the clock of the lease.
 //!
 //! The wrapper is a subreaper too: if the watcher is killed, the wrapper inherits its descendants.
 
@@ -27,8 +27,8 @@ use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
 
-/// The first argument of the watcher. It is internal, so no help mentions it. Only a process whose own parent has
-/// given it a socket accepts it.
+/// The first argument of the watcher. It is internal, so no help mentions it. Only a process that has received a socket from its
+/// own parent accepts it.
 const ROLE: &str = "--guard-command";
 /// The second argument, if the command starts in the foreground of the terminal.
 const FOREGROUND: &str = "foreground";

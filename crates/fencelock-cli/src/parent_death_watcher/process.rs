@@ -118,7 +118,7 @@ impl Watcher {
         self.killing = self.idle_rounds < MAX_IDLE_ROUNDS;
     }
 
-    /// Reads messages of the wrapper. Returns `true` if it told the watcher to exit.
+    /// Reads messages of the wrapper. Returns `true` if the wrapper has requested the exit of the watcher.
     fn read_wrapper(&mut self) -> bool {
         while !self.wrapper_dead {
             match receive(self.socket, self.buffer.free()) {

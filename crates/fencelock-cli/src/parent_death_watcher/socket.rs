@@ -41,13 +41,13 @@ pub(super) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there, without waiting for it; nothing is the end.
+/// Reads the available bytes without waiting; zero bytes mean the end.
 pub(super) fn receive(socket: impl AsFd, free: &mut [u8]) -> io::Result<usize> {
     let (length, _) = rustix::net::recv(socket, free, RecvFlags::DONTWAIT)?;
     Ok(length)
 }
 
-/// Hands the standard input of this process over.
+/// Sends the standard input of this process.
 pub(super) fn send_stdin(socket: impl AsFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -64,12 +64,12 @@ pub(super) fn peer(socket: impl AsFd) -> Option<Pid> {
     (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
 }
 
-/// Receives the standard input of the peer; `None` if the peer is gone.
+/// Receives the standard input of the peer; `None` if the peer has exited.
 pub(super) fn receive_stdin(socket: impl AsFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    // The byte wrapper_dead, so that nothing of the next message is lost.
+    // Reads one byte only, so that nothing of the next message is lost.
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
     control.drain().find_map(|part| match part {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
@@ -107,6 +107,6 @@ mod tests {
         let sent = rustix::fs::fstat(io::stdin()).unwrap();
         assert_eq!((got.st_dev, got.st_ino), (sent.st_dev, sent.st_ino));
         drop(ours);
-        assert!(receive_stdin(&theirs).is_none(), "the peer is gone");
+        assert!(receive_stdin(&theirs).is_none(), "the peer has exited");
     }
 }

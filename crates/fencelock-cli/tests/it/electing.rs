@@ -170,11 +170,11 @@ fn bad_input_is_refused_and_nothing_runs() {
     for (line, argument, told) in [
         ("elect", "", "error: the following required arguments were not provided"),
         ("elect e", "", "fencelock: no command to run as the leader of e: "),
-        ("elect -- touch ran", "", "error: no NAME before `--`: what follows it is the command"),
+        ("elect -- touch ran", "", "error: no NAME before `--`: the words after `--` are the command"),
         ("elect e --grace 20s -- touch ran", "", "fencelock: --grace 20 s is more than half of --ttl 30 s"),
         ("elect e --observe --value v", "", "error: the argument '--observe' cannot be used with '--value"),
         ("elect e --observe -- touch ran", "", "error: the argument '--observe' cannot be used with"),
-        ("-q elect e --observe", "", "fencelock: --observe prints who leads, and -q would print nothing"),
+        ("-q elect e --observe", "", "fencelock: --observe prints the leader, so it cannot be combined with -q"),
         ("elect e --label v -- touch ran", "", "error: unexpected argument '--label' found"),
         ("elect e", "--value=", "fencelock: the value of a candidate is empty"),
         ("elect e", "--value=a\nb", "fencelock: the value of a candidate must not contain control characters"),

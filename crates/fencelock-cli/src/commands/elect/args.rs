@@ -31,7 +31,7 @@ pub(crate) struct Elect {
     /// Text that the leader publishes, such as its address: at most 128 bytes.
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
-    /// Print the leader, and each change of it, as one line; campaign for nothing.
+    /// Print the leader and each change as one line; do not campaign.
     #[arg(long, conflicts_with_all = ["command", "value", "no_wait", "wait", "nested_ok", "pass_url", "grace"])]
     pub(crate) observe: bool,
     #[command(flatten)]

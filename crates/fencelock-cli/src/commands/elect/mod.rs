@@ -53,7 +53,7 @@ async fn lead(
     loop {
         match hold(plan, client, place, signals, context.report).await {
             Ok(Ended { by_loss: true, .. }) => {}
-            // It was lost before the command was started.
+            // The lock was lost before the command was started.
             Err(failure) if failure.exit == Exit::Lost => {}
             ended => return ended.map(|ended| ended.exit),
         }

@@ -11,7 +11,7 @@ use std::pin::pin;
 /// Prints the leader and each change, until a signal arrives or the reader of the output ends.
 pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failure> {
     if context.report.quiet {
-        return Err(Failure::new(Exit::Usage, "--observe prints who leads, and -q would print nothing"));
+        return Err(Failure::new(Exit::Usage, "--observe prints the leader, so it cannot be combined with -q"));
     }
     context
         .with(context.connect_to_wait(), async |client| {

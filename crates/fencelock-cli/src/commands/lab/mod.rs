@@ -54,7 +54,7 @@ async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Searches all of them, each on a thread of its own.
+/// Searches all schemes, each on a separate thread.
 async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<SchemeResults>, Failure> {
     let progress = Progress::of(schemes.len(), context.report);
     let search = |scheme: Scheme| {

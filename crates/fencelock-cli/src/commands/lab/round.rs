@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The tallies of all workers, and how long they took.
 pub(super) type RoundResult = (Vec<Tally>, Duration);
 
-/// Lets a worker do each job, all at the same time. With `may_die`, one of them may be killed meanwhile; with `pauses`, each
-/// is stopped for a while. No worker is left in the end, whatever happened.
+/// Starts one worker for each job, all at the same time. With `may_die`, one of them may be killed; with `pauses`, each is
+/// stopped for a while. No worker is left running, even after an error.
 pub(super) fn run(
     pool: &WorkerPool,
     jobs: &[LiveJob],
@@ -49,7 +49,7 @@ pub(super) fn run(
 
 fn spawn(pool: &WorkerPool, job: &LiveJob) -> io::Result<Worker> {
     let mut command = Command::new(std::env::current_exe()?);
-    // Quiet: the table already counts what the client warns about.
+    // Quiet, because the table already counts the events that the client warns about.
     command.args(["-q", "lab", "worker"]).env_remove("FENCELOCK_URL").env_remove("FENCELOCK_PASSWORD");
     let mut worker = pool.spawn(command)?;
     worker.send(&job.line())?;

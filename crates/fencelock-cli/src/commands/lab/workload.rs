@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// The TTL, as in the articles: longer than any request should take.
 const TTL: Duration = Duration::from_secs(5);
-/// The TTL where a request has to wait for the lock to expire.
+/// The TTL if a request must wait for the lock to expire.
 const SHORT_TTL: Duration = Duration::from_millis(300);
 /// How long a slow holder sleeps: past the end of its own lock and of the next one.
 const SLEEP: Duration = Duration::from_millis(700);

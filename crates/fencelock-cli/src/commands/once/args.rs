@@ -8,10 +8,10 @@ use std::time::Duration;
 pub(crate) struct OncePer {
     /// Run the command only if it has not succeeded yet in this window: 1h, 1d. If it has, exit with 0.
     ///
-    /// Windows are aligned: one of 1h begins at the full hour, one of 1d at midnight UTC. Only the clock of the backend
-    /// counts. An exit status of 0 is a success. A failure, a crash and a lost lock give the window back: the next caller
-    /// runs. A caller waits for a run of another one (see -n, -w), and runs only if that one fails. `fencelock once KEY`
-    /// shows who has done the work.
+    /// Windows are aligned: one of 1h begins at the full hour, one of 1d at midnight UTC, on the clock of the backend. An exit
+    /// status of 0 is a success. After a failure, a crash or a lost lock, the next caller runs the command. While another caller
+    /// runs it, a caller waits (see -n, -w), and runs it only if that run fails. `fencelock once KEY` shows who has done the
+    /// work.
     #[arg(long, value_name = "DURATION", value_parser = span::parse)]
     pub(crate) once_per: Option<Duration>,
     /// Count starts instead of successes: the command starts at most once in each window.

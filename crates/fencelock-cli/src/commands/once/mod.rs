@@ -32,7 +32,7 @@ async fn show(once: &Once, client: &Client, context: &Context) -> Result<Exit, F
     Err(Failure::new(Exit::Busy, why))
 }
 
-/// A record says itself when its window ends.
+/// The record contains the end of its window.
 const ANY_WINDOW: Duration = Duration::from_secs(86_400);
 
 /// Who has done the work of a key, if it is done.
