@@ -67,13 +67,13 @@ impl Child {
     }
 
     /// Sends TERM to the process group of the command. Returns the processes that refuse it.
-    pub(crate) fn ask(&mut self) -> Vec<Refusal> {
-        self.below.ask_group(self.pid)
+    pub(crate) fn term_group(&mut self) -> Vec<Refusal> {
+        self.below.term_group(self.pid)
     }
 
     /// Sends TERM to all descendants that have not received it.
-    pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
-        self.below.ask_others()
+    pub(crate) fn term_others(&mut self) -> Vec<Refusal> {
+        self.below.term_others()
     }
 
     /// Sends KILL to the command and all descendants that are visible now.
@@ -87,9 +87,9 @@ impl Child {
     }
 
     /// Sends the watcher the deadlines after which it acts.
-    pub(crate) fn tell(&mut self, deadlines: Deadlines) {
+    pub(crate) fn send_deadlines(&mut self, deadlines: Deadlines) {
         if let Some(watcher) = &mut self.watcher {
-            watcher.tell(deadlines);
+            watcher.send_deadlines(deadlines);
         }
     }
 

@@ -95,9 +95,9 @@ impl Context {
     }
 }
 
-fn of(backend: Result<Arc<dyn Backend>, ConnectError>, told: fn(&Error) -> Failure) -> Result<Client, Failure> {
+fn of(backend: Result<Arc<dyn Backend>, ConnectError>, failure: fn(&Error) -> Failure) -> Result<Client, Failure> {
     let backend = backend.map_err(|error| {
-        told(&match error {
+        failure(&match error {
             ConnectError::Url(invalid) => Error::Config(invalid),
             ConnectError::Unknown(cause) => Error::unreachable(cause),
             other => Error::from(other),

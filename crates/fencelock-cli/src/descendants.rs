@@ -15,7 +15,7 @@ pub(crate) struct Descendants {
     /// The watcher, which is excluded, but not its descendants.
     spared: Option<Pid>,
     /// Processes that have received TERM.
-    asked: HashSet<Identity>,
+    signalled: HashSet<Identity>,
 }
 
 /// A process that cannot be signalled.
@@ -59,27 +59,27 @@ pub(crate) fn adopt_orphans(yes: bool) -> io::Result<()> {
 
 impl Descendants {
     pub(crate) fn of_this_process(spared: Option<Pid>) -> Self {
-        Self { root: getpid(), spared, asked: HashSet::new() }
+        Self { root: getpid(), spared, signalled: HashSet::new() }
     }
 
     /// Sends TERM to a group atomically. Returns the members that refuse it.
-    pub(crate) fn ask_group(&mut self, group: Pid) -> Vec<Refusal> {
+    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<Refusal> {
         let mut members = self.living();
         members.retain(|process| process.group == raw(group));
         let _ = kill_process_group(group, Signal::TERM);
         // A stopped process handles no signal except KILL. The notification that it was stopped may arrive later, so CONT is
         // always sent. It has no effect on a running process.
         let _ = kill_process_group(group, Signal::CONT);
-        self.asked.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
+        self.signalled.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
         members.into_iter().map(Process::refusal).collect()
     }
 
     /// Sends TERM to the descendants that have not received it, because some programs exit immediately on a second one. Returns
     /// those that refuse it.
-    pub(crate) fn ask_others(&mut self) -> Vec<Refusal> {
+    pub(crate) fn term_others(&mut self) -> Vec<Refusal> {
         let mut others = self.living();
-        others.retain(|process| process.start.is_none_or(|start| self.asked.insert((process.pid, start))));
+        others.retain(|process| process.start.is_none_or(|start| self.signalled.insert((process.pid, start))));
         others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
         others.into_iter().map(Process::refusal).collect()
     }

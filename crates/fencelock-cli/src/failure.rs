@@ -18,8 +18,8 @@ impl Failure {
     /// Invalid arguments. Without `--json`, usage and hints are printed too.
     pub(crate) fn of_arguments(error: &clap::Error) -> Self {
         let text = error.render().to_string();
-        let told = text.split("\n\n").next().unwrap_or_default().trim_end();
-        let lines: Vec<_> = told.strip_prefix("error: ").unwrap_or(told).lines().map(str::trim).collect();
+        let first = text.split("\n\n").next().unwrap_or_default().trim_end();
+        let lines: Vec<_> = first.strip_prefix("error: ").unwrap_or(first).lines().map(str::trim).collect();
         Self::new(Exit::Usage, lines.join(" "))
     }
 

@@ -80,13 +80,13 @@ mod tests {
         }
     }
 
-    fn logged(verbose: bool, tell: impl FnOnce()) -> String {
+    fn logged(verbose: bool, log: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let format = Lines { plain: !verbose, full: Format::default().with_ansi(false).without_time() };
         let writer = buffer.clone();
         let lines =
             tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false).event_format(format);
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), tell);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }

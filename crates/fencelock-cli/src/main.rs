@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             Exit::Success.into()
         }
         Err(error) => {
-            if asks_for_json(std::env::args_os()) {
+            if requests_json(std::env::args_os()) {
                 Reporter { json: true, ..Reporter::default() }.fail(&Failure::of_arguments(&error));
             } else {
                 let _ = error.print();
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 
 /// Whether invalid arguments request JSON. Arguments of the command of `run` may follow
 /// without a `--`, so this may match one of them.
-fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+fn requests_json(arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 

@@ -64,7 +64,7 @@ impl Progress {
             Self::show(bar, &status.key, format!("{place}{held}"));
         } else if (&state.place.0, &state.place.1) != (&status.key, &place) {
             let first = state.place.0 != status.key;
-            self.report.tell(&Event::Waiting { status, first });
+            self.report.emit(&Event::Waiting { status, first });
             state.reported = true;
         }
         state.place = (status.key.clone(), place);
@@ -75,8 +75,8 @@ impl Progress {
         let mut state = self.state();
         if cause.is_quarantine() {
             if !std::mem::replace(&mut state.quarantine, true) {
-                let tell = || self.report.tell(&Event::Quarantined(cause));
-                self.bar.as_ref().map_or_else(tell, |bar| bar.suspend(tell));
+                let emit = || self.report.emit(&Event::Quarantined(cause));
+                self.bar.as_ref().map_or_else(emit, |bar| bar.suspend(emit));
             }
             return;
         }
@@ -88,7 +88,7 @@ impl Progress {
         let repeated =
             state.trouble.as_ref().is_some_and(|(reported, at)| *reported == faults || at.elapsed() < TROUBLE_PAUSE);
         if !repeated {
-            self.report.tell(&Event::Trouble(cause));
+            self.report.emit(&Event::Trouble(cause));
             state.trouble = Some((faults, Instant::now()));
             state.reported = true;
         }
@@ -98,7 +98,7 @@ impl Progress {
     pub(crate) fn done(&self, what: &str) {
         self.clear();
         if self.state().reported && self.waited() >= LONG {
-            self.report.tell(&Event::Waited { locks: Locks::all(&self.keys), what, waited: self.waited() });
+            self.report.emit(&Event::Waited { locks: Locks::all(&self.keys), what, waited: self.waited() });
         }
     }
 

@@ -140,7 +140,7 @@ enum Severity {
 
 impl Reporter {
     /// Reports an event in the configured format.
-    pub(crate) fn tell(self, event: &Event<'_>) {
+    pub(crate) fn emit(self, event: &Event<'_>) {
         let severity = event.severity();
         if self.quiet && severity == Severity::Info {
             return;
@@ -254,7 +254,7 @@ impl Event<'_> {
         match self {
             Self::Place { key, place } => json!({ "event": "place", "key": key, "place": place }),
             Self::Waiting { status, .. } => {
-                let told = json!({
+                let object = json!({
                     "event": "waiting",
                     "key": status.key,
                     "ahead": status.ahead,
@@ -263,7 +263,7 @@ impl Event<'_> {
                     "waited_ms": millis(status.waited),
                     "holder_count": status.holders.count(),
                 });
-                with_occupant(told, status.holders.first())
+                with_occupant(object, status.holders.first())
             }
             Self::Trouble(cause) => json!({ "event": "unreachable", "reason": cause.to_string() }),
             Self::Waited { locks, waited, .. } => {

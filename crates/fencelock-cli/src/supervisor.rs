@@ -46,7 +46,7 @@ pub(crate) struct Supervisor {
 pub(crate) struct Supervised {
     pub(crate) exit: Exit,
     /// A termination signal was received.
-    pub(crate) asked: bool,
+    pub(crate) by_signal: bool,
     /// The loss of the lock was reported to the user.
     pub(crate) loss_reported: bool,
 }
@@ -97,7 +97,7 @@ impl Supervisor {
         self.child.let_go();
         Ok(Supervised {
             exit,
-            asked: self.kill_policy.termination_requested(),
+            by_signal: self.kill_policy.termination_requested(),
             loss_reported: self.kill_policy.is_lost(),
         })
     }
@@ -151,7 +151,7 @@ impl Supervisor {
         let DueIn { term, kill } = self.kill_policy.watcher_deadlines(self.since.elapsed(), self.held.remaining());
         let now = BootClock.now();
         let moment = |after: Option<Duration>| after.map_or(Moment::NEVER, |after| now + after);
-        self.child.tell(Deadlines { term: moment(term), kill: moment(kill) });
+        self.child.send_deadlines(Deadlines { term: moment(term), kill: moment(kill) });
     }
 
     fn next_wakeup(&self) -> Option<Duration> {
@@ -168,18 +168,18 @@ impl Supervisor {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
                 let locks = self.locks(Some(&cause));
-                self.report.tell(&Event::Terminating { locks, cause: &cause, grace: self.grace });
+                self.report.emit(&Event::Terminating { locks, cause: &cause, grace: self.grace });
                 self.cause = Some(cause);
-                self.ask();
+                self.term_group();
             }
-            Action::TerminateOthers => self.ask_others(),
+            Action::TerminateOthers => self.term_others(),
             Action::Kill(cause) => {
                 self.kill_now(Some(&cause));
                 self.cause.get_or_insert(cause);
             }
             Action::KillAfterGrace => self.kill_now(None),
             Action::Warn(cause) => {
-                self.report.tell(&Event::Warning { locks: self.locks(Some(&cause)), cause: &cause });
+                self.report.emit(&Event::Warning { locks: self.locks(Some(&cause)), cause: &cause });
             }
         }
     }
@@ -202,11 +202,11 @@ impl Supervisor {
             Signal::CONT => self.resume(),
             Signal::TSTP if std::mem::take(&mut self.own_stop) => {}
             Signal::TERM => {
-                self.report.tell(&Event::Passed(signal));
-                self.ask();
+                self.report.emit(&Event::Passed(signal));
+                self.term_group();
             }
             signal => {
-                self.report.tell(&Event::Passed(signal));
+                self.report.emit(&Event::Passed(signal));
                 self.child.signal(signal);
                 if is_termination(signal) {
                     // As for TERM: a stopped command would not handle it.
@@ -217,14 +217,14 @@ impl Supervisor {
     }
 
     /// Sends TERM to the process group of the command.
-    fn ask(&mut self) {
-        let refused = self.child.ask();
+    fn term_group(&mut self) {
+        let refused = self.child.term_group();
         self.report_refused(refused);
     }
 
     /// Sends TERM to all other descendants of the command.
-    fn ask_others(&mut self) {
-        let refused = self.child.ask_others();
+    fn term_others(&mut self) {
+        let refused = self.child.term_others();
         self.report_refused(refused);
     }
 
@@ -236,7 +236,7 @@ impl Supervisor {
             0 if !self.refused.is_empty() => Event::Unkillable { locks, cause },
             _ => Event::Killing { locks, cause },
         };
-        self.report.tell(&event);
+        self.report.emit(&event);
     }
 
     /// Sends KILL to all descendants that are visible now. Call it repeatedly.
@@ -250,7 +250,7 @@ impl Supervisor {
     fn report_refused(&mut self, refused: Vec<Refusal>) {
         for refusal in refused {
             if !self.refused.contains(&refusal) {
-                self.report.tell(&Event::Refused { locks: self.locks(None), refusal: &refusal });
+                self.report.emit(&Event::Refused { locks: self.locks(None), refusal: &refusal });
                 self.refused.push(refusal);
             }
         }
@@ -259,7 +259,7 @@ impl Supervisor {
     /// The watcher acted because this process was stopped or too slow.
     fn watcher_was_first(&mut self, signal: Signal) {
         self.kill_policy.watcher_acted(self.since.elapsed(), signal);
-        self.report.tell(&Event::Late { locks: self.locks(None), signal });
+        self.report.emit(&Event::Late { locks: self.locks(None), signal });
         self.cause.get_or_insert(Cause::Late);
     }
 
@@ -269,7 +269,7 @@ impl Supervisor {
         let Some(terminal) = &mut self.terminal else { return };
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         if wants_terminal {
-            terminal.ask();
+            terminal.request();
         }
         if wants_terminal && terminal.is_ours() {
             self.resume();
@@ -306,7 +306,7 @@ impl Supervisor {
         }
         self.kill_policy.start_grace(self.since.elapsed());
         if !self.kill_policy.kill_was_sent() {
-            self.ask_others();
+            self.term_others();
         }
         self.idle_rounds = 0;
         // Processes that remain belong to another user and cannot be killed.
@@ -327,11 +327,11 @@ impl Supervisor {
     fn exit(&self, change: Change) -> Exit {
         let exit = match change {
             Change::Exited(code) => {
-                self.report.tell(&Event::Exited { code });
+                self.report.emit(&Event::Exited { code });
                 Exit::Child(code)
             }
             Change::Killed(signal) | Change::Stopped(signal) => {
-                self.report.tell(&Event::Killed { signal });
+                self.report.emit(&Event::Killed { signal });
                 if let Some(terminal) = &self.terminal {
                     terminal.repair();
                 }

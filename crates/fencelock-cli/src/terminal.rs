@@ -43,7 +43,7 @@ impl Terminal {
     }
 
     /// Records that the command was stopped because it used the terminal.
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn request(&mut self) {
         self.wanted = true;
     }
 

@@ -130,10 +130,10 @@ mod tests {
             let fault = NodeFault::new("a:1", Fault::Quarantined, "");
             rest.map_or(fault.clone(), |rest| fault.with_passes_in(Duration::from_secs(rest)))
         };
-        let told = |rests: &[Option<u64>]| quarantine(&Unknown::of_nodes(rests.iter().copied().map(node).collect()));
-        assert_eq!(told(&[Some(12)]), "node in quarantine for 12 s");
-        assert_eq!(told(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14 s");
-        assert!(told(&[None]).starts_with("node in quarantine, not started: `fencelock init`"));
+        let shown = |rests: &[Option<u64>]| quarantine(&Unknown::of_nodes(rests.iter().copied().map(node).collect()));
+        assert_eq!(shown(&[Some(12)]), "node in quarantine for 12 s");
+        assert_eq!(shown(&[Some(12), Some(14)]), "2 nodes in quarantine for up to 14 s");
+        assert!(shown(&[None]).starts_with("node in quarantine, not started: `fencelock init`"));
     }
 
     #[test]

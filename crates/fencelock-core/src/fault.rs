@@ -18,7 +18,7 @@ pub enum Fault {
     Loading,
     /// The server accepts no writes: it is out of memory, cannot write to its disk, or lacks required replicas.
     Full,
-    /// The server is busy with a script or a failover, and asks to retry.
+    /// The server is busy with a script or a failover, and the request must be retried.
     Busy,
     /// The request was executed, but too few replicas confirmed it in time.
     NotReplicated {

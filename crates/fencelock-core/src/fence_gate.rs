@@ -45,8 +45,8 @@ use std::fmt;
 /// assert!(gate.admit_write(token(6)).is_err(), "a late writer");
 /// ```
 ///
-/// The tokens of permits of a semaphore do not work here: no number can tell a late holder from one that holds at the same time.
-/// A semaphore with slots has a gate for each slot.
+/// The tokens of permits of a semaphore do not work here: no number distinguishes a late holder from one that holds at the same
+/// time. A semaphore with slots has a gate for each slot.
 ///
 /// The rules for a receiver and more recipes are in `docs/en/fencing.md` of the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -41,7 +41,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that asks for nothing.
+    /// A finding that requires no action.
     pub fn fine(subject: &'static str, text: impl Into<String>) -> Self {
         Self { level: Level::Fine, subject, text: text.into(), advice: String::new() }
     }

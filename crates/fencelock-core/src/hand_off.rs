@@ -62,7 +62,7 @@ mod tests {
     }
 
     /// The remaining lease of a message with this token and claim TTL, half a second after the claim was sent.
-    fn heard(place: PlaceInLine, token: u64, claim_ttl: u64) -> Option<u128> {
+    fn remaining(place: PlaceInLine, token: u64, claim_ttl: u64) -> Option<u128> {
         let now = Moment::from_micros(SECOND + SECOND / 2);
         let (tokens, ttl) = (FencingToken::new(token).unwrap().into(), Ttl::new(Duration::from_secs(10)).unwrap());
         let lease = place.believe(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
@@ -71,41 +71,41 @@ mod tests {
 
     #[test]
     fn a_lease_counts_from_the_last_answered_claim() {
-        assert_eq!(heard(place(NOW - 9), NOW + 1, 3000), Some(3000 - 32 - 500));
+        assert_eq!(remaining(place(NOW - 9), NOW + 1, 3000), Some(3000 - 32 - 500));
     }
 
     #[test]
     fn a_token_that_is_not_new_is_of_an_old_message() {
-        assert_eq!(heard(place(NOW), NOW, 3000), None);
+        assert_eq!(remaining(place(NOW), NOW, 3000), None);
     }
 
     #[test]
     fn a_message_that_is_late_in_its_claim_ttl_is_left_to_a_poll() {
-        assert_eq!(heard(place(0), NOW, 600), None);
-        assert_eq!(heard(place(0), NOW, 0), None);
+        assert_eq!(remaining(place(0), NOW, 600), None);
+        assert_eq!(remaining(place(0), NOW, 0), None);
     }
 
     #[test]
-    fn no_message_gives_a_longer_lease_than_was_asked_for() {
-        assert_eq!(heard(place(0), NOW, 86_400_000), Some(10_000 - 102 - 500));
+    fn no_message_gives_a_longer_lease_than_requested() {
+        assert_eq!(remaining(place(0), NOW, 86_400_000), Some(10_000 - 102 - 500));
     }
 
     #[test]
     fn no_message_gives_a_token_beyond_the_servers_time() {
-        assert!(heard(place(0), NOW + SECOND + SECOND / 2, 3000).is_some());
-        assert_eq!(heard(place(0), NOW + 2 * SECOND, 3000), None);
-        assert_eq!(heard(place(0), FencingToken::MAX, 3000), None);
+        assert!(remaining(place(0), NOW + SECOND + SECOND / 2, 3000).is_some());
+        assert_eq!(remaining(place(0), NOW + 2 * SECOND, 3000), None);
+        assert_eq!(remaining(place(0), FencingToken::MAX, 3000), None);
     }
 
     #[test]
     fn a_fence_that_is_ahead_of_the_time_goes_on() {
-        assert!(heard(place(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
-        assert_eq!(heard(place(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
+        assert!(remaining(place(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
+        assert_eq!(remaining(place(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
     }
 
     #[test]
     fn without_a_channel_that_others_can_write_there_is_no_bound() {
         let place = PlaceInLine { server_micros: None, ..place(0) };
-        assert!(heard(place, FencingToken::MAX, 3000).is_some());
+        assert!(remaining(place, FencingToken::MAX, 3000).is_some());
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn tag(key: &str) -> Option<&str> {
     Some(tag).filter(|tag| !tag.is_empty())
 }
 
-/// CRC-16/XMODEM, as the cluster specification asks for.
+/// CRC-16/XMODEM, as the cluster specification requires.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })

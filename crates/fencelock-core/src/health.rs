@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// What tells it from every other server, whatever address it is reached by.
+    /// Identifies the server, independent of its address.
     pub identity: Option<String>,
     /// The machine that its address names.
     pub host: Option<String>,
@@ -27,8 +27,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// From the time that a server named, in microseconds since 1970, and this process's before it was asked and after it
-    /// answered.
+    /// From the time that a server reported, in microseconds since 1970, and the times of this process before the request and
+    /// after the reply.
     pub fn measured(before: u64, named: u64, after: u64) -> Self {
         let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
         Self {

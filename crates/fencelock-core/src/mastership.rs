@@ -45,32 +45,32 @@ pub fn votes_for<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<
 
 /// Until when the answers of a master count after a majority of the sentinels has named it.
 ///
-/// Nothing stops a replaced master from granting, so its clients do. An answer counts if it arrives within the *window*: less than
-/// that time after the client has begun to ask a majority that named this master. As soon as one client has found a new master by
-/// majority, the old one can be used for one window only. Two rules follow for a new master:
+/// Nothing stops a replaced master from granting, so its clients do. An answer counts if it arrives within the *window*: less
+/// than that time after the client has begun to query a majority that named this master. As soon as one client has found a new
+/// master by majority, the old one can be used for one window only. Two rules follow for a new master:
 /// - Its quarantine lasts for the longest TTL and one window, so that all leases of the old master have ended.
 /// - During its quarantine, it renews only leases that the old master cannot grant to others within the window:
 ///   [`MasterLease::carries`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MasterLease {
-    asked: Moment,
+    queried: Moment,
     window: Duration,
 }
 
 impl MasterLease {
-    /// `asked` is the moment before the first sentinel of the majority was asked.
-    pub const fn new(asked: Moment, window: Duration) -> Self {
-        Self { asked, window }
+    /// `queried` is the moment before the first sentinel of the majority was queried.
+    pub const fn new(queried: Moment, window: Duration) -> Self {
+        Self { queried, window }
     }
 
     /// Whether an answer of the master that has arrived at `now` counts.
     pub fn counts(&self, now: Moment) -> bool {
-        now < self.asked + self.window
+        now < self.queried + self.window
     }
 
-    /// A majority was asked again at `asked`. An answer that is late changes nothing.
-    pub fn confirmed(&mut self, asked: Moment) {
-        self.asked = self.asked.max(asked);
+    /// A majority was queried again at `queried`. A late reply changes nothing.
+    pub fn confirmed(&mut self, queried: Moment) {
+        self.queried = self.queried.max(queried);
     }
 
     /// Whether a new master may renew a lease during its quarantine, if this much of it is left after the majority has named the new
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn candidates_are_in_the_order_of_their_votes_and_then_of_their_epochs() {
         for (names, order) in [("a1 b2 b2", "b2 a1"), ("a1 b2 -", "b2 a1"), ("a1 a3 a1", "a1 a3"), ("- -", "")] {
-            let told: Vec<_> =
+            let named: Vec<_> =
                 named_masters(&answers(names)).iter().map(|m| format!("{}{}", m.address, m.config_epoch)).collect();
-            assert_eq!(told.join(" "), order, "{names}");
+            assert_eq!(named.join(" "), order, "{names}");
         }
     }
 

@@ -31,9 +31,9 @@ pub struct ServerReport {
     pub version: Option<String>,
     /// What it is part of.
     pub topology: Topology,
-    /// Why it could not be asked; `None` if it was.
+    /// Why it did not reply; `None` if it replied.
     pub failure: Option<String>,
-    /// What works there. Empty if it could not be asked.
+    /// Its features. Empty if it did not reply.
     pub features: Vec<Feature>,
 }
 
@@ -50,7 +50,7 @@ impl ServerReport {
         }
     }
 
-    /// A report on a server that could not be asked.
+    /// A report on a server that did not reply.
     pub fn failed(node: impl Into<String>, why: impl Into<String>) -> Self {
         Self { failure: Some(why.into()), ..Self::new(node) }
     }

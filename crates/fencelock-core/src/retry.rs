@@ -29,13 +29,13 @@ impl RetryPlan {
         Self { first: pause, longest: pause }
     }
 
-    /// The pause before the `asked`-th poll (from 0), when the lease of the holder ends after `expiry`.
+    /// The pause after `attempts` earlier polls, when the lease of the holder ends after `expiry`.
     ///
     /// The waiter polls right after the end of the lease; 1 ms more lets the server expire it too. A holder without
     /// an expiry gives no such time.
-    pub fn pause(self, asked: u32, expiry: Expiry, random: u64) -> Duration {
+    pub fn pause(self, attempts: u32, expiry: Expiry, random: u64) -> Duration {
         let mut pause = self.first;
-        for _ in 0..asked.min(64) {
+        for _ in 0..attempts.min(64) {
             pause = (pause + pause / 2).min(self.longest);
         }
         let pause = jitter(pause.min(self.longest), random);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_woken_waiter_asks_at_the_end_of_the_holders_lease_or_after_a_second() {
+    fn a_woken_waiter_polls_at_the_end_of_the_holders_lease_or_after_a_second() {
         assert_eq!(RetryPlan::WOKEN.pause(0, Expiry::In(ms(300)), 0), ms(301));
         assert_eq!(RetryPlan::WOKEN.pause(7, Expiry::In(ms(30_000)), 0), ms(1000));
     }

@@ -27,7 +27,7 @@ impl ServerConnection {
         Ok(Self(redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?))
     }
 
-    pub(crate) fn ask(&mut self, words: &[String]) -> RedisResult<Value> {
+    pub(crate) fn command(&mut self, words: &[String]) -> RedisResult<Value> {
         let (name, rest) = words.split_first().map_or(("PING", words), |(name, rest)| (name.as_str(), rest));
         cmd(name).arg(rest).query(&mut self.0)
     }
@@ -37,7 +37,7 @@ impl ServerConnection {
         if words.first().is_some_and(|word| word == "MULTI") {
             return self.delete_in_transaction(lock);
         }
-        self.ask(words)
+        self.command(words)
     }
 
     /// Runs several commands in one transaction.

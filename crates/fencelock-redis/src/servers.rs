@@ -3,8 +3,8 @@ use crate::quorum::node_urls;
 use crate::redis::Server;
 use fencelock_core::Invalid;
 
-/// The Redis servers that a `redis://` or `redlock://` URL names, and the masters of the cluster of a `redis+cluster://` URL, which is
-/// asked for them.
+/// The Redis servers that a `redis://` or `redlock://` URL names, and the masters of the cluster of a `redis+cluster://` URL,
+/// which are read from the cluster.
 ///
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used.

@@ -143,7 +143,7 @@ async fn a_lease_that_a_clock_change_has_extended_is_shortened_by_its_renewal() 
     clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!(left > 1_700_000, "the clock was set back: {left}");
-    let renewal = |told| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(told))];
+    let renewal = |assumed| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(assumed))];
     let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
     place.renew(&unknown).await.remove(0).unwrap();
     assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "the lease that the holder assumes is unknown");

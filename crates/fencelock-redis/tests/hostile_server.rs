@@ -52,7 +52,7 @@ fn answers() -> Vec<Vec<u8>> {
 }
 
 /// Calls every function. The results do not matter.
-async fn ask_everything(redis: &Redis) {
+async fn call_everything(redis: &Redis) {
     let key = Key::new("k").unwrap();
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("box", 1, None).unwrap() };
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
@@ -85,32 +85,32 @@ async fn a_server_may_send_any_reply() {
         usual(info);
     }));
     let before = peak();
-    let mut asking = tokio::task::JoinSet::new();
+    let mut running = tokio::task::JoinSet::new();
     for (number, answer) in answers().into_iter().enumerate() {
         let marked = number % 2 == 0;
-        asking.spawn(async move {
+        running.spawn(async move {
             let shown = String::from_utf8_lossy(&answer[..answer.len().min(80)]).into_owned();
-            let told = answer.clone();
+            let reply = answer.clone();
             let server =
-                ScriptedServer::start(move |words| ScriptedServer::greeting(words).unwrap_or_else(|| told.clone()));
+                ScriptedServer::start(move |words| ScriptedServer::greeting(words).unwrap_or_else(|| reply.clone()));
             let server = server.unwrap();
             let url = format!("{}?timeout=100&quarantine={}", server.url(), if marked { "on" } else { "off" });
-            let asked = async {
+            let calls = async {
                 if let Ok(redis) = Redis::lazy(&url) {
-                    ask_everything(&redis).await;
+                    call_everything(&redis).await;
                     if number % 16 == 0 {
                         let _ = (redis.list().await, redis.diagnose().await);
                     }
                 }
             };
-            tokio::time::timeout(Duration::from_secs(120), asked).await.unwrap_or_else(|_| panic!("no end: {shown:?}"));
+            tokio::time::timeout(Duration::from_secs(120), calls).await.unwrap_or_else(|_| panic!("no end: {shown:?}"));
         });
         // A few at a time: each has threads.
-        while asking.len() >= 16 {
-            asking.join_next().await.unwrap().unwrap();
+        while running.len() >= 16 {
+            running.join_next().await.unwrap().unwrap();
         }
     }
-    asking.join_all().await;
+    running.join_all().await;
     assert_eq!(panics.load(Ordering::Relaxed), 0, "see above");
     if let (Some(before), Some(after)) = (before, peak()) {
         assert!(after - before < 256 * 1024, "{} MiB more", (after - before) / 1024);

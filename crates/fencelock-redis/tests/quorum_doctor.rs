@@ -43,9 +43,9 @@ async fn a_server_with_a_wrong_clock_is_named_with_the_difference() {
         let findings = diagnosed(&redlock_url(&servers, "")).await;
         let clocks = of(&findings, "clocks");
         assert_eq!(clocks.level, level, "{}", clocks.text);
-        let told = clocks.text.split(&format!("{name} +")).nth(1).and_then(|rest| rest.split_once(" ms"));
-        let told: u64 = told.unwrap_or_else(|| panic!("{}", clocks.text)).0.parse().unwrap();
-        assert!(told.abs_diff(shift) < 300, "{}", clocks.text);
+        let measured = clocks.text.split(&format!("{name} +")).nth(1).and_then(|rest| rest.split_once(" ms"));
+        let measured: u64 = measured.unwrap_or_else(|| panic!("{}", clocks.text)).0.parse().unwrap();
+        assert!(measured.abs_diff(shift) < 300, "{}", clocks.text);
     }
     clock.set(Shift::Back(Duration::from_secs(3))).unwrap();
     let findings = diagnosed(&redlock_url(&servers, "")).await;
@@ -70,9 +70,9 @@ async fn one_server_under_two_names_is_a_failure_and_no_warning_about_hosts() {
     let Some(server) = redis_or_skip() else { return };
     let port = server.port();
     let findings = diagnosed(&format!("redlock://127.0.0.1:{port},localhost:{port}")).await;
-    let told: Vec<_> = findings.iter().filter(|finding| finding.subject == "independence").collect();
-    assert_eq!((told.len(), told[0].level), (1, Level::Failure), "{told:?}");
-    assert!(told[0].text.contains("same server"), "{told:?}");
+    let independence: Vec<_> = findings.iter().filter(|finding| finding.subject == "independence").collect();
+    assert_eq!((independence.len(), independence[0].level), (1, Level::Failure), "{independence:?}");
+    assert!(independence[0].text.contains("same server"), "{independence:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

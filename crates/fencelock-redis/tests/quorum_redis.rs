@@ -27,7 +27,7 @@ fn is_free(server: &RedisServer, key: &str) -> bool {
 
 /// A token, and the times when it was requested and received.
 struct Grant {
-    asked: Moment,
+    requested: Moment,
     known: Moment,
     token: FencingToken,
 }
@@ -35,16 +35,16 @@ struct Grant {
 async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<AtomicBool>) -> Vec<Grant> {
     let mut grants = Vec::new();
     while !done.load(Ordering::SeqCst) {
-        let (asked, claim) = (BootClock.now(), claim("k"));
+        let (requested, claim) = (BootClock.now(), claim("k"));
         match quorum.acquire(&claim).await {
             Ok(Acquire::Granted { tokens }) => {
                 let fence = tokens.last();
-                grants.push(Grant { asked, known: BootClock.now(), token: fence });
+                grants.push(Grant { requested, known: BootClock.now(), token: fence });
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = quorum.release(&claim.key, &claim.holder.id).await;
             }
             // Contention is expected, and so is an unknown result while a node stops.
-            _ => sleep(Duration::from_micros(500 + asked.as_micros() % 4000)).await,
+            _ => sleep(Duration::from_micros(500 + requested.as_micros() % 4000)).await,
         }
     }
     grants
@@ -86,8 +86,18 @@ async fn tokens_grow_over_200_contended_grants_while_a_node_dies_and_comes_back(
     for (n, a) in grants.iter().enumerate() {
         for b in &grants[n + 1..] {
             assert_ne!(a.token, b.token);
-            assert!(a.known >= b.asked || a.token < b.token, "{} was known before {} was asked for", a.token, b.token);
-            assert!(b.known >= a.asked || b.token < a.token, "{} was known before {} was asked for", b.token, a.token);
+            assert!(
+                a.known >= b.requested || a.token < b.token,
+                "{} was known before {} was requested",
+                a.token,
+                b.token
+            );
+            assert!(
+                b.known >= a.requested || b.token < a.token,
+                "{} was known before {} was requested",
+                b.token,
+                a.token
+            );
         }
     }
 }
@@ -127,7 +137,7 @@ async fn the_servers_wake_a_waiter_after_a_release() {
             return;
         }
     }
-    panic!("never told");
+    panic!("no event arrived");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -176,28 +176,28 @@ async fn clients_with_other_sentinels_do_not_share_a_quarantine() {
     granted(&connect(&all).await.unwrap(), &claim("k", Duration::from_secs(1))).await;
     let first = all.replacen(',', "/mymaster?", 1);
     let one = first.split_once('?').unwrap().0;
-    let told = connect(&format!("{one}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
-    assert!(told.contains("belongs to mymaster of the sentinels"), "{told}");
+    let error = connect(&format!("{one}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
+    assert!(error.contains("belongs to mymaster of the sentinels"), "{error}");
     let master = sentinels.servers[0].url();
-    let told = connect(&format!("{master}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
-    assert!(told.contains("belongs to mymaster of the sentinels"), "{told}");
+    let error = connect(&format!("{master}?quarantine=on&max_ttl=1000")).await.unwrap_err().to_string();
+    assert!(error.contains("belongs to mymaster of the sentinels"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_for_a_wrong_url_contains_the_reason() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let url = sentinels.url("");
-    let told = connect(&url.replace("mymaster", "yourmaster")).await.unwrap_err();
-    assert!(matches!(&told, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{told}");
-    assert!(told.to_string().contains("monitors no master \"yourmaster\""), "{told}");
+    let error = connect(&url.replace("mymaster", "yourmaster")).await.unwrap_err();
+    assert!(matches!(&error, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{error}");
+    assert!(error.to_string().contains("monitors no master \"yourmaster\""), "{error}");
     // A sentinel in place of a server, and a server in place of a sentinel.
     let sentinel = url.split(['/', ',']).nth(2).unwrap();
-    let told = connect(&format!("redis://{sentinel}")).await.unwrap_err().to_string();
-    assert!(told.contains("redis+sentinel://"), "{told}");
-    let told = connect(&format!("redis+sentinel://127.0.0.1:{}/mymaster", sentinels.servers[0].port())).await;
-    assert!(told.unwrap_err().to_string().contains("not a sentinel"));
-    let told = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster").await.unwrap_err().to_string();
-    assert!(told.contains("127.0.0.1:1") && told.contains("127.0.0.1:2"), "{told}");
+    let error = connect(&format!("redis://{sentinel}")).await.unwrap_err().to_string();
+    assert!(error.contains("redis+sentinel://"), "{error}");
+    let error = connect(&format!("redis+sentinel://127.0.0.1:{}/mymaster", sentinels.servers[0].port())).await;
+    assert!(error.unwrap_err().to_string().contains("not a sentinel"));
+    let error = connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster").await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1") && error.contains("127.0.0.1:2"), "{error}");
 }
 
 /// Without the run id and the replication id, a restart and a promotion cannot be detected.
@@ -232,9 +232,9 @@ async fn with_resp2_a_client_follows_its_master() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_have_separate_credentials() {
     let Some(sentinels) = Sentinels::with_password_or_skip("s3cret") else { return };
-    let told = connect(&sentinels.url("")).await.unwrap_err();
-    assert!(matches!(&told, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{told}");
-    assert!(told.to_string().contains("sentinel_password_file="), "{told}");
+    let error = connect(&sentinels.url("")).await.unwrap_err();
+    assert!(matches!(&error, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{error}");
+    assert!(error.to_string().contains("sentinel_password_file="), "{error}");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     std::fs::write(&file, "s3cret\n").unwrap();

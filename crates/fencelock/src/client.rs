@@ -1,6 +1,6 @@
 use crate::driver::ClientInner;
 use crate::election::Election;
-use crate::error::{Error, could_not_tell, unreachable_once};
+use crate::error::{Error, unconfirmed, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
@@ -210,7 +210,7 @@ impl Client {
             }
             Some(Ok(Renew::Absent)) => LossReason::Expired,
             Some(Ok(Renew::TakenBy(holders))) => LossReason::TakenBy(holders),
-            Some(Err(cause)) => return Err(could_not_tell(&key, cause, Duration::ZERO, 1)),
+            Some(Err(cause)) => return Err(unconfirmed(&key, cause, Duration::ZERO, 1)),
             None => {
                 let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
                 return Err(unreachable_once(Some(&key), cause));

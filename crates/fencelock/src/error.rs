@@ -237,7 +237,7 @@ pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, a
 }
 
 /// Like [`unreachable`], for requests that replicas must confirm.
-pub(crate) fn could_not_tell(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+pub(crate) fn unconfirmed(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
     match cause.not_replicated() {
         Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
         None => unreachable(Some(key), cause, waited, attempts),
@@ -303,7 +303,7 @@ mod tests {
                 waited: Duration::from_secs(2),
                 attempts: 3,
             },
-            could_not_tell(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
+            unconfirmed(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
             Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")).into())),
             Error::from(Invalid::new("the reason")),
             Error::Closed { held: 1, pending: 2 },

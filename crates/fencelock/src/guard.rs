@@ -45,7 +45,7 @@ pub struct Held {
 
 /// How a release went.
 ///
-/// Exhaustive: a release finds the lock held, or lost before. That it could not be told is an [`Error`].
+/// Exhaustive: a release finds the lock held, or lost before. An unknown result is an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
     /// The lock was held until now, and is free or handed over to the next waiter.

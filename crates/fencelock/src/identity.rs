@@ -73,9 +73,9 @@ impl Rng for SystemRng {
         random()
     }
 
-    /// No random numbers are stored in advance, because memory is copied by fork, and when a virtual machine is resumed
-    /// twice from one snapshot. Then two clients would use one holder id, and a backend would grant both. Only the kernel
-    /// detects such a resume, so it is asked each time, which costs less than a microsecond.
+    /// No random numbers are stored in advance, because memory is copied by fork, and when a virtual machine is resumed twice
+    /// from one snapshot. Then two clients would use one holder id, and a backend would grant both. Only the kernel detects such
+    /// a resume, so it is read each time, which takes less than a microsecond.
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)

@@ -23,7 +23,7 @@ pub(crate) fn check_resize(place: &str, key: &Key, modes: Modes, mode: Mode) -> 
     Err(Invalid::new(format!("{place} has no semaphores, so the limit of {key} cannot be resized: {advice}")))
 }
 
-/// The key is in use in a mode that never fits the one that was asked for.
+/// The key is in use in a mode that conflicts with the requested one.
 pub(crate) fn conflict(key: &Key, present: Mode) -> Invalid {
     let class = present.class();
     Invalid::new(format!("{key} is in use as {class}: use the same mode and limit in all clients, or another key"))

@@ -34,7 +34,7 @@ use std::fmt;
 ///     client.lock("report").run(|_held| work()).await;
 /// }
 /// ```
-#[must_use = "it tells whether the work was done, and whether it was done under the lock"]
+#[must_use = "it shows whether the work was done, and whether it was done under the lock"]
 #[derive(Clone, PartialEq, Eq)]
 pub enum RunError<T, E> {
     /// The body did not complete: the lock was not acquired and the body not called, or the lock was lost

@@ -17,11 +17,11 @@ use std::time::Duration;
 /// waited for, as is one that wants the key [shared](Lock::shared). [`Semaphore::resize`] changes the limit of a semaphore in
 /// use. An exclusive lock on the key waits until all permits are free.
 ///
-/// Tasks of one client that ask for the same number of permits, with the same TTL and label, pass them on without the backend, as they
-/// pass a lock on, unless [`crate::Builder::sharing`] is off.
+/// Tasks of one client that request the same number of permits, with the same TTL and label, pass them on without the backend, as
+/// they pass a lock on, unless [`crate::Builder::sharing`] is off.
 ///
-/// The fencing token of a guard tells the holders apart, but a resource cannot reject old holders by it: several holders are right
-/// at the same time.
+/// The fencing token of a guard distinguishes the holders, but a resource cannot reject old holders by it: several holders are
+/// right at the same time.
 #[must_use = "a semaphore does nothing until permits are acquired"]
 #[derive(Debug, Clone)]
 pub struct Semaphore {

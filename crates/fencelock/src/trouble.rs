@@ -15,8 +15,8 @@ impl Trouble {
     /// An outage is reported by the waiter that gives up because of it, and a quarantine by the session of the server. A
     /// server that answers, but accepts no locks, would otherwise be waited for without a message.
     pub(crate) fn begins(&self, cause: &Unknown, now: Moment) {
-        let told_elsewhere = |fault| matches!(fault, Fault::Timeout | Fault::Unreachable | Fault::Quarantined);
-        if cause.nodes().iter().all(|node| told_elsewhere(node.fault)) {
+        let reported_elsewhere = |fault| matches!(fault, Fault::Timeout | Fault::Unreachable | Fault::Quarantined);
+        if cause.nodes().iter().all(|node| reported_elsewhere(node.fault)) {
             return;
         }
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -31,7 +31,7 @@ fn skipped(why: &str) {
 fn unprivileged(dir: &Path, order: &str) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
     match Process::start_as(dir, root.then_some(SOMEBODY)) {
-        Ok(mut process) => Some(process.ask(order)),
+        Ok(mut process) => Some(process.request(order)),
         Err(error) => {
             skipped(&format!("no process of user {SOMEBODY} can run this test binary: {error}"));
             None
@@ -134,7 +134,7 @@ fn a_file_that_was_too_open_is_closed_even_while_it_is_locked() {
         } else {
             other.lock_shared().unwrap();
         }
-        assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
+        assert!(matches!(busy_with(acquire(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
         assert_eq!(mode_of(&file), 0o600, "exclusive: {exclusive}");
     }
 }
@@ -210,6 +210,6 @@ fn a_full_disk_fails_the_claim_and_keeps_no_lock() {
     assert_eq!(now(locks.inspect(&claim.key)).unwrap(), None);
     // Emptied, not removed: a process that another test starts at this moment may hold the file open until it has begun.
     fs::write(&filler, "").unwrap();
-    fence(ask(&locks, &claim));
+    fence(acquire(&locks, &claim));
     free(&locks, &claim);
 }

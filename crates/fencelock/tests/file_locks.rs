@@ -22,9 +22,9 @@ fn two_openings_of_one_directory_exclude_each_other() {
     let (a, b) = (scratch.locks(), scratch.locks());
     let (held, _) = take(&a, "k");
     let other = claim("k", Intent::Try);
-    assert_eq!(busy_with(ask(&b, &other)), Occupant::Holder(held.holder.clone()));
+    assert_eq!(busy_with(acquire(&b, &other)), Occupant::Holder(held.holder.clone()));
     assert_eq!(free(&a, &held), Release::Released);
-    fence(ask(&b, &other));
+    fence(acquire(&b, &other));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
     let locks = scratch.locks();
     let (held, fence) = take(&locks, "k");
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-        assert_eq!(ask(&locks, &held.with_intent(intent)), Acquire::Granted { tokens: fence.into() });
+        assert_eq!(acquire(&locks, &held.with_intent(intent)), Acquire::Granted { tokens: fence.into() });
     }
 }
 
@@ -49,9 +49,9 @@ fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
 fn a_poll_without_a_hold_is_gone_and_takes_nothing() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
-    assert_eq!(ask(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
+    assert_eq!(acquire(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
     take(&locks, "k");
-    assert_eq!(ask(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
+    assert_eq!(acquire(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_claim_that_would_wait_is_busy_and_leaves_nothing_behind() {
     let (held, _) = take(&a, "k");
     let waiter = claim("k", Intent::Enqueue);
     for locks in [&a, &b] {
-        let Acquire::Busy(occupied) = ask(locks, &waiter) else { panic!("not busy") };
+        let Acquire::Busy(occupied) = acquire(locks, &waiter) else { panic!("not busy") };
         assert_eq!(occupied.expiry, Expiry::Never);
     }
     free(&a, &held);
@@ -106,7 +106,7 @@ fn a_release_is_reported_to_tasks_of_its_own_process() {
     let (_ears, events) = listen(&locks);
     let (held, _) = take(&locks, "k");
     free(&locks, &held);
-    hear(&events, "k");
+    expect_change(&events, "k");
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn a_release_is_reported_to_waiters_elsewhere() {
     for _ in 0..20 {
         let (held, _) = take(&a, "k");
         let waiter = claim("k", Intent::Enqueue);
-        busy_with(ask(&b, &waiter));
+        busy_with(acquire(&b, &waiter));
         free(&a, &held);
-        hear(&events, "k");
-        fence(ask(&b, &waiter));
+        expect_change(&events, "k");
+        fence(acquire(&b, &waiter));
         free(&b, &waiter);
     }
 }
@@ -208,7 +208,7 @@ fn looking_never_makes_a_free_lock_seem_busy() {
         let mut answers = Vec::new();
         while answers.len() < 500 || glances.load(Ordering::Relaxed) < 10_000 {
             let claim = claim("k", Intent::Try);
-            answers.push(ask(&locks, &claim));
+            answers.push(acquire(&locks, &claim));
             free(&locks, &claim);
         }
         done.store(true, Ordering::Relaxed);
@@ -265,7 +265,7 @@ fn a_lock_of_another_program_is_busy_and_foreign() {
     let locks = scratch.locks();
     let other = fs::File::create(lock_file(&scratch, "k")).unwrap();
     other.try_lock().unwrap();
-    assert!(matches!(busy_with(ask(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
+    assert!(matches!(busy_with(acquire(&locks, &claim("k", Intent::Try))), Occupant::Foreign(_)));
     let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
     assert!(matches!(holding.first().occupant, Occupant::Foreign(_)));
     assert_eq!(now(locks.list()).unwrap(), std::slice::from_ref(&holding));
@@ -280,7 +280,9 @@ fn a_shared_lock_of_another_program_is_busy_and_foreign() {
     let locks = scratch.locks();
     let other = fs::File::create(lock_file(&scratch, "k")).unwrap();
     other.try_lock_shared().unwrap();
-    let Occupant::Foreign(text) = busy_with(ask(&locks, &claim("k", Intent::Enqueue))) else { panic!("not foreign") };
+    let Occupant::Foreign(text) = busy_with(acquire(&locks, &claim("k", Intent::Enqueue))) else {
+        panic!("not foreign")
+    };
     assert!(text.to_string().contains("shared"), "{text}");
 }
 
@@ -292,7 +294,7 @@ fn a_holder_whose_file_was_deleted_has_lost_the_lock() {
     let (held, first) = take(&locks, "k");
     fs::remove_file(lock_file(&scratch, "k")).unwrap();
     assert_eq!(renew(&locks, &held), Renew::Absent);
-    hear(&events, "k");
+    expect_change(&events, "k");
     assert_eq!(free(&locks, &held), Release::Absent);
     let (_, second) = take(&locks, "k");
     assert!(second > first, "{second} after {first}");
@@ -307,7 +309,7 @@ fn a_holder_whose_file_was_replaced_learns_the_new_holder() {
     let (winner, _) = take(&b, "k");
     let taken = Occupant::Holder(winner.holder.clone());
     assert_eq!(renew(&a, &loser), Renew::TakenBy(taken.clone().into()));
-    assert_eq!(ask(&a, &loser.with_intent(Intent::Poll)), Acquire::Gone);
+    assert_eq!(acquire(&a, &loser.with_intent(Intent::Poll)), Acquire::Gone);
     assert_eq!(free(&a, &loser), Release::TakenBy(taken.into()));
     assert_eq!(renew(&b, &winner), Renew::Renewed { waiters: 0 });
 }
@@ -318,9 +320,9 @@ fn a_deleted_file_is_reported_to_waiters() {
     let (a, b) = (scratch.locks(), scratch.locks());
     let (_ears, events) = listen(&b);
     take(&a, "k");
-    busy_with(ask(&b, &claim("k", Intent::Enqueue)));
+    busy_with(acquire(&b, &claim("k", Intent::Enqueue)));
     fs::remove_file(lock_file(&scratch, "k")).unwrap();
-    hear(&events, "k");
+    expect_change(&events, "k");
 }
 
 #[test]
@@ -332,9 +334,9 @@ fn a_directory_that_went_away_is_made_again_and_watched_again() {
     for _ in 0..3 {
         let (held, _) = take(&a, "k");
         let waiter = claim("k", Intent::Enqueue);
-        busy_with(ask(&b, &waiter));
+        busy_with(acquire(&b, &waiter));
         free(&a, &held);
-        hear(&events, "k");
+        expect_change(&events, "k");
         fs::remove_dir_all(scratch.path().join("deep")).unwrap();
         while events.recv_timeout(PATIENCE).unwrap() != fencelock_core::Event::Reset {}
     }
@@ -345,11 +347,11 @@ fn only_the_first_claim_creates_a_missing_directory() {
     let scratch = Scratch::new();
     let dir = scratch.path().join("deep/locks");
     let locks = File::open(&dir).unwrap();
-    let asked = claim("k", Intent::Try);
-    assert_eq!(now(locks.inspect(&asked.key)), Ok(None));
+    let claim_of_k = claim("k", Intent::Try);
+    assert_eq!(now(locks.inspect(&claim_of_k.key)), Ok(None));
     assert_eq!(now(locks.list()), Ok(vec![]));
-    assert_eq!(now(locks.watch(&asked.key)), Ok(()));
-    assert_eq!(free(&locks, &asked), Release::Absent);
+    assert_eq!(now(locks.watch(&claim_of_k.key)), Ok(()));
+    assert_eq!(free(&locks, &claim_of_k), Release::Absent);
     assert!(!now(locks.diagnose()).is_empty() && now(locks.report()).servers.is_empty());
     assert!(!scratch.path().join("deep").exists());
     take(&locks, "k");

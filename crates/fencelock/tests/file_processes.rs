@@ -20,10 +20,10 @@ fn two_processes_exclude_each_other_until_the_release() {
     let mut other = Process::start(scratch.path());
     other.take("k");
     let claim = claim("k", Intent::Try);
-    assert!(busy_with(ask(&locks, &claim)).to_string().contains(&format!("box:{}", other.pid())));
-    assert_eq!(other.ask("free k"), "Released");
-    fence(ask(&locks, &claim));
-    assert!(other.ask("try k").starts_with("busy"));
+    assert!(busy_with(acquire(&locks, &claim)).to_string().contains(&format!("box:{}", other.pid())));
+    assert_eq!(other.request("free k"), "Released");
+    fence(acquire(&locks, &claim));
+    assert!(other.request("try k").starts_with("busy"));
 }
 
 #[test]
@@ -61,10 +61,10 @@ fn the_death_of_a_holder_is_reported_to_waiters() {
         let mut other = Process::start(scratch.path());
         other.take("k");
         let waiter = claim("k", Intent::Enqueue);
-        busy_with(ask(&locks, &waiter));
+        busy_with(acquire(&locks, &waiter));
         other.kill();
-        hear(&events, "k");
-        fence(ask(&locks, &waiter));
+        expect_change(&events, "k");
+        fence(acquire(&locks, &waiter));
         free(&locks, &waiter);
     }
 }
@@ -77,10 +77,10 @@ fn a_release_is_reported_to_waiters_in_other_processes() {
     let mut other = Process::start(scratch.path());
     other.take("k");
     let waiter = claim("k", Intent::Enqueue);
-    busy_with(ask(&locks, &waiter));
-    other.ask("free k");
-    hear(&events, "k");
-    fence(ask(&locks, &waiter));
+    busy_with(acquire(&locks, &waiter));
+    other.request("free k");
+    expect_change(&events, "k");
+    fence(acquire(&locks, &waiter));
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn an_executed_program_does_not_keep_the_lock_of_its_dead_parent() {
     let locks = scratch.locks();
     let mut other = Process::start(scratch.path());
     other.take("k");
-    let sleeper = other.ask("sleeper").parse().unwrap();
+    let sleeper = other.request("sleeper").parse().unwrap();
     other.kill();
-    let answer = ask(&locks, &claim("k", Intent::Try));
+    let answer = acquire(&locks, &claim("k", Intent::Try));
     // It must have been alive all the while, or nothing was shown; and it must not stay.
     kill_process(Pid::from_raw(sleeper).unwrap(), Signal::KILL).expect("the executed program still ran");
     fence(answer);
@@ -103,7 +103,7 @@ fn the_watching_thread_ends_with_its_locks() {
     let locks = scratch.locks();
     take(&locks, "k");
     let mut other = Process::start(scratch.path());
-    assert_eq!(other.ask("watchers k"), "began true, ended true");
+    assert_eq!(other.request("watchers k"), "began true, ended true");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn fences_grow_over_processes_that_are_killed() {
             let fence = Some(other.take("k"));
             assert!(fence > last, "{fence:?} after {last:?}");
             last = fence;
-            other.ask("free k");
+            other.request("free k");
         }
         if round % 2 == 0 {
             other.order("die k");
@@ -138,7 +138,7 @@ fn eight_processes_count_to_1600_although_some_die_holding_the_lock() {
                 let first = 10 + 7 * slot;
                 for (times, dies) in [(first, true), (50, true), (150 - first, false)] {
                     let mut other = Process::start(scratch.path());
-                    assert_eq!(other.ask(&format!("count {counter} {times}")), format!("counted {times}"));
+                    assert_eq!(other.request(&format!("count {counter} {times}")), format!("counted {times}"));
                     if dies {
                         other.order("die counter");
                         assert_eq!(other.answer(), None);
@@ -191,7 +191,7 @@ fn a_killed_reader_frees_its_share_only() {
     assert!(is_busy(&locks, &writer));
     c.kill();
     assert_eq!(now(locks.inspect(&key("k"))).unwrap(), None);
-    assert!(fence(ask(&locks, &writer)) > fence_of_c);
+    assert!(fence(acquire(&locks, &writer)) > fence_of_c);
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn the_permits_of_a_killed_process_are_free() {
     let next = claim("k", Intent::Try).with_mode(permits(1, 3));
     assert!(is_busy(&locks, &next));
     a.kill();
-    fence(ask(&locks, &next));
+    fence(acquire(&locks, &next));
     take_in_mode(&locks, "k", permits(1, 3));
-    assert!(b.ask("permits 1 3 k").starts_with("busy"));
-    let answer = b.ask("share k");
+    assert!(b.request("permits 1 3 k").starts_with("busy"));
+    let answer = b.request("share k");
     assert!(answer.contains("permanent=true") && answer.contains("a semaphore with 3 permits"), "{answer}");
 }
 
@@ -223,7 +223,7 @@ fn the_death_of_the_last_reader_is_reported_to_a_waiting_writer() {
         assert!(is_busy(&locks, &writer));
         other.kill();
         while is_busy(&locks, &writer) {
-            hear(&events, "k");
+            expect_change(&events, "k");
         }
         free(&locks, &writer);
     }
@@ -242,7 +242,7 @@ fn the_death_of_a_holder_of_permits_is_reported_to_waiters() {
         assert!(is_busy(&locks, &waiter));
         other.kill();
         while is_busy(&locks, &waiter) {
-            hear(&events, "k");
+            expect_change(&events, "k");
         }
         free(&locks, &waiter);
     }
@@ -262,9 +262,9 @@ fn readers_never_see_half_of_a_write_although_some_die_reading() {
                 for times in [20, 5 + slot] {
                     let mut other = Process::start(scratch.path());
                     if slot % 3 == 0 {
-                        assert_eq!(other.ask(&format!("change {dir} {times}")), format!("changed {times}"));
+                        assert_eq!(other.request(&format!("change {dir} {times}")), format!("changed {times}"));
                     } else {
-                        assert_eq!(other.ask(&format!("compare {dir} {times}")), format!("compared {times}"));
+                        assert_eq!(other.request(&format!("compare {dir} {times}")), format!("compared {times}"));
                         other.order("die-reading pair");
                         assert_eq!(other.answer(), None);
                     }

@@ -43,7 +43,7 @@ fn readers_of_several_processes_hold_a_key_together_and_are_seen() {
         assert_eq!(holder.owner.place(), format!("box:{}", other.pid()));
         assert_eq!(hold.mode, Mode::Shared);
     }
-    assert!(others[0].ask("try k").starts_with("busy"));
+    assert!(others[0].request("try k").starts_with("busy"));
     let listed = now(locks.list()).unwrap();
     let ids = |seen: &Holding| seen.holders.iter().map(HolderInfo::holder_id).collect::<Vec<_>>();
     assert_eq!((listed.len(), ids(&listed[0])), (1, ids(&seen)));
@@ -92,11 +92,11 @@ fn a_waiting_writer_keeps_new_readers_out_until_the_row_has_ended() {
     let (first, _) = shared(&a, "k");
     let writer = claim("k", Intent::Enqueue);
     assert!(is_busy(&b, &writer));
-    let Acquire::Busy(occupied) = ask(&a, &reader("k")) else { panic!("a writer waits") };
+    let Acquire::Busy(occupied) = acquire(&a, &reader("k")) else { panic!("a writer waits") };
     assert_eq!(occupied.holders.first().holder_id(), Some(first.holder.id));
     assert_eq!(renew(&a, &first), Renew::Renewed { waiters: 0 });
     free(&a, &first);
-    fence(ask(&b, &writer));
+    fence(acquire(&b, &writer));
     free(&b, &writer);
     shared(&a, "k");
     shared(&a, "k");
@@ -154,7 +154,7 @@ fn a_reader_whose_slot_file_was_deleted_has_lost_the_lock() {
 }
 
 #[test]
-fn a_reader_keeps_writers_out_until_it_knows_that_its_lock_file_was_deleted() {
+fn a_reader_excludes_writers_until_it_detects_that_its_lock_file_was_deleted() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
     let (held, _) = shared(&a, "k");
@@ -174,7 +174,7 @@ fn a_program_that_locks_the_file_exclusively_keeps_readers_out() {
     assert!(try_lock().is_err(), "a reader holds it");
     free(&locks, &held);
     try_lock().unwrap();
-    assert!(matches!(busy_with(ask(&locks, &reader("k"))), Occupant::Foreign(_)));
+    assert!(matches!(busy_with(acquire(&locks, &reader("k"))), Occupant::Foreign(_)));
 }
 
 #[test]
@@ -207,13 +207,13 @@ fn a_downgrade_lets_readers_of_other_processes_in_and_no_writer() {
     let locks = scratch.locks();
     let mut other = Process::start(scratch.path());
     let (held, before) = take(&locks, "k");
-    assert!(other.ask("share k").starts_with("busy"));
+    assert!(other.request("share k").starts_with("busy"));
     let Downgrade::Downgraded { token } = downgrade(&locks, &held) else { panic!("not downgraded") };
     assert!(token > before);
-    assert!(other.ask("try k").starts_with("busy"));
+    assert!(other.request("try k").starts_with("busy"));
     assert!(other.take_in_mode("share", "k") > token);
     assert_eq!(free(&locks, &held), Release::Released);
-    assert_eq!(other.ask("free k"), "Released");
+    assert_eq!(other.request("free k"), "Released");
     take(&locks, "k");
 }
 
@@ -226,9 +226,9 @@ fn a_downgrade_is_reported_to_waiting_readers_of_other_processes() {
     other.take("k");
     let waiter = claim("k", Intent::Enqueue).with_mode(Mode::Shared);
     assert!(is_busy(&locks, &waiter));
-    assert!(other.ask("downgrade k").starts_with("Downgraded"));
-    hear(&events, "k");
-    fence(ask(&locks, &waiter));
+    assert!(other.request("downgrade k").starts_with("Downgraded"));
+    expect_change(&events, "k");
+    fence(acquire(&locks, &waiter));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_writer_never_gets_the_key_while_another_one_is_downgraded() {
         });
         while !done.load(Ordering::SeqCst) {
             let claim = claim("k", Intent::Try);
-            if let Acquire::Granted { .. } = ask(&b, &claim) {
+            if let Acquire::Granted { .. } = acquire(&b, &claim) {
                 assert_eq!(free(&b, &claim), Release::Released);
             }
         }
@@ -315,7 +315,7 @@ fn claims_at_the_same_time_get_tokens_of_their_own_and_no_more_permits_than_ther
                 let locks = scratch.locks();
                 for _ in 0..2000 {
                     let claim = claim("k", Intent::Try).with_mode(permits(1, 3));
-                    let Acquire::Granted { tokens: granted } = ask(&locks, &claim) else { continue };
+                    let Acquire::Granted { tokens: granted } = acquire(&locks, &claim) else { continue };
                     assert!(in_use.fetch_add(1, Ordering::SeqCst) < 3, "four of three permits are in use");
                     tokens.lock().expect("no panic").push(granted.last());
                     std::thread::yield_now();

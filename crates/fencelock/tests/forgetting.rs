@@ -24,11 +24,11 @@ fn claim(intent: Intent, block: u32) -> Claim {
 }
 
 /// A server that was just replaced breaks its clients' connections: the next request finds the new one.
-async fn answered<T, E: std::fmt::Display>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+async fn answered<T, E: std::fmt::Display>(mut request: impl AsyncFnMut() -> Result<T, E>) -> T {
     for _ in 0..200 {
-        match ask().await {
+        match request().await {
             Ok(answer) => return answer,
-            Err(cause) => println!("asked again: {cause}"),
+            Err(cause) => println!("retried: {cause}"),
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }

@@ -17,7 +17,7 @@ fn count(layout: Layout, sign: isize) {
 }
 
 // SAFETY: everything is left to the system's allocator; only a sum is kept beside it.
-#[expect(unsafe_code, reason = "the allocator is asked how much is in use")]
+#[expect(unsafe_code, reason = "a counting allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout, 1);

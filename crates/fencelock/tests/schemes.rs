@@ -73,18 +73,18 @@ async fn errors_of_a_registered_scheme_are_those_of_every_place() {
         matches!(Client::connect("shelf://").await, Err(Error::Config(why)) if why.to_string().contains("needs a name"))
     );
     assert!(Client::connect("shelves:").await.unwrap_err().is_unreachable());
-    let told = Client::connect("shelv://top").await.unwrap_err();
-    assert!(told.is_config());
+    let error = Client::connect("shelv://top").await.unwrap_err();
+    assert!(error.is_config());
     for form in ["memory:[NAME]", "redis://HOST", "shelf://NAME", "\"shelv\""] {
-        assert!(told.to_string().contains(form), "{told}");
+        assert!(error.to_string().contains(form), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_scheme_that_needs_no_init_says_so() {
     registered();
-    let told = init("shelf://top", false).await.unwrap_err().to_string();
-    assert!(told.starts_with("shelf: ") && told.contains("nothing to set up"), "{told}");
+    let error = init("shelf://top", false).await.unwrap_err().to_string();
+    assert!(error.starts_with("shelf: ") && error.contains("nothing to set up"), "{error}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn count(bytes: usize) {
 }
 
 // SAFETY: everything is left to the system's allocator; only two numbers are kept beside it.
-#[expect(unsafe_code, reason = "the allocator is asked how often it is used")]
+#[expect(unsafe_code, reason = "a counting allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());

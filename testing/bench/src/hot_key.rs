@@ -80,9 +80,9 @@ struct Measurement {
 }
 
 impl Measurement {
-    fn note(self, waits: &mut Vec<u32>, asked: Moment) {
-        if asked >= self.counted {
-            waits.push(u32::try_from(BootClock.now().since(asked).as_micros()).unwrap_or(u32::MAX));
+    fn note(self, waits: &mut Vec<u32>, requested: Moment) {
+        if requested >= self.counted {
+            waits.push(u32::try_from(BootClock.now().since(requested).as_micros()).unwrap_or(u32::MAX));
         }
     }
 
@@ -94,9 +94,9 @@ impl Measurement {
 async fn ours(client: fencelock::Client, measurement: Measurement) -> Result<Vec<u32>, Failure> {
     let mut waits = Vec::new();
     while measurement.goes_on() {
-        let asked = BootClock.now();
+        let requested = BootClock.now();
         let guard = client.lock("hot").await?;
-        measurement.note(&mut waits, asked);
+        measurement.note(&mut waits, requested);
         guard.release().await?;
     }
     Ok(waits)
@@ -120,7 +120,7 @@ async fn theirs(
     let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
     let (mut waits, mut random) = (Vec::new(), std::process::id());
     while measurement.goes_on() {
-        let asked = BootClock.now();
+        let requested = BootClock.now();
         loop {
             let freed = notify.notified();
             tokio::pin!(freed);
@@ -141,7 +141,7 @@ async fn theirs(
                 return Ok(waits);
             }
         }
-        measurement.note(&mut waits, asked);
+        measurement.note(&mut waits, requested);
         release.key(KEY).arg(&holder).arg(channel).invoke_async::<()>(&mut connection).await?;
     }
     Ok(waits)

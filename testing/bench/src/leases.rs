@@ -3,7 +3,7 @@
 
 use crate::report::Machine;
 use crate::uncontended::rate;
-use crate::{Effort, Failure, as_asked, info};
+use crate::{Effort, Failure, info, with_arguments};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _, Guard};
 use fencelock_testkit::{RedisServer, redlock_url};
@@ -43,7 +43,7 @@ struct Row {
 
 /// Measures, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    as_asked(measure)
+    with_arguments(measure)
 }
 
 fn measure(effort: Effort) -> Result<LeaseReport, Failure> {

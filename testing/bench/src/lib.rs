@@ -60,14 +60,14 @@ impl Effort {
 
 /// Runs the workloads in the arguments, or all of them, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    if let Some(code) = worker::run_if_asked() {
+    if let Some(code) = worker::run_as_worker() {
         return code;
     }
-    as_asked(measure)
+    with_arguments(measure)
 }
 
 /// Measures with the settings in the arguments, and prints a table or JSON.
-fn as_asked<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
+fn with_arguments<R: Serialize + Display>(measure: impl Fn(Effort) -> Result<R, Failure>) -> ExitCode {
     match effort_of_arguments() {
         Ok((effort, json)) => finish(measure(effort), json),
         Err(code) => code,

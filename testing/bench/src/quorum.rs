@@ -3,7 +3,7 @@
 
 use crate::report::{Machine, median, percentile};
 use crate::uncontended::{ours_while, per_second};
-use crate::{Effort, Failure, as_asked, info};
+use crate::{Effort, Failure, info, with_arguments};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock as _};
 use fencelock_testkit::{RedisServer, redlock_url};
@@ -49,7 +49,7 @@ struct Place {
 
 /// Measures, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    as_asked(measure)
+    with_arguments(measure)
 }
 
 fn measure(effort: Effort) -> Result<QuorumReport, Failure> {

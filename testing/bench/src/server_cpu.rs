@@ -3,7 +3,7 @@
 
 use crate::bare::BareLock;
 use crate::report::Machine;
-use crate::{Effort, Failure, as_asked};
+use crate::{Effort, Failure, with_arguments};
 use fencelock_redis::lock_scripts;
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 use redis::Cmd;
@@ -128,7 +128,7 @@ fn expect(reply: &Reply, expected: &str) -> Result<(), Failure> {
 
 /// Starts the server of the tests, measures, and prints a table or JSON.
 pub fn main() -> ExitCode {
-    as_asked(measure)
+    with_arguments(measure)
 }
 
 fn measure(effort: Effort) -> Result<ServerCpu, Failure> {

@@ -7,7 +7,7 @@ use fencelock_lab::workers::{Harness, OnEof};
 use std::process::ExitCode;
 
 /// Runs the job of a worker; `None` in the main process.
-pub(crate) fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_as_worker() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     Some(match work() {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,8 +24,8 @@ impl EventRecorder {
 
     /// The first past or future event that `wanted` accepts; `None` after `patience`.
     pub async fn wait_for<T>(&self, patience: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
-        let mut heard = self.events.subscribe();
-        let arrived = heard.wait_for(|events| events.iter().any(|event| wanted(event).is_some()));
+        let mut events = self.events.subscribe();
+        let arrived = events.wait_for(|events| events.iter().any(|event| wanted(event).is_some()));
         let events = tokio::time::timeout(patience, arrived).await.ok()?.ok()?;
         events.iter().find_map(&wanted)
     }
@@ -38,6 +38,6 @@ impl EventRecorder {
 
 impl Listener for EventRecorder {
     fn event(&self, event: &Event) {
-        self.events.send_modify(|heard| heard.push(event.clone()));
+        self.events.send_modify(|events| events.push(event.clone()));
     }
 }

@@ -30,14 +30,14 @@ impl Process {
         let input = child.stdin.take().ok_or_else(|| io::Error::other("no input"))?;
         let output = child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
         let mut this = Self { child, input, output: BufReader::new(output).lines(), versions: String::new() };
-        let first = this.hear().await?;
+        let first = this.receive().await?;
         let versions = first.strip_prefix("ready ").ok_or_else(|| io::Error::other(first.clone()))?;
         versions.clone_into(&mut this.versions);
         Ok(this)
     }
 
     /// Sends a request.
-    pub async fn tell(&mut self, line: &str) -> io::Result<()> {
+    pub async fn send(&mut self, line: &str) -> io::Result<()> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         self.input.flush().await
     }
@@ -46,15 +46,15 @@ impl Process {
     ///
     /// # Cancel safety
     /// No reply is lost if this future is dropped.
-    pub async fn hear(&mut self) -> io::Result<String> {
+    pub async fn receive(&mut self) -> io::Result<String> {
         let line = timeout(PATIENCE, self.output.next_line()).await.map_err(|_| io::Error::other("no answer"))??;
         line.ok_or_else(|| io::Error::other("the peer has exited"))
     }
 
     /// Sends a request and receives the reply.
-    pub async fn ask(&mut self, line: &str) -> io::Result<String> {
-        self.tell(line).await?;
-        self.hear().await
+    pub async fn request(&mut self, line: &str) -> io::Result<String> {
+        self.send(line).await?;
+        self.receive().await
     }
 
     /// Sends `SIGKILL`, and waits until the process has exited.

@@ -113,11 +113,11 @@ fn a_stopped_server_answers_when_it_continues() {
     let mut client = server.connect().unwrap();
     server.freeze();
     client.send(&["PING"]).unwrap();
-    let asked = std::thread::spawn(move || client.receive());
+    let ping = std::thread::spawn(move || client.receive());
     std::thread::sleep(Duration::from_millis(200));
-    assert!(!asked.is_finished(), "it answered while it was stopped");
+    assert!(!ping.is_finished(), "it answered while it was stopped");
     server.thaw();
-    assert_eq!(asked.join().unwrap(), Reply::Simple("PONG".into()));
+    assert_eq!(ping.join().unwrap(), Reply::Simple("PONG".into()));
 }
 
 /// Starts this test in a separate process, and kills that process.

@@ -36,12 +36,12 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
 
 async fn release_undelivered(guard: Guard, failure: Failure) -> Failure {
     let released = timeout(CLOSING, guard.release()).await;
-    let told = match released {
+    let outcome = match released {
         Ok(Ok(_)) => "the lock was released".to_owned(),
         Ok(Err(error)) => format!("the lock could not be released and ends with its lease: {error:#}"),
         Err(_) => "the lock could not be released in time and ends with its lease".to_owned(),
     };
-    Failure::new(failure.exit, format!("{}; {told}", failure.message))
+    Failure::new(failure.exit, format!("{}; {outcome}", failure.message))
 }
 
 /// Acquires the lock. Returns the remaining lease time.

@@ -29,7 +29,7 @@ pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Conte
     if !nested_ok {
         Nesting::of_this_process().check(key, &place)?;
     }
-    context.report.tell(&Event::Place { key, place: &client.name() });
+    context.report.emit(&Event::Place { key, place: &client.name() });
     Ok(place)
 }
 
@@ -122,9 +122,9 @@ async fn claim_once(
     }
     // Without a wait, the error reports the holder.
     if request.wait != Some(Duration::ZERO) {
-        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
-        lock = lock.on_wait(move |waiting| tell(&told, waiting));
-        lock = lock.on_trouble(move |cause| troubled.trouble(cause));
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        lock = lock.on_wait(move |waiting| show_wait(&waits, waiting));
+        lock = lock.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
         lock = lock.label(label);
@@ -145,9 +145,9 @@ async fn claim_permits(
         semaphore = semaphore.wait(wait);
     }
     if request.wait != Some(Duration::ZERO) {
-        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
-        semaphore = semaphore.on_wait(move |waiting| tell(&told, waiting));
-        semaphore = semaphore.on_trouble(move |cause| troubled.trouble(cause));
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        semaphore = semaphore.on_wait(move |waiting| show_wait(&waits, waiting));
+        semaphore = semaphore.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
         semaphore = semaphore.label(label);
@@ -155,7 +155,7 @@ async fn claim_permits(
     semaphore.acquire(weight).await.map(Guards::from)
 }
 
-fn tell(progress: &Progress, waiting: &Waiting) {
+fn show_wait(progress: &Progress, waiting: &Waiting) {
     progress.waiting(&WaitStatus::from(waiting));
 }
 
@@ -176,9 +176,9 @@ async fn begin_once(
     }
     // Without a wait, the error reports the holder.
     if request.wait != Some(Duration::ZERO) {
-        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
-        work = work.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
-        work = work.on_trouble(move |cause| troubled.trouble(cause));
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        work = work.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        work = work.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
         work = work.label(label);

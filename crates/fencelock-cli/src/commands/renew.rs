@@ -49,9 +49,9 @@ pub(super) fn proof(text: &str) -> Result<HolderId, Failure> {
 
 /// Nothing monitors the lock after `acquire`, so it may have been released or may have expired.
 pub(super) fn not_held(key: impl fmt::Display, why: &LossReason) -> Failure {
-    let told = match why {
+    let reason = match why {
         LossReason::Expired => "it was released, or its lease has ended".to_owned(),
         why => why.to_string(),
     };
-    Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {told}"))
+    Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {reason}"))
 }

@@ -65,7 +65,7 @@ pub(super) async fn hold(
         biased;
         signal = signals.ending() => {
             progress.clear();
-            report.tell(&Event::GivenUp { signal, waited: progress.waited() });
+            report.emit(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(Ended::by_itself(signal));
         }
         result = acquire(plan, client, &progress) => result,
@@ -75,12 +75,12 @@ pub(super) async fn hold(
         Acquired::Slot(guards, slot) => (guards, None, Some(slot)),
         Acquired::Begun(Begun::Run(guards, once)) => (guards, Some(once), None),
         Acquired::Begun(Begun::AlreadyDone(done)) => {
-            report.tell(&Event::AlreadyDone(&done));
+            report.emit(&Event::AlreadyDone(&done));
             return Ok(Ended::by_itself(Exit::Success));
         }
     };
     for ((key, holder), fence) in guards.keys().into_iter().zip(guards.holders()).zip(guards.fencing_tokens()) {
-        report.tell(&Event::Acquired { key, holder, fence });
+        report.emit(&Event::Acquired { key, holder, fence });
     }
     let since = Instant::now();
     let mut session = RunSession { plan, guards: &guards, once, slot, place, since, report, loss_reported: false };
@@ -150,24 +150,24 @@ impl RunSession<'_> {
     async fn run(&mut self, signals: &mut Signals) -> Result<Ended, Failure> {
         self.wait_for_full_lease().await?;
         if let Some(signal) = signals.pending().await {
-            self.report.tell(&Event::GivenUp { signal, waited: Duration::ZERO });
+            self.report.emit(&Event::GivenUp { signal, waited: Duration::ZERO });
             return Ok(Ended::by_itself(signal));
         }
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
-        self.report.tell(&Event::Started { pid: child.group().as_raw_nonzero().get() });
+        self.report.emit(&Event::Started { pid: child.group().as_raw_nonzero().get() });
         let supervisor = Supervisor::new(self.guards.held(), child, terminal, self.plan.rules, self.since, self.report);
         let watched =
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
-        let Supervised { exit, asked, loss_reported } = watched;
+        let Supervised { exit, by_signal, loss_reported } = watched;
         self.loss_reported = loss_reported;
         if exit.code() == 0 {
             self.record_success().await?;
         }
-        if exit != Exit::Lost && !loss_reported && !asked {
+        if exit != Exit::Lost && !loss_reported && !by_signal {
             self.hold_for_minimum(signals).await;
         }
-        Ok(Ended { exit, by_loss: exit == Exit::Lost && !asked })
+        Ok(Ended { exit, by_loss: exit == Exit::Lost && !by_signal })
     }
 
     async fn record_success(&mut self) -> Result<(), Failure> {
@@ -178,7 +178,7 @@ impl RunSession<'_> {
             let why = format!("the command succeeded, but that is not recorded, so it may run again: {message}");
             Failure { exit, message: why }
         })?;
-        self.report.tell(&Event::Recorded);
+        self.report.emit(&Event::Recorded);
         Ok(())
     }
 
@@ -247,11 +247,11 @@ impl RunSession<'_> {
         if left.is_zero() {
             return;
         }
-        self.report.tell(&Event::Keeping { left });
+        self.report.emit(&Event::Keeping { left });
         tokio::select! {
             _ = signals.ending() => {}
             loss = self.guards.lost() => {
-                self.report.tell(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
+                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
                 self.loss_reported = true;
             }
             () = sleep(left) => {}
@@ -268,12 +268,12 @@ enum HeldUntilRelease {
 
 async fn release(guards: Guards, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
     let held = guards.held();
-    let not_released = |key: &str, why| report.tell(&Event::NotReleased { key, why });
+    let not_released = |key: &str, why| report.emit(&Event::NotReleased { key, why });
     match timeout(CLOSING, guards.release()).await {
-        Ok(Ok(ReleasedAll::Released)) => report.tell(&Event::Released),
+        Ok(Ok(ReleasedAll::Released)) => report.emit(&Event::Released),
         Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
             for loss in losses.iter().filter(|_| !loss_reported) {
-                report.tell(&Event::WasLost { key: loss.key.as_str(), why: loss.reason.to_string() });
+                report.emit(&Event::WasLost { key: loss.key.as_str(), why: loss.reason.to_string() });
             }
             return HeldUntilRelease::No;
         }

@@ -39,9 +39,9 @@ async fn acquire_once(
     }
     // Without a wait, the error reports the holder.
     if request.wait != Some(Duration::ZERO) {
-        let (told, troubled) = (Arc::clone(progress), Arc::clone(progress));
-        set = set.on_wait(move |waiting| told.waiting(&WaitStatus::from(waiting)));
-        set = set.on_trouble(move |cause| troubled.trouble(cause));
+        let (waits, troubles) = (Arc::clone(progress), Arc::clone(progress));
+        set = set.on_wait(move |waiting| waits.waiting(&WaitStatus::from(waiting)));
+        set = set.on_trouble(move |cause| troubles.trouble(cause));
     }
     if let Some(label) = request.label {
         set = set.label(label);

@@ -66,7 +66,7 @@ pub(crate) struct ParentDeathWatcher {
     process: std::process::Child,
     socket: tokio::net::UnixStream,
     buffer: MessageBuffer<5>,
-    told: Deadlines,
+    sent: Deadlines,
 }
 
 #[cfg(target_os = "linux")]
@@ -98,7 +98,7 @@ impl ParentDeathWatcher {
         // In its own process group, so that terminal signals do not reach it. Its stdin is the socket; the stdin of the
         // command is sent over the socket.
         let process = watcher.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
-        Ok(Self { process, socket, buffer: MessageBuffer::new(), told: Deadlines::NEVER })
+        Ok(Self { process, socket, buffer: MessageBuffer::new(), sent: Deadlines::NEVER })
     }
 
     pub(crate) fn pid(&self) -> Option<Pid> {
@@ -123,12 +123,12 @@ impl ParentDeathWatcher {
     }
 
     /// Sends the deadlines if they have changed.
-    pub(crate) fn tell(&mut self, deadlines: Deadlines) {
+    pub(crate) fn send_deadlines(&mut self, deadlines: Deadlines) {
         // It fails if the watcher is dead, which the socket reports, or was stopped for so long that the socket is full.
-        if !deadlines.is_close_to(self.told)
+        if !deadlines.is_close_to(self.sent)
             && socket::send(&self.socket, &WrapperMessage::Wait(deadlines).encode()).is_ok()
         {
-            self.told = deadlines;
+            self.sent = deadlines;
         }
     }
 
@@ -170,7 +170,7 @@ impl ParentDeathWatcher {
         match *self {}
     }
 
-    pub(crate) fn tell(&mut self, _: Deadlines) {
+    pub(crate) fn send_deadlines(&mut self, _: Deadlines) {
         match *self {}
     }
 

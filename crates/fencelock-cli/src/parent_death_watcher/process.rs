@@ -171,8 +171,8 @@ impl Watcher {
             self.send_message(WatcherMessage::Late(Signal::KILL));
         } else if now >= self.deadlines.term {
             self.deadlines.term = Moment::NEVER;
-            self.below.ask_group(self.command);
-            self.below.ask_others();
+            self.below.term_group(self.command);
+            self.below.term_others();
             self.send_message(WatcherMessage::Late(Signal::TERM));
         } else {
             return;

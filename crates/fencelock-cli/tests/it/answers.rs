@@ -109,7 +109,7 @@ fn doctor_finds_a_sound_place_sound() {
 }
 
 #[test]
-fn a_list_has_only_the_keys_that_begin_with_what_is_asked_for() {
+fn a_list_has_only_the_keys_with_the_requested_prefix() {
     let Some(place) = Place::redis() else { return };
     for key in ["app:a", "app:b", "other"] {
         Test::new(&place, "-q acquire").arg(key).output();
@@ -143,8 +143,8 @@ fn doctor_never_refers_to_doctor() {
         ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:plain/below", "file:plain"]
     {
         let output = Test::new(&place, "doctor --url").arg(url).output();
-        let told = output.stdout + &output.stderr;
-        assert!(output.status == 69 && !told.contains("fencelock doctor"), "{url}: {told}");
+        let text = output.stdout + &output.stderr;
+        assert!(output.status == 69 && !text.contains("fencelock doctor"), "{url}: {text}");
     }
 }
 

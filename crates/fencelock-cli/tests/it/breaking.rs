@@ -107,7 +107,7 @@ fn a_string_without_a_ttl_is_deleted_only_if_it_is_named_as_one() {
 }
 
 #[test]
-fn what_only_looks_like_a_lock_of_ours_is_another_programs() {
+fn a_value_in_the_format_of_fencelock_without_a_fence_is_foreign() {
     for keys in Keys::everywhere() {
         let value = format!("{} web-1:42", "ab".repeat(16));
         keys.put(&["SET", "k", &value, "PX", "60000"]);

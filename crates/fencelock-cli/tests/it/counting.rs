@@ -35,7 +35,7 @@ fn counts_exactly(place: &Place) {
             scope.spawn(move || turns(place, process));
         }
     });
-    // The killed ones had asked for 0.2 s each, and would have counted by now: the last turns came after them.
+    // The killed processes had waited for 0.2 s each, and would have counted by now, because the last turns were later.
     let counted: usize = fs::read_to_string(place.file("counter")).unwrap().trim().parse().unwrap();
     assert_eq!(counted, PROCESSES * TURNS);
 }

@@ -112,10 +112,10 @@ fn a_second_term_does_not_wait_for_what_was_left_behind() {
 #[test]
 fn a_process_with_a_pending_signal_gets_term_once() {
     let place = Place::files();
-    // In a group of its own, as the command of a wrapper is; told by the command, and slow to end.
-    let told = "trap 'echo term; sleep 0.3; exit' TERM; echo ready; while :; do sleep 0.02; done";
+    // In a separate process group, as the command of a wrapper is. The command sends it TERM, and it exits slowly.
+    let child = "trap 'echo term; sleep 0.3; exit' TERM; echo ready; while :; do sleep 0.02; done";
     let script =
-        format!("setsid sh -c \"{told}\" & told=$!; trap 'kill $told; wait $told' TERM; wait $told; wait $told");
+        format!("setsid sh -c \"{child}\" & child=$!; trap 'kill $child; wait $child' TERM; wait $child; wait $child");
     let mut wrapper = Test::script(&place, "k", &script).start();
     wrapper.wait_for("ready");
     wrapper.kill("TERM");

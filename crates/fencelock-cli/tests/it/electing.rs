@@ -24,7 +24,7 @@ fn waiters(place: &Place, many: u64) {
 }
 
 #[test]
-fn the_command_of_the_leader_knows_its_term_and_its_exit_status_is_that_of_the_program() {
+fn the_command_of_the_leader_gets_its_term_and_its_exit_status_is_that_of_the_program() {
     let place = Place::files();
     Test::new(&place, "elect --value 10.0.0.7:80 e -- sh -c")
         .arg("echo $FENCELOCK_KEY $((FENCELOCK_FENCE > 0)) ${#FENCELOCK_HOLDER}; exit 3")
@@ -85,8 +85,8 @@ fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
 fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
     let Some(place) = Place::redis() else { return };
     let mut first = Test::new(&place, "elect --ttl 2s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
-    let told = first.wait_for("");
-    let (before, command) = told.split_once(' ').unwrap();
+    let line = first.wait_for("");
+    let (before, command) = line.split_once(' ').unwrap();
     let mut second = candidate(&place, "--ttl 2s");
     waiters(&place, 1);
     first.kill("KILL");
@@ -167,7 +167,7 @@ fn an_observer_ends_when_its_output_is_closed() {
 fn bad_input_is_refused_and_nothing_runs() {
     let place = Place::files();
     let long = "x".repeat(129);
-    for (line, argument, told) in [
+    for (line, argument, expected) in [
         ("elect", "", "error: the following required arguments were not provided"),
         ("elect e", "", "fencelock: no command to run as the leader of e: "),
         ("elect -- touch ran", "", "error: no NAME before `--`: the words after `--` are the command"),
@@ -186,7 +186,7 @@ fn bad_input_is_refused_and_nothing_runs() {
         }
         let output = test.output();
         assert_eq!(output.status, 64, "{line} {argument}: {}", output.stderr);
-        assert!(output.stderr.starts_with(told), "{line} {argument}: {}", output.stderr);
+        assert!(output.stderr.starts_with(expected), "{line} {argument}: {}", output.stderr);
     }
     for name in ["", "a\nb"] {
         let empty = Test::new(&place, "elect").arg(name).arg("--").arg("touch").arg("ran").output();

@@ -127,10 +127,10 @@ fn a_lock_that_no_replica_confirms_is_69_and_named() {
     let url = format!("{}?acks=2&acks_timeout=50", place.url());
     let output = Test::new(&place, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    let told = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \
+    let expected = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \
                 and acks= in the URL sets how many must confirm\n";
     assert!(output.stderr.starts_with("fencelock: the lock on k does not count: redis://"), "{}", output.stderr);
-    assert!(output.stderr.ends_with(told), "{}", output.stderr);
+    assert!(output.stderr.ends_with(expected), "{}", output.stderr);
     assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "the lock was released");
 }
 
@@ -161,7 +161,7 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
 }
 
 #[test]
-fn busy_is_another_number_if_asked_for() {
+fn busy_has_another_exit_code_if_requested() {
     let place = Place::files();
     let mut holder = Test::script(&place, "k", "echo ready; read _").start();
     holder.wait_for("ready");

@@ -37,7 +37,7 @@ fn a_busy_lock_ends_with_the_code_that_was_chosen() {
 #[test]
 fn a_mode_that_the_place_lacks_is_refused_before_the_command_starts() {
     let place = Place::files();
-    // It says so without asking its servers.
+    // The refusal needs no request to the servers.
     let quorum = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
     let output = Test::new(&place, "run --permits 3 k -- echo started").env("FENCELOCK_URL", quorum).output();
     assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{}", output.stderr);

@@ -59,8 +59,8 @@ fn what_another_client_wrote_commands_no_terminal() {
         run(&place, &url, line);
     }
     run(&place, &url, "--json list");
-    let told = run(&place, &url, "status k").stdout;
-    assert!(told.contains("forged"), "the owner is shown: {told}");
+    let text = run(&place, &url, "status k").stdout;
+    assert!(text.contains("forged"), "the owner is shown: {text}");
 }
 
 #[test]

@@ -213,9 +213,9 @@ fn the_output_of_an_election_is_as_documented() {
     answer(&place, "break --yes e", 0);
     leader.wait_for("runs");
     leader.say("\n");
-    let told = events(&leader.end());
+    let reported = events(&leader.end());
     for name in ["acquired", "started", "terminating", "exited", "campaigning", "released"] {
-        assert!(told.iter().any(|told| told == name), "{name} in {told:?}");
+        assert!(reported.iter().any(|reported| reported == name), "{name} in {reported:?}");
     }
     wait_until("the end", || (answer_or_busy(&place)["held"] == false).then_some(()));
     observer.wait_for("\"led\":false");
@@ -253,10 +253,10 @@ fn events_about_several_locks_list_them() {
 fn an_end_by_force_is_reported_as_documented() {
     let place = Place::files();
     let output = Test::script(&place, "--json --max-hold 100ms --grace 100ms k", "trap '' TERM; while :; do :; done");
-    let told = events(&output.output());
+    let reported = events(&output.output());
     // On a busy machine the second process is first, which is reported as `late`.
     for names in [&["acquired"][..], &["started"], &["terminating"], &["killing", "late"], &["exited"]] {
-        assert!(told.iter().any(|told| names.contains(&told.as_str())), "{names:?} in {told:?}");
+        assert!(reported.iter().any(|reported| names.contains(&reported.as_str())), "{names:?} in {reported:?}");
     }
 }
 

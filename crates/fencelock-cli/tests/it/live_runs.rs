@@ -5,7 +5,7 @@ use fencelock_testkit::Reply;
 use serde_json::Value;
 
 /// Runs a workload with `--json` and returns the row of its only scheme.
-fn told(place: &Place, line: &str) -> Value {
+fn results_of(place: &Place, line: &str) -> Value {
     let output = Test::new(place, &format!("lab {line} --json --url {}", place.url())).output();
     assert_eq!(output.status, 0, "{line}: {}", output.stderr);
     assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
@@ -17,10 +17,10 @@ fn told(place: &Place, line: &str) -> Value {
 fn without_a_lock_a_sale_oversells_and_a_bank_loses_track() {
     let Some(place) = Place::redis() else { return };
     // All 32 requests read before the first has written.
-    let sale = told(&place, "stock --scheme none --requests 64 --stock 1 --work 100ms");
+    let sale = results_of(&place, "stock --scheme none --requests 64 --stock 1 --work 100ms");
     assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
     assert_eq!(sale["answered"], 64);
-    let bank = told(&place, "bank --scheme none --requests 32 --work 100ms");
+    let bank = results_of(&place, "bank --scheme none --requests 32 --work 100ms");
     assert!(bank["wrong"].as_i64().unwrap() > 0 && bank["money_wrong"].as_i64().unwrap() >= 300, "{bank}");
 }
 
@@ -28,9 +28,9 @@ fn without_a_lock_a_sale_oversells_and_a_bank_loses_track() {
 fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
     let Some(place) = Place::redis() else { return };
     for scheme in ["s1-set-nx-px", "s2-6-token-lua", "fencelock"] {
-        let sale = told(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10"));
+        let sale = results_of(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10"));
         assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
-        let bank = told(&place, &format!("bank --scheme {scheme} --requests 40"));
+        let bank = results_of(&place, &format!("bank --scheme {scheme} --requests 40"));
         assert_eq!(
             (&bank["wrong"], &bank["paid"], &bank["answered"]),
             (&0.into(), &16_000.into(), &40.into()),
@@ -42,23 +42,23 @@ fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
 #[test]
 fn holders_that_oversleep_break_what_is_not_fenced_and_nothing_of_fencelock() {
     let Some(place) = Place::redis() else { return };
-    let sale = told(&place, "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
+    let sale = results_of(&place, "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
     assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
-    let sale = told(&place, "stock --scheme fencelock --requests 300 --stock 10 --overrun");
+    let sale = results_of(&place, "stock --scheme fencelock --requests 300 --stock 10 --overrun");
     assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &300.into()), "{sale}");
-    let bank = told(&place, "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
+    let bank = results_of(&place, "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
     assert!(bank["wrong"].as_i64().unwrap() > 0, "{bank}");
-    let bank = told(&place, "bank --scheme fencelock --requests 32 --overrun");
+    let bank = results_of(&place, "bank --scheme fencelock --requests 32 --overrun");
     assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
 }
 
 #[test]
 fn a_killed_holder_leaves_a_lock_without_an_end_dead_and_others_not() {
     let Some(place) = Place::redis() else { return };
-    let dead = told(&place, "stock --scheme s2-1-setnx --requests 64 --crash");
+    let dead = results_of(&place, "stock --scheme s2-1-setnx --requests 64 --crash");
     assert_eq!((&dead["dead"], dead["stuck"].as_i64().unwrap() > 0), (&true.into(), true), "{dead}");
     for scheme in ["s2-6-token-lua", "fencelock"] {
-        let sale = told(&place, &format!("stock --scheme {scheme} --requests 64 --crash"));
+        let sale = results_of(&place, &format!("stock --scheme {scheme} --requests 64 --crash"));
         assert_eq!((&sale["dead"], &sale["stuck"], &sale["sold"]), (&false.into(), &0.into(), &20.into()), "{sale}");
     }
 }
@@ -130,14 +130,14 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
 fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_refused_by_the_fence() {
     let Some(place) = Place::redis() else { return };
     for scheme in ["s2-6-token-lua", "s3-renewal", "fencelock-unfenced"] {
-        let sale = told(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10 --pause"));
+        let sale = results_of(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10 --pause"));
         assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
         assert_eq!(sale["refused"], 0, "{sale}");
     }
-    let sale = told(&place, "stock --scheme fencelock --requests 200 --stock 10 --pause");
+    let sale = results_of(&place, "stock --scheme fencelock --requests 200 --stock 10 --pause");
     assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
     assert!(sale["refused"].as_i64().unwrap() > 0, "{sale}");
-    let bank = told(&place, "bank --scheme fencelock --requests 32 --pause");
+    let bank = results_of(&place, "bank --scheme fencelock --requests 32 --pause");
     assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
     assert!(bank["refused"].as_i64().unwrap() > 0, "{bank}");
 }
@@ -145,7 +145,7 @@ fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_r
 #[test]
 fn where_a_lock_never_ends_a_process_that_stands_still_does_no_harm() {
     let Some(place) = Place::redis() else { return };
-    let sale = told(&place, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
+    let sale = results_of(&place, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
     assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &64.into()), "{sale}");
 }
 
@@ -161,7 +161,7 @@ fn a_process_that_is_paused_is_ended_with_its_workload() {
         while family.iter().any(|pid| is_alive(pid)) && !still() {
             std::thread::yield_now();
         }
-        // The parent process is stopped too, so that no worker is told to continue.
+        // The parent process is stopped too, so that it continues no worker.
         running.kill("STOP");
         let parent = running.pid().to_string();
         wait_until("its own stop", || (is_stopped(&parent) || !is_alive(&parent)).then_some(()));

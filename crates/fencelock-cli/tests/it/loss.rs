@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 /// A command that writes a sign of life fifty times a second and cannot be ended by TERM.
-const STUBBORN: &str = "trap 'echo asked >> asked' TERM; echo $$; while :; do : > beat; sleep 0.02; done";
+const STUBBORN: &str = "trap 'echo term >> term' TERM; echo $$; while :; do : > beat; sleep 0.02; done";
 
 #[test]
 fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
@@ -27,7 +27,7 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
     assert!(!alive, "the command outlived its wrapper");
     let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
     assert!(beat < lease_ends, "alive {:?} after the end of the lease", beat.duration_since(lease_ends));
-    assert!(fs::exists(place.file("asked")).unwrap(), "TERM came before KILL");
+    assert!(fs::exists(place.file("term")).unwrap(), "TERM came before KILL");
     assert!(dead_by > lease_ends - Duration::from_millis(1500), "not killed at the first failure");
     let stderr = wrapper.end().stderr;
     assert!(
@@ -123,7 +123,7 @@ fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
     wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
     let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
     assert!(beat < lease_ends, "alive {:?} after the end of the lease", beat.duration_since(lease_ends));
-    assert!(fs::exists(place.file("asked")).unwrap(), "TERM came before KILL");
+    assert!(fs::exists(place.file("term")).unwrap(), "TERM came before KILL");
     wrapper.kill("CONT");
     let output = wrapper.end();
     assert_eq!(output.status, 76);

@@ -6,21 +6,21 @@ use crate::test::{BINARY, Test};
 #[test]
 fn a_lock_that_this_program_runs_under_is_not_waited_for() {
     let place = Place::files();
-    let told = "fencelock: k is the lock that this program runs under *--nested-ok if that lock is released\n";
+    let expected = "fencelock: k is the lock that this program runs under *--nested-ok if that lock is released\n";
     for line in ["run k -- true", "run -n k -- true", "acquire k", "wait k"] {
         // Locks in files are not for `acquire`, which is refused first.
-        let told = if line.starts_with("acquire") { "fencelock: file:*\n" } else { told };
+        let expected = if line.starts_with("acquire") { "fencelock: file:*\n" } else { expected };
         Test::new(&place, "run k --")
             .arg("sh")
             .arg("-c")
             .arg(&format!("{BINARY} {line}"))
-            .stderr(told)
+            .stderr(expected)
             .status(64)
             .run();
     }
     let Some(place) = Place::redis() else { return };
     for line in ["run k -- true", "acquire k", "wait k"] {
-        Test::script(&place, "k", &format!("{BINARY} {line}")).stderr(told).status(64).run();
+        Test::script(&place, "k", &format!("{BINARY} {line}")).stderr(expected).status(64).run();
     }
 }
 

@@ -19,7 +19,7 @@ fn the_second_run_of_a_window_does_nothing_and_says_why() {
         run(&place, "echo ran").stdout("ran\n").run();
         run(&place, "echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&place, "-q run --once-per 365d job -- echo ran").run();
-        // Another length of the window asks whether the work is done, too.
+        // A claim with another length of the window also checks whether the work is done.
         Test::new(&place, "run --once-per 1h job -- echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&place, "run job -- echo ran").stdout("ran\n").run();
     }
@@ -109,8 +109,8 @@ fn programs_read_who_has_done_the_work() {
             assert!(done["next_window"].as_str().is_some_and(|text| text.ends_with("T00:00:00Z")), "{done}");
         }
         let again = Test::new(&place, "--json run --once-per 365d job -- echo ran").output();
-        let told = again.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let done: Vec<_> = told.filter(|event| event["event"] == "already_done").collect();
+        let events = again.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let done: Vec<_> = events.filter(|event| event["event"] == "already_done").collect();
         assert!(
             again.stdout.is_empty() && done.len() == 1 && done[0]["done"]["owner"]["label"] == "nightly",
             "{done:?}"

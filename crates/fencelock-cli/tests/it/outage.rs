@@ -123,12 +123,12 @@ fn who_does_not_wait_is_answered_at_once() {
 }
 
 #[test]
-fn who_wants_to_hear_nothing_hears_nothing_of_an_outage() {
+fn quiet_commands_report_no_outage() {
     let Some(mut place) = Place::redis() else { return };
     place.redis.as_mut().unwrap().kill();
     let seen = TcpListener::bind(("127.0.0.1", place.server().port())).unwrap();
     let waiter = Test::new(&place, "run -q k -- true").start();
-    // It has come, and was turned away.
+    // The waiter has connected, and the connection was closed.
     drop(seen.accept().unwrap());
     drop(seen);
     place.redis.as_mut().unwrap().restart().unwrap();
@@ -136,7 +136,7 @@ fn who_wants_to_hear_nothing_hears_nothing_of_an_outage() {
     assert_eq!((output.status, output.stderr.as_str()), (0, ""));
 }
 
-/// A server that answers everything with "still loading".
+/// A server that replies "still loading" to all commands.
 struct Loading {
     ended: Arc<AtomicBool>,
     port: u16,

@@ -61,8 +61,8 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
     servers.iter().for_each(end_quarantine);
     let output = waiter.end();
     assert_eq!(output.status, 0, "{}", output.stderr);
-    let told: Vec<_> = output.stderr.lines().filter(|line| line.starts_with("fencelock: waiting: ")).collect();
-    assert_eq!((told.len(), told[0].matches("s left").count()), (1, 3), "{}", output.stderr);
+    let lines: Vec<_> = output.stderr.lines().filter(|line| line.starts_with("fencelock: waiting: ")).collect();
+    assert_eq!((lines.len(), lines[0].matches("s left").count()), (1, 3), "{}", output.stderr);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
 }
 
 #[test]
-fn doctor_looks_at_a_server_of_another_set() {
+fn doctor_checks_a_server_of_another_set() {
     let Some(servers) = servers_or_skip(3) else { return };
     let place = Place::files();
     test(&place, &url(&servers), "init --trust-empty").output();
@@ -228,7 +228,7 @@ fn a_ttl_that_is_too_long_names_the_option() {
 }
 
 #[test]
-fn a_warning_is_a_line_like_all_others_and_only_where_the_answer_does_not_tell() {
+fn a_warning_has_the_format_of_all_lines_and_is_not_repeated_in_results() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (place, url) = (Place::files(), url(&servers));
     test(&place, &url, "init --trust-empty").ok();

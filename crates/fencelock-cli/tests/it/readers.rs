@@ -23,7 +23,7 @@ impl OnServers {
         Test::new(&self.place, line).env("FENCELOCK_URL", &self.url)
     }
 
-    /// A command that reads until it is told to end.
+    /// A command that reads until it must end.
     fn reader(&self, label: &str) -> Running {
         let script = "echo ready $FENCELOCK_MODE; read _";
         let options = format!("-s --ttl 5s --label {label} k");

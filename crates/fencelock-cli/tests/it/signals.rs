@@ -94,7 +94,7 @@ fn a_second_request_to_end_kills() {
         wrapper.kill(second);
         let output = wrapper.end();
         assert_eq!(output.status, 137, "{first} {second}");
-        // The shell tells of the end of its sleep.
+        // The shell reports the end of its sleep.
         assert!(
             output.stderr.ends_with("fencelock: k: received a second termination signal; killing the command\n"),
             "{}",
@@ -126,7 +126,7 @@ fn a_stopped_command_keeps_its_lock_and_goes_on() {
 }
 
 #[test]
-fn a_stopped_command_can_be_asked_to_end() {
+fn a_stopped_command_can_be_terminated() {
     let place = Place::files();
     let mut wrapper = Test::script(&place, "k", "echo $$; exec sleep 1000").start();
     let child = wrapper.wait_for("");

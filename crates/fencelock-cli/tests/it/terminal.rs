@@ -122,7 +122,7 @@ fn a_job_in_the_background_that_wants_the_terminal_is_stopped_like_any_other() {
     let place = Place::files();
     let mut shell = on_a_terminal(&place, "bash --norc --noprofile --noediting -i");
     shell.say(&format!("PS1=; stty -echo; {BINARY} run k -- sh -c 'read l; echo got $l' &\n"));
-    // An interactive shell tells of it before its next prompt.
+    // An interactive shell reports it before its next prompt.
     let stopped = || "sleep 0.2; jobs\n";
     crate::running::wait_until("the stop", || {
         shell.say(stopped());

@@ -2,8 +2,7 @@ use crate::place::Place;
 use crate::running::Running;
 use std::process::Command;
 
-/// One run of the program. What is not expected must not happen: output is compared whole, and the exit code is 0
-/// unless told otherwise.
+/// One run of the program. The whole output is compared, and the exit code is 0 unless the test sets another one.
 ///
 /// A `*` in an expected text stands for anything within a line: times and process numbers.
 #[must_use = "a test does nothing until it is run"]

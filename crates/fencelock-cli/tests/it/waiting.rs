@@ -13,8 +13,9 @@ fn wait_ends_when_the_key_is_free_and_takes_nothing() {
     let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
     let mut waiter = Test::new(&place, "wait k").start();
-    let told = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; stopped waiting after 1* ms\n";
-    Test::new(&place, "wait -w 0.1 k").stderr(told).status(75).run();
+    let expected =
+        "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; stopped waiting after 1* ms\n";
+    Test::new(&place, "wait -w 0.1 k").stderr(expected).status(75).run();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
@@ -23,7 +24,7 @@ fn wait_ends_when_the_key_is_free_and_takes_nothing() {
 }
 
 #[test]
-fn a_wait_of_zero_asks_once() {
+fn a_wait_of_zero_sends_one_claim() {
     let place = Place::files();
     let mut holder = Test::script(&place, "k", "echo ready; read _").start();
     holder.wait_for("ready");
@@ -58,7 +59,7 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
     wait_until("the line", || {
         Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":2").then_some(())
     });
-    // What is told at the end depends on how long it was.
+    // The text at the end depends on the duration.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
@@ -67,8 +68,8 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
         assert_eq!(output.status, 0, "{}", output.stderr);
     }
     let begin = "fencelock: waiting for k, *in line, held by *:* (nightly) for * ms\n";
-    let told = format!("{begin}fencelock: k is held now, after * s\n");
-    assert!(crate::test::matches(&told, &run.stderr), "{}", run.stderr);
+    let expected = format!("{begin}fencelock: k is held now, after * s\n");
+    assert!(crate::test::matches(&expected, &run.stderr), "{}", run.stderr);
     let begin = "fencelock: waiting for k, held by *:* (nightly) for * ms\n";
     assert!(
         crate::test::matches(&format!("{begin}fencelock: k is free, after * s\n"), &wait.stderr),

@@ -41,7 +41,7 @@ pub(super) struct PendingClaim {
     /// Until this time an unanswered request may still arrive, even after later requests were answered.
     pub(super) stray_until: Moment,
     /// Claims sent by this holder.
-    pub(super) asked: u32,
+    pub(super) requests: u32,
     pub(super) hand_off: Option<HandOff>,
     /// A new claim may succeed.
     pub(super) notified: bool,
@@ -51,8 +51,8 @@ pub(super) struct PendingClaim {
 
 impl PendingClaim {
     pub(super) const fn new(claim: Claim) -> Self {
-        let (answered, stray_until, asked, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
-        Self { claim, answered, stray_until, asked, hand_off, notified, polled_at: Moment::from_micros(0) }
+        let (answered, stray_until, requests, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
+        Self { claim, answered, stray_until, requests, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
 
     /// A release of everything that the holder may have.
@@ -98,7 +98,7 @@ pub(super) struct Claiming {
     pub(super) transferable: bool,
     pub(super) phase: Phase,
     /// When it polls next, while it sleeps.
-    pub(super) asks_at: Moment,
+    pub(super) polls_at: Moment,
     pub(super) started: Moment,
     pub(super) deadline: Moment,
     pub(super) attempts: u32,
@@ -117,7 +117,7 @@ pub(super) enum Phase {
     /// The time when it may begin an attempt.
     Delayed,
     /// The reply to a claim.
-    Asking,
+    Requesting,
     /// A notification, or the time of the next poll.
     Sleeping,
     /// The reply to a release; this result follows.
@@ -133,7 +133,7 @@ impl Claiming {
             in_flight: false,
             transferable: true,
             phase: Phase::Delayed,
-            asks_at: Moment::default(),
+            polls_at: Moment::default(),
             started,
             deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
             attempts: 0,
@@ -189,9 +189,9 @@ impl Claiming {
             // A quarantine ends by itself like a lease, so the task waits for as long.
             self.failing_since = None;
             self.quarantine = Some(cause.clone());
-        } else if let Some(told) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
+        } else if let Some(quarantined) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
             // The wait ended before the last reply; the error before it is more useful.
-            cause = told;
+            cause = quarantined;
         }
         let since = *self.failing_since.get_or_insert(now);
         if over && self.occupied.is_some() && !cause.is_permanent() && !cause.is_quarantine() {
@@ -216,25 +216,25 @@ impl Claiming {
         // The state before a failure does not predict when the place recovers.
         let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
         let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
-        let asked = match &self.attempt {
-            Some(attempt) if !fresh => attempt.asked,
+        let requests = match &self.attempt {
+            Some(attempt) if !fresh => attempt.requests,
             _ => self.attempts,
         };
-        let asked = if failing && !fresh { self.failures.saturating_sub(1) } else { asked.saturating_sub(1) };
-        let pause = plan.pause(asked, expiry, rng.next_u64());
+        let requests = if failing && !fresh { self.failures.saturating_sub(1) } else { requests.saturating_sub(1) };
+        let pause = plan.pause(requests, expiry, rng.next_u64());
         let pause = if fresh && request.retry.is_none() { spread(pause, rng.next_u64()) } else { pause };
         pause.min(self.deadline.since(now))
     }
 
     /// The claim to send now. `block` is the number of tokens to request, if the lease may be shared.
-    pub(super) fn ask(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
+    pub(super) fn next_claim(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
         let attempt = self.attempt.as_mut()?;
         self.attempts += 1;
-        attempt.asked += 1;
+        attempt.requests += 1;
         if let Some(block) = block {
             attempt.claim.block = block;
         }
-        self.phase = Phase::Asking;
+        self.phase = Phase::Requesting;
         Some(attempt.claim.clone())
     }
 
@@ -290,8 +290,8 @@ impl Claiming {
     /// Sleeps until the next poll of a claim that it has taken over, unless the poll is due.
     pub(super) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
         let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
-        (self.phase, self.asks_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
-        Some(self.asks_at)
+        (self.phase, self.polls_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
+        Some(self.polls_at)
     }
 
     /// The attempt that the next task may take over.

@@ -45,7 +45,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Ok(Acquire::Busy(occupied)) => {
                 claiming.left_behind = false;
                 self.on_busy(id, None, occupied, cx);
-                return self.ask_later(id, cx);
+                return self.claim_later(id, cx);
             }
             Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
                 if let Some(attempt) = &mut claiming.attempt {
@@ -53,7 +53,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                     attempt.claim.intent = Intent::Poll;
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);
-                return self.ask_later(id, cx);
+                return self.claim_later(id, cx);
             }
             Err(cause) => cause,
         };
@@ -69,7 +69,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             attempt.claim.intent = Intent::Poll;
         }
         match self.on_trouble(id, cause, cx) {
-            Ok(()) => self.ask_later(id, cx),
+            Ok(()) => self.claim_later(id, cx),
             Err(reason) => self.refuse(id, reason, cx),
         }
     }
@@ -92,7 +92,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 }
             }
         }
-        self.ask_later(id, cx)
+        self.claim_later(id, cx)
     }
 
     /// The reply to [`Step::Leave`].
@@ -100,7 +100,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         // A server that does not allow it now will not do so later.
         claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
-        match std::mem::replace(&mut claiming.phase, Phase::Asking) {
+        match std::mem::replace(&mut claiming.phase, Phase::Requesting) {
             Phase::Leaving(reason) => self.refuse(id, *reason, cx),
             _ => Step::Wait,
         }
@@ -138,7 +138,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         if claiming.attempt.is_some() {
             // It takes over the claim of a task that gave up; the key may have been handed to it meanwhile.
-            return self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx));
+            return self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx));
         }
         let holder = match cx.rng.holder_id() {
             Ok(holder) => holder,
@@ -148,7 +148,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             claiming.begin(cx.key, request, holder);
             cx.act(Action::ClaimBegan(request.mode));
         }
-        self.ask(id, cx)
+        self.claim_now(id, cx)
     }
 
     pub(super) fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
@@ -160,19 +160,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.attempt(id, cx)
     }
 
-    pub(super) fn ask(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    pub(super) fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         let block = self.queue.is_in_line(id).then(|| NonZeroU32::new(self.block)).flatten();
         let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
             return Step::Wait;
         };
-        let Some(claim) = claiming.ask(block) else { return Step::Wait };
+        let Some(claim) = claiming.next_claim(block) else { return Step::Wait };
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
         if last && self.queue.is_known_to_wait(claim.mode) { Step::Inspect } else { Step::Claim(Box::new(claim)) }
     }
 
     /// Sleeps before the next claim, unless the wait is over.
-    pub(super) fn ask_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    pub(super) fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
         let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
             return Step::Wait;
         };
@@ -184,7 +184,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return self.leave_then(id, busy, cx);
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
-        (claiming.phase, claiming.asks_at) = (Phase::Sleeping, until);
+        (claiming.phase, claiming.polls_at) = (Phase::Sleeping, until);
         Step::Sleep { until, wakes: request.retry.is_none() }
     }
 
@@ -194,7 +194,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.end_attempt(id, cx);
             return self.next_attempt(id, cx);
         }
-        self.hand_off(id, cx).unwrap_or_else(|| self.ask(id, cx))
+        self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx))
     }
 
     /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
@@ -256,7 +256,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_line && let Some(limits) = &cx.config.sharing {
-            (self.heard, self.failing_since) = (None, None);
+            (self.last_busy, self.failing_since) = (None, None);
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
         }
@@ -269,7 +269,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone());
         if in_line {
-            (self.heard, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), None);
+            (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), None);
             self.leases.on_own_claim_queued();
         }
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
@@ -352,7 +352,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             State::Claiming(mut claiming) => {
                 if in_line {
                     // The last reply may be outdated when the next task claims.
-                    self.heard = None;
+                    self.last_busy = None;
                 }
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
                     return Some(Box::new(pending));

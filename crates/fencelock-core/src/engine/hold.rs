@@ -222,7 +222,7 @@ impl<L> Hold<L> {
         self.renewing = false;
         self.plan.renewed(sent, now, random)?;
         self.half = half_of(&self.plan, now);
-        self.ask_again(now);
+        self.apply_expedited(now);
         Ok(())
     }
 
@@ -230,10 +230,10 @@ impl<L> Hold<L> {
     pub(super) fn not_renewed(&mut self, now: Moment, random: u64) {
         self.renewing = false;
         self.plan.failed(now, random);
-        self.ask_again(now);
+        self.apply_expedited(now);
     }
 
-    fn ask_again(&mut self, now: Moment) {
+    fn apply_expedited(&mut self, now: Moment) {
         if std::mem::take(&mut self.expedited) {
             self.plan.expedite(now);
         }

@@ -23,7 +23,7 @@ pub struct KeyEngine<W, L> {
     pub(super) queue: Queue<W>,
     pub(super) leases: Leases<L>,
     /// The last reply to the leader: the number of waiters before it, and the holder.
-    pub(super) heard: Option<Box<(Option<u32>, Occupied)>>,
+    pub(super) last_busy: Option<Box<(Option<u32>, Occupied)>>,
     pub(super) failing_since: Option<Moment>,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
@@ -36,7 +36,7 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
         Self {
             queue: Queue::new(),
             leases: Leases::new(),
-            heard: None,
+            last_busy: None,
             failing_since: None,
             block: 1,
             spares: BoxedVec::new(),
@@ -163,11 +163,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
         // The place knows all holders of permits.
-        let knows_all = self.heard.is_none() || self.leases.permits.is_empty();
-        if let Some(occupied) = self.leases.occupied(now).filter(|_| knows_all) {
+        let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
+        if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
             return Some(View { ahead: config.capabilities.queues.then_some(before), occupied });
         }
-        let (ahead, occupied) = self.heard.as_deref()?;
+        let (ahead, occupied) = self.last_busy.as_deref()?;
         Some(View { ahead: ahead.map(|ahead| ahead.saturating_add(before)), occupied: occupied.clone() })
     }
 
@@ -202,11 +202,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The key was freed, or has another holder: one task claims, and the others follow when it is done. A place
     /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
-        let (queues, mut asked) = (cx.config.capabilities.queues, false);
+        let (queues, mut notified) = (cx.config.capabilities.queues, false);
         for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let together = !queues && waiter.request.mode != Mode::Exclusive;
-            if !asked || together {
-                asked |= waiter.notify(cx);
+            if !notified || together {
+                notified |= waiter.notify(cx);
             }
         }
         self.leases.expedite(Duration::ZERO, cx);
@@ -253,7 +253,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The next claim asks for more tokens if those of this shared lease are used up.
+    /// The next claim requests more tokens if those of this shared lease are used up.
     pub(super) fn grow_block(&mut self, id: HoldId) {
         if self.leases.is_used_up(id) {
             self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);

@@ -278,14 +278,14 @@ impl<L: Default> Leases<L> {
         if !hold.pass(from, next, ends) {
             return None;
         }
-        let asks = shared.passed(cx.config, cx.now);
-        if asks {
+        let inspects = shared.passed(cx.config, cx.now);
+        if inspects {
             hold.expedite(cx.now, Duration::ZERO);
         }
         hold.set_timer(cx);
         let grant = Grant { hold: id, tenure: hold.tenure, source: Source::Shared };
-        if asks {
-            self.ask_together(id);
+        if inspects {
+            self.inspect_together(id);
         }
         Some(grant)
     }

@@ -64,7 +64,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let (next, waiter) = self.queue.first_at_rest()?;
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        (self.heard, self.failing_since) = (None, None);
+        (self.last_busy, self.failing_since) = (None, None);
         if let Some(limits) = &cx.config.sharing {
             self.leases.share(hold, tokens, limits, cx);
         }
@@ -160,7 +160,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// Takes the claim of a task that has got a lease, for another task. A claim that cannot be transferred is released.
 fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
-    let polled_at = claiming.asks_at;
+    let polled_at = claiming.polls_at;
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
     end_attempt(&mut claiming, cx);
     pending.map(|pending| Box::new(PendingClaim { polled_at, ..pending }))
@@ -218,7 +218,7 @@ impl<L: Default> Leases<L> {
     pub(super) fn share_permits<W>(&mut self, shared: Option<SharedLease>, cx: &Context<'_, W, L>) {
         let (Some(mut shared), Some(limits)) = (shared, &cx.config.sharing) else { return };
         if let Some(other) = self.permits.last() {
-            shared.ask_with(other);
+            shared.inspect_with(other);
             if other.others_wait(cx.config) {
                 shared.on_waiters(1, cx.config, limits, cx.now);
             }
@@ -226,11 +226,11 @@ impl<L: Default> Leases<L> {
         self.permits.push(shared);
     }
 
-    /// This lease asks whether other clients wait, so the other leases need not ask.
-    pub(super) fn ask_together(&mut self, id: HoldId) {
-        let Some(asked) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
+    /// This lease checks whether other clients wait, so the other leases need not check.
+    pub(super) fn inspect_together(&mut self, id: HoldId) {
+        let Some(inspecting) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
         for shared in self.permits.iter_mut() {
-            shared.ask_with(&asked);
+            shared.inspect_with(&inspecting);
         }
     }
 

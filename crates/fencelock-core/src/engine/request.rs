@@ -56,7 +56,7 @@ impl AcquireRequest {
         alike && self.lease_sharing == LeaseSharing::Allowed
     }
 
-    /// Whether it asks for permits of a semaphore.
+    /// Whether it requests permits of a semaphore.
     pub(super) const fn has_permits(&self) -> bool {
         matches!(self.mode, Mode::Permits { .. })
     }

@@ -4,7 +4,7 @@ use super::{Config, SharingLimits};
 use crate::{FencingToken, Moment, TokenBlock};
 use std::time::Duration;
 
-/// How often the client asks the server whether another client waits, while tasks share a lease.
+/// The interval at which the client checks on the server whether another client waits, while tasks share a lease.
 const QUESTION: Duration = Duration::from_millis(5);
 
 /// A lease that is passed from task to task, and for how long.
@@ -17,7 +17,7 @@ pub(super) struct SharedLease {
     began: Option<Moment>,
     /// The remaining grants and the end of the batch, once another client waits or may wait.
     bound: Option<(u32, Moment)>,
-    /// When to ask the server again whether another client waits.
+    /// When to check on the server again whether another client waits.
     question: Moment,
     /// The backend will announce the next waiter of another client.
     announced: bool,
@@ -79,7 +79,7 @@ impl SharedLease {
         if self.is_batch_over(now) { None } else { FencingToken::new(self.next.min(self.last)).ok() }
     }
 
-    /// Starts the next tenure. Returns whether it is time to ask if another client waits.
+    /// Starts the next tenure. Returns whether it is time to check if another client waits.
     pub(super) fn passed(&mut self, config: &Config, now: Moment) -> bool {
         self.next += 1;
         self.idle = false;
@@ -87,14 +87,14 @@ impl SharedLease {
         if let Some((left, _)) = &mut self.bound {
             *left = left.saturating_sub(1);
         }
-        let ask = config.capabilities.queues && !self.announced && now >= self.question;
-        if ask {
+        let due = config.capabilities.queues && !self.announced && now >= self.question;
+        if due {
             self.question = now + QUESTION;
         }
-        ask
+        due
     }
 
-    /// The lease becomes idle at `since`. Returns whether to ask at once if another client waits.
+    /// The lease becomes idle at `since`. Returns whether to check at once if another client waits.
     pub(super) fn begin_idle(&mut self, since: Moment) -> bool {
         self.idle = true;
         self.began.get_or_insert(since);
@@ -108,8 +108,8 @@ impl SharedLease {
         (since + longest).min(self.began.unwrap_or(since) + limits.stretch)
     }
 
-    /// Another lease of the same client asks the server about waiters, for this one as well.
-    pub(super) const fn ask_with(&mut self, other: &Self) {
+    /// Another lease of the same client checks for waiters on behalf of this lease too.
+    pub(super) const fn inspect_with(&mut self, other: &Self) {
         (self.question, self.announced) = (other.question, other.announced);
     }
 

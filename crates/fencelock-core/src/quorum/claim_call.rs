@@ -73,7 +73,7 @@ enum Step {
     Releasing { until: Moment, pause: Duration },
     /// It waits for the next try.
     Pausing { until: Moment, pause: Duration },
-    /// The release is complete, and the node has been asked to report changes of the key.
+    /// The release is complete, and a request to report changes of the key was sent to the node.
     Watching,
     /// No request is in flight.
     Over,

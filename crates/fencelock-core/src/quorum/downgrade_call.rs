@@ -20,7 +20,7 @@ pub struct DowngradeCall {
     count: Count,
     plan: Vec<NodePlan>,
     /// The nodes whose answers to the downgrade have yet to come.
-    asked: NodeSet,
+    pending: NodeSet,
     raises: Raises,
     done: bool,
 }
@@ -33,17 +33,17 @@ impl DowngradeCall {
             count: Count::new(settings.size),
             settings,
             plan,
-            asked: NodeSet::new(),
+            pending: NodeSet::new(),
             raises: Raises::new(),
             done: false,
         }
     }
 
     fn on_downgrade(&mut self, node: usize, answer: Result<Downgrade, Unknown>, out: &mut Actions) {
-        if !self.asked.contains(node) {
+        if !self.pending.contains(node) {
             return;
         }
-        self.asked.remove(node);
+        self.pending.remove(node);
         stop(CallTimer::Node(node), out);
         out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
         self.count(node, answer, out);
@@ -70,7 +70,7 @@ impl DowngradeCall {
             Verdict::Raise { to, nodes } => self.raise(to, nodes, out),
             Verdict::Won(tokens) => self.report(Ok(Downgrade::Downgraded { token: tokens.last() }), out),
             // The nodes that have not answered decide between a loss and an unknown result.
-            Verdict::Lost(_) if self.is_lost() || self.asked.is_empty() => {
+            Verdict::Lost(_) if self.is_lost() || self.pending.is_empty() => {
                 self.report(self.count.downgraded(&self.settings), out);
             }
             Verdict::Lost(_) | Verdict::Pending => {}
@@ -110,7 +110,7 @@ impl Call for DowngradeCall {
     fn start(&mut self, _: Moment, out: &mut Actions) {
         for node in 0..self.plan.len() {
             if self.plan[node].left_out.is_none() {
-                self.asked.insert(node);
+                self.pending.insert(node);
                 send(node, NodeRequest::Downgrade, self.plan[node].limit, out);
             }
         }
@@ -140,7 +140,7 @@ impl Call for DowngradeCall {
                 let verdict = self.round.grace_over();
                 self.decide(verdict, out);
             }
-            CallTimer::Node(node) if self.asked.contains(node) => {
+            CallTimer::Node(node) if self.pending.contains(node) => {
                 let cause = silent(node);
                 out.push(CallAction::Cancel(timer));
                 self.on_downgrade(node, Err(cause), out);
@@ -160,7 +160,7 @@ impl Call for DowngradeCall {
     }
 
     fn is_over(&self) -> bool {
-        self.done && self.asked.is_empty() && self.raises.is_empty()
+        self.done && self.pending.is_empty() && self.raises.is_empty()
     }
 
     fn last_fence(&self) -> u64 {

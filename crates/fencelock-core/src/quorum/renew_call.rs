@@ -18,7 +18,7 @@ pub struct RenewCall {
     plan: Vec<NodePlan>,
     counts: Vec<Count>,
     /// The nodes that have not answered yet.
-    asked: NodeSet,
+    pending: NodeSet,
     done: bool,
 }
 
@@ -26,7 +26,7 @@ impl RenewCall {
     /// `renewals` is the number of holds in the batch.
     pub fn new(settings: Arc<Settings>, renewals: usize, plan: Vec<NodePlan>) -> Self {
         let counts = vec![Count::new(settings.size); renewals];
-        Self { settings, plan, counts, asked: NodeSet::new(), done: false }
+        Self { settings, plan, counts, pending: NodeSet::new(), done: false }
     }
 
     /// The time limit for a node, given the limit for a single request, which is at most a tenth of the shortest lease.
@@ -40,10 +40,10 @@ impl RenewCall {
     }
 
     fn on_batch(&mut self, node: usize, answers: Vec<Result<Renew, Unknown>>, out: &mut Actions) {
-        if !self.asked.contains(node) {
+        if !self.pending.contains(node) {
             return;
         }
-        self.asked.remove(node);
+        self.pending.remove(node);
         stop(CallTimer::Node(node), out);
         // If a node fails as a whole, every renewal fails; only then does it count as a failure of the node.
         let failed = answers.iter().all(Result::is_err);
@@ -57,7 +57,7 @@ impl RenewCall {
 
     fn report_if_decided(&mut self, out: &mut Actions) {
         let decided = || self.counts.iter().all(|count| count.outcome != Outcome::Pending);
-        if !self.done && (self.asked.is_empty() || decided()) {
+        if !self.done && (self.pending.is_empty() || decided()) {
             self.done = true;
             out.push(CallAction::Done(self.counts.iter().map(Count::renewed).collect()));
         }
@@ -74,7 +74,7 @@ impl Call for RenewCall {
             if let Some(cause) = &plan.left_out {
                 self.counts.iter_mut().for_each(|count| count.on_renewal(node, Err(cause.clone())));
             } else {
-                self.asked.insert(node);
+                self.pending.insert(node);
                 send(node, NodeRequest::Renew, plan.limit, out);
             }
         }
@@ -102,6 +102,6 @@ impl Call for RenewCall {
     }
 
     fn is_over(&self) -> bool {
-        self.done && self.asked.is_empty()
+        self.done && self.pending.is_empty()
     }
 }

@@ -105,7 +105,7 @@ const TABLE: &[(&str, &str)] = &[
     ("n=3 votes=5,7,9 !1", "pending"),
     ("n=3 votes=5,7,9 !1 +2", "won 9"),
     ("n=3 votes=5,7,9 !1 !2", "lost: overtaken"),
-    // A node that was asked to raise and has granted exactly that token counts as an ack.
+    // A node with a pending raise that has granted exactly that token counts as an ack.
     ("n=3 votes=5,7 grace 3=7", "won 7"),
     ("n=3 votes=5,7 grace 3=6", "pending"),
     ("n=3 votes=5,7 grace 3=6 +3", "won 7"),
@@ -175,7 +175,7 @@ fn the_greatest_fence_seen_is_kept_even_of_the_busy_and_the_late() {
 }
 
 #[test]
-fn a_split_majority_asks_for_grace_until_it_is_decided() {
+fn a_split_majority_needs_grace_until_it_is_decided() {
     let mut round = round(3);
     round.vote(0, granted(5));
     assert!(!round.is_split());
@@ -258,7 +258,7 @@ proptest! {
         nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)
     ) {
         let mut round = round(nodes);
-        let (mut vouched, mut asked, mut answered) = (Vec::new(), None, NodeSet::new());
+        let (mut vouched, mut raising, mut answered) = (Vec::new(), None, NodeSet::new());
         for word in words {
             let verdict = match word {
                 Word::Vote(node, vote) => {
@@ -266,7 +266,7 @@ proptest! {
                     round.vote(node, vote)
                 }
                 Word::Raised(node, answer) => {
-                    if let Some((to, asked)) = asked && NodeSet::contains(asked, node) && !answered.contains(node) {
+                    if let Some((to, raising)) = raising && NodeSet::contains(raising, node) && !answered.contains(node) {
                         answered.insert(node);
                         if answer == Raise::Acked { vouched.push((node, to)); }
                     }
@@ -275,7 +275,7 @@ proptest! {
                 Word::Grace => round.grace_over(),
             };
             match verdict {
-                Verdict::Raise { to, nodes } => asked = Some((to, nodes)),
+                Verdict::Raise { to, nodes } => raising = Some((to, nodes)),
                 Verdict::Won(tokens) => {
                     let token = tokens.last();
                     let majority: NodeSet = vouched.iter().filter(|(_, fence)| *fence == token).map(|(node, _)| *node).collect();

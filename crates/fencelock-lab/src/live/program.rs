@@ -35,8 +35,8 @@ struct ClientState {
     /// The value that was read.
     seen: Option<String>,
     votes: u8,
-    /// When the first server was asked.
-    asked: u64,
+    /// When the first request was sent.
+    begun: u64,
     tries: u8,
     refused: bool,
 }
@@ -79,8 +79,8 @@ impl Program {
 
     fn execute(&mut self, op: Op, account: u32, memory: &mut ClientState) -> Result<bool, NotRun> {
         match op {
-            Op::SetNode(0) => (memory.votes, memory.asked) = (0, clock()),
-            Op::HasMajority => return Ok(memory.votes > 1 && clock() < memory.asked + millis(self.ttl)),
+            Op::SetNode(0) => (memory.votes, memory.begun) = (0, clock()),
+            Op::HasMajority => return Ok(memory.votes > 1 && clock() < memory.begun + millis(self.ttl)),
             Op::HasPassed => {
                 let deadline = memory.seen.as_ref().and_then(|seen| seen.parse::<u64>().ok());
                 return Ok(deadline.is_none_or(|deadline| deadline <= clock()));
@@ -92,7 +92,7 @@ impl Program {
             }
             _ => {}
         }
-        // The values of this client: its id is unique, and its clock starts when it asks.
+        // The values of this client: its id is unique, and its clock starts with its request.
         let command = op.command(|content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(0),

@@ -49,7 +49,7 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// `is_expected` tells whether a successor can enter.
+    /// `is_expected` returns whether a successor can enter.
     pub(super) fn new(ledger: Ledger, ttl: Duration, is_expected: bool) -> Self {
         Self { ledger, ttl, is_expected }
     }

@@ -29,7 +29,7 @@ pub struct Plan {
     pub key: String,
     /// How the tasks of one process share leases.
     pub sharing: Sharing,
-    /// What the tasks ask for.
+    /// The locks that the tasks request.
     pub mode: LoadMode,
 }
 

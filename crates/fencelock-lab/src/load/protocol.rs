@@ -57,7 +57,7 @@ pub enum Workload {
     FlashSale,
 }
 
-/// What the tasks ask for.
+/// The locks that the tasks request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadMode {
@@ -101,7 +101,7 @@ pub struct LoadJob {
     pub span_ms: u64,
     /// The TTL of each lock, in milliseconds.
     pub ttl_ms: u64,
-    /// What the tasks ask for; exclusive locks by default.
+    /// The locks that the tasks request; exclusive locks by default.
     #[serde(default)]
     pub mode: LoadMode,
     /// The directory with the files `stock` and `sold` of a flash sale; without it, the stock is on the Redis server of

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub struct LoadReport {
     /// The workload.
     pub workload: Workload,
-    /// What the tasks asked for.
+    /// The locks that the tasks requested.
     pub mode: LoadMode,
     /// The number of worker processes.
     pub processes: u32,

@@ -131,7 +131,7 @@ impl Task {
                 &own
             };
             let wanted = draw(&job, &mut rng);
-            let asked = BootClock.now();
+            let requested = BootClock.now();
             let guard = tokio::select! {
                 biased;
                 guard = acquire(&self.client, &job, key, wanted) => guard,
@@ -139,7 +139,7 @@ impl Task {
             };
             let done = match guard {
                 Ok(guard) => {
-                    self.tally.granted(self.number, wanted, asked, BootClock.now());
+                    self.tally.granted(self.number, wanted, requested, BootClock.now());
                     self.tally.holds.begin(wanted, || BootClock.now());
                     self.hold(guard, wanted).await
                 }
@@ -175,7 +175,7 @@ impl Task {
     }
 }
 
-/// What a task asks for. A random number only where it matters: the keys of a run do not depend on the mode.
+/// The mode that a task requests. Draws a random number only if needed, so that the keys of a run do not depend on the mode.
 fn draw(job: &LoadJob, rng: &mut fastrand::Rng) -> Hold {
     match job.mode {
         LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => Hold::Shared,

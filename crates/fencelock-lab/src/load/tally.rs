@@ -39,15 +39,15 @@ impl Tally {
         Self { counted, end, total: AtomicU64::new(0), is_mixed, shares, holds: Holds::of(job, counted), counts }
     }
 
-    pub(crate) fn granted(&self, task: u32, hold: Hold, asked: Moment, had: Moment) {
+    pub(crate) fn granted(&self, task: u32, hold: Hold, requested: Moment, had: Moment) {
         self.total.fetch_add(1, Ordering::Relaxed);
-        if asked < self.counted || had >= self.end {
+        if requested < self.counted || had >= self.end {
             return;
         }
         if let Some(share) = self.shares.get(task as usize) {
             share.fetch_add(1, Ordering::Relaxed);
         }
-        let micros = u64::try_from(had.since(asked).as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(had.since(requested).as_micros()).unwrap_or(u64::MAX);
         // The histogram resizes itself, so recording does not fail.
         let mut counts = self.counts();
         let _ = counts.waits.record(micros);
@@ -108,8 +108,8 @@ mod tests {
     fn only_grants_within_the_span_count() {
         let at = |ms| Moment::default() + Duration::from_millis(ms);
         let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(100), at(200));
-        for (task, asked, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
-            tally.granted(task, Hold::Exclusive, at(asked), at(had));
+        for (task, requested, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
+            tally.granted(task, Hold::Exclusive, at(requested), at(had));
         }
         tally.failed(&"first");
         tally.failed(&"second");

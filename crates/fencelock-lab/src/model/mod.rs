@@ -78,7 +78,7 @@ impl Model<'_> {
         {
             into.push(Action::Lose(client));
         }
-        if self.scheme.is_renewed && this.holds && !this.knows_loss && this.lease < TTL {
+        if self.scheme.is_renewed && this.holds && !this.detected_loss && this.lease < TTL {
             into.push(Action::Renew(client));
         }
         let none_crashed = state.clients.iter().all(|other| other.life != Life::Crashed);
@@ -103,7 +103,7 @@ impl Model<'_> {
     fn may_tick(&self, state: &State) -> bool {
         let may_end = |client: &state::Client| {
             self.faults.has(Fault::Pause)
-                || (self.faults.has(Fault::Overrun) && (!self.scheme.is_renewed || client.knows_loss))
+                || (self.faults.has(Fault::Overrun) && (!self.scheme.is_renewed || client.detected_loss))
         };
         let in_time = |client: &state::Client| {
             client.life != Life::Running || !client.holds || client.lease > 1 || may_end(client)
@@ -160,7 +160,7 @@ fn renew(step: &mut Step, client: u8) {
             step.yes = true;
         }
         _ => {
-            this.knows_loss = true;
+            this.detected_loss = true;
             step.reply = Reply::Int(0);
         }
     }

@@ -3,7 +3,7 @@
 use super::Model;
 use super::state::{CLIENTS, Entry, Reply, Step, TTL, Value};
 
-/// The server that a client asks as its `nth`.
+/// The server to which a client sends its `nth` request.
 pub(crate) const fn node_of(client: usize, nth: u8) -> usize {
     (client + nth as usize) % CLIENTS
 }

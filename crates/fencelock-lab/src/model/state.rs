@@ -80,7 +80,7 @@ pub(crate) struct Client {
     /// Its connection is broken.
     pub(crate) cut: bool,
     /// Its watchdog has detected the loss of the lock.
-    pub(crate) knows_loss: bool,
+    pub(crate) detected_loss: bool,
 }
 
 impl ReadWrite {

@@ -226,7 +226,7 @@ fn get(step: &mut Step) -> Value {
 /// A client that detects the loss of its lock stops its work.
 fn is_held(step: &mut Step, at: usize) -> bool {
     let this = &mut step.after.clients[at];
-    let held = this.lease > 0 && !this.knows_loss;
+    let held = this.lease > 0 && !this.detected_loss;
     this.inside &= held;
     held
 }

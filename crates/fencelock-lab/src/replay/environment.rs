@@ -49,7 +49,7 @@ impl ReplayEnvironment {
             (None, true) => return Err(NotReplayed::NeedsReplica),
             (Some(url), true) => Some(Replica::cut_off(url, &mut master, &prefix)?),
         };
-        master.ask(&["SET".to_owned(), format!("{prefix}stock"), "1".to_owned()])?;
+        master.command(&["SET".to_owned(), format!("{prefix}stock"), "1".to_owned()])?;
         let begun = BootClock.now();
         Ok(Self { master, replica, failed_over: false, prefix, begun, tick, tokens: [0; 3] })
     }
@@ -155,7 +155,7 @@ impl ReplayEnvironment {
             (false, Op::Enter | Op::Read) => ["GET", &key].map(str::to_owned).into(),
             (false, _) => ["SET", &key, write].map(str::to_owned).into(),
         };
-        let answer = self.master.ask(&words)?;
+        let answer = self.master.command(&words)?;
         let accepted = !matches!(answer, Answer::Int(0));
         let reply = show(&answer);
         Ok(if accepted == step.yes { Ok(reply) } else { Err((format!("accepted: {}", step.yes), reply)) })
@@ -225,7 +225,7 @@ impl Replica {
         let mut replica = Self { server, host, port };
         // If the replica belongs to another master, this key never arrives.
         let sign = format!("{prefix}sign");
-        master.ask(&["SET".to_owned(), sign.clone(), "1".to_owned()])?;
+        master.command(&["SET".to_owned(), sign.clone(), "1".to_owned()])?;
         let arrived = replica.await_same(master, &sign);
         master.remove(&[sign]);
         arrived?;

@@ -81,7 +81,7 @@ fn leased() -> Scheme {
     }
 }
 
-/// A client asks the server with its own number first, as clients do that start with a random one.
+/// A client sends its first request to the server with its own number, like clients that start with a random server.
 fn node_counters() -> Scheme {
     Scheme {
         home: Home::Three,

@@ -54,7 +54,7 @@ impl Harness {
     ///
     /// # Errors
     /// If the harness has exited.
-    pub fn ask(&self, line: &str) -> io::Result<()> {
+    pub fn request(&self, line: &str) -> io::Result<()> {
         // All replies are equal, so each request needs only one.
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         send(line)?;
@@ -70,7 +70,7 @@ impl Harness {
     /// # Errors
     /// If the harness has exited.
     pub fn ready(&self) -> io::Result<()> {
-        self.ask(READY)
+        self.request(READY)
     }
 }
 

@@ -34,13 +34,13 @@ impl Cluster {
 
 impl Nodes {
     /// Uses the nodes of a new map: disconnects nodes that are not in it, and keeps a queried node that serves slots.
-    pub(super) fn keep(&self, masters: &[Address], named: &[Address], asked: Vec<(Address, Arc<Redis>)>) {
+    pub(super) fn keep(&self, masters: &[Address], named: &[Address], queried: Vec<(Address, Arc<Redis>)>) {
         let is_dropped = {
             let mut used = self.used();
             let before = used.len();
             used.retain(|address, _| named.contains(address));
             let is_dropped = used.len() < before;
-            for (address, node) in asked.into_iter().filter(|(address, _)| masters.contains(address)) {
+            for (address, node) in queried.into_iter().filter(|(address, _)| masters.contains(address)) {
                 used.entry(address).or_insert(node);
             }
             is_dropped

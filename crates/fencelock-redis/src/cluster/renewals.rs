@@ -99,9 +99,9 @@ impl Cluster {
     }
 
     /// Whether another node serves the key by now.
-    async fn is_elsewhere(&self, renewal: &Renewal, asked: &Address, answer: &Result<Renew, Unknown>) -> bool {
+    async fn is_elsewhere(&self, renewal: &Renewal, node: &Address, answer: &Result<Renew, Unknown>) -> bool {
         let (Err(cause), slot) = (answer, self.slot(&renewal.key)) else { return false };
-        self.helps_to_repeat(slot, asked, cause).await && self.view.owner(slot).is_some_and(|owner| owner != *asked)
+        self.helps_to_repeat(slot, node, cause).await && self.view.owner(slot).is_some_and(|owner| owner != *node)
     }
 
     /// Renews with one key at a time if the slot is being moved.

@@ -1,7 +1,7 @@
 //! Finds the node of a key, and follows redirections.
 
 use super::Cluster;
-use super::suspects::Asked;
+use super::suspects::PendingRequest;
 use crate::redis::{Address, ClusterMap, Redis, shown};
 use fencelock_core::{BootClock, Clock, Fault, Key, Moment, Unknown, hash_slot};
 use std::sync::Arc;
@@ -64,9 +64,9 @@ impl Cluster {
 
     /// A request that is cancelled before its reply may have waited for a failed node. So the node is suspect until it replies.
     pub(super) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
-        let asked = Asked { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
+        let pending = PendingRequest { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
         let answer = request.await;
-        asked.answered();
+        pending.answered();
         answer
     }
 
@@ -119,12 +119,12 @@ impl Cluster {
 
     /// Fetches a new map, unless it was fetched recently. Concurrent callers share the result.
     pub(super) async fn refresh(&self) -> Result<(), Unknown> {
-        let asked = BootClock.now();
+        let requested = BootClock.now();
         let mut refresh = self.refresh.lock().await;
-        if refresh.ended.is_some_and(|ended| ended >= asked || asked.since(ended) < REFRESH_AT_MOST) {
+        if refresh.ended.is_some_and(|ended| ended >= requested || requested.since(ended) < REFRESH_AT_MOST) {
             return refresh.failed.clone().map_or(Ok(()), Err);
         }
-        refresh.failed = self.ask_nodes(&mut refresh).await.err();
+        refresh.failed = self.query_nodes(&mut refresh).await.err();
         refresh.ended = Some(BootClock.now());
         refresh.failed.clone().map_or(Ok(()), Err)
     }
@@ -132,10 +132,10 @@ impl Cluster {
     /// Fetches a new map.
     pub(super) async fn refresh_now(&self) -> Result<(), Unknown> {
         let mut refresh = self.refresh.lock().await;
-        self.ask_nodes(&mut refresh).await
+        self.query_nodes(&mut refresh).await
     }
 
-    async fn ask_nodes(&self, refresh: &mut Refresh) -> Result<(), Unknown> {
+    async fn query_nodes(&self, refresh: &mut Refresh) -> Result<(), Unknown> {
         let mut candidates = self.url.seeds.clone();
         for known in self.view.masters().into_iter().chain(refresh.named.iter().cloned()) {
             if !candidates.contains(&known) {
@@ -144,7 +144,7 @@ impl Cluster {
         }
         refresh.turn = (refresh.turn + 1) % candidates.len();
         candidates.rotate_left(refresh.turn);
-        let (answer, asked) = self.ask(&candidates).await?;
+        let (answer, queried) = self.query(&candidates).await?;
         // A node that is connected to only a part of the cluster may not list the other nodes.
         if answer.is_ok {
             refresh.named.clear();
@@ -154,25 +154,25 @@ impl Cluster {
         refresh.named.dedup();
         let masters: Vec<Address> = answer.map.masters().into_iter().cloned().collect();
         self.view.replace(answer.map);
-        self.nodes.keep(&masters, &refresh.named, asked);
+        self.nodes.keep(&masters, &refresh.named, queried);
         self.suspects.clear();
         Ok(())
     }
 
     /// The first map from a node that is connected to a majority of the masters; if there is none, the map with the most slots.
-    async fn ask(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
-        let (mut questions, mut asked, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
+    async fn query(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
+        let (mut questions, mut queried, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
         let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(ASKED));
         loop {
             for address in more.next().unwrap_or_default() {
                 let node = self.unused_node(address)?;
-                asked.push((address.clone(), Arc::clone(&node)));
+                queried.push((address.clone(), Arc::clone(&node)));
                 questions.spawn(async move { node.cluster_map().await });
             }
             let begun = Instant::now();
             while let Some(answer) = next(&mut questions, begun, more.len() > 0).await {
                 match answer {
-                    Ok(answer) if answer.is_ok && answer.slots() > 0 => return Ok((answer, asked)),
+                    Ok(answer) if answer.is_ok && answer.slots() > 0 => return Ok((answer, queried)),
                     Ok(answer) if best.as_ref().is_none_or(|best| best.slots() < answer.slots()) => best = Some(answer),
                     Ok(_) => {}
                     Err(cause) => causes.extend(cause.nodes().to_vec()),
@@ -183,7 +183,7 @@ impl Cluster {
             }
         }
         match best {
-            Some(answer) if answer.slots() > 0 => Ok((answer, asked)),
+            Some(answer) if answer.slots() > 0 => Ok((answer, queried)),
             Some(_) => {
                 let why = "the nodes that answer serve no slots";
                 Err(Unknown::new(&self.url.name, Fault::Busy, why).unsent())

@@ -12,7 +12,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 pub(super) struct Suspects(Mutex<HashSet<Address>>);
 
 /// A pending request. If it is cancelled, its node is suspect.
-pub(super) struct Asked<'a> {
+pub(super) struct PendingRequest<'a> {
     pub(super) suspects: &'a Suspects,
     pub(super) node: &'a Address,
     pub(super) begun: Instant,
@@ -37,13 +37,13 @@ impl Suspects {
     }
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     pub(super) fn answered(mut self) {
         self.is_answered = true;
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if !self.is_answered && self.begun.elapsed() >= SHORTEST {
             self.suspects.add(self.node);
@@ -58,8 +58,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_cancelled_after_a_long_wait_makes_its_node_suspect() {
         let (suspects, node) = (Suspects::default(), ("h".to_owned(), 1));
-        let ask = || Asked { suspects: &suspects, node: &node, begun: Instant::now(), is_answered: false };
-        let (answered, impatient, cancelled) = (ask(), ask(), ask());
+        let request = || PendingRequest { suspects: &suspects, node: &node, begun: Instant::now(), is_answered: false };
+        let (answered, impatient, cancelled) = (request(), request(), request());
         drop(impatient);
         tokio::time::advance(SHORTEST).await;
         answered.answered();

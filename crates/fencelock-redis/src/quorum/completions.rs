@@ -13,7 +13,7 @@ impl Quorum {
     pub(super) async fn read_stored(&self, key: &Key) -> Result<CompletionRead, Unknown> {
         self.check_completions(key)?;
         self.enter().await?;
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let key = key.clone();
             async move { node.read_completion(&key).await }
         });
@@ -38,7 +38,7 @@ impl Quorum {
         completion: &Completion,
     ) -> Result<WriteCompletion, Unknown> {
         self.check_completions(key)?;
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let (key, completion) = (key.clone(), completion.clone());
             async move { node.write_completion(&key, &holder, &completion).await }
         });
@@ -60,7 +60,7 @@ impl Quorum {
 
     /// Writes a completion to the nodes again, until a majority has it.
     pub(super) async fn confirm_stored(&self, key: &Key, seen: &Completion) -> Result<(), Unknown> {
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let (key, seen) = (key.clone(), seen.clone());
             async move { node.restore_completion(&key, &seen).await }
         });
@@ -77,14 +77,14 @@ impl Quorum {
     /// Every node must answer: a later read would find a completion that is left on one node, and restore it.
     pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
         // If a node is unreachable, nothing is removed.
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let key = key.clone();
             async move { node.read_completion(&key).await }
         });
         while let Some((_, answer)) = answers.recv().await {
             answer?;
         }
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let (key, seen) = (key.clone(), seen.clone());
             async move { node.clear_completion(&key, &seen).await }
         });

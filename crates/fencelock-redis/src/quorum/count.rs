@@ -57,7 +57,7 @@ impl Quorum {
 
     /// Inspects one key until a majority agrees.
     pub(super) async fn inspect_all(&self, key: &Key) -> NodeInspections {
-        let mut answers = self.ask_all(key, patience, |node| {
+        let mut answers = self.send_to_all(key, patience, |node| {
             let key = key.clone();
             async move { node.inspect(&key).await }
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 impl Quorum {
     pub(super) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let mut answers = self.ask_all(&seen.key, patience, |node| {
+        let mut answers = self.send_to_all(&seen.key, patience, |node| {
             let seen = seen.clone();
             async move { evict(&node, &seen).await }
         });

@@ -172,7 +172,7 @@ impl Quorum {
 
     /// Sends a request to all nodes at once. Each request runs until its reply or its limit, even if the caller stops
     /// waiting.
-    fn ask_all<T, F>(
+    fn send_to_all<T, F>(
         &self,
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
@@ -247,11 +247,11 @@ impl Backend for Quorum {
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async move {
-            let ask = |node: Arc<dyn QuorumNode>| {
+            let request = |node: Arc<dyn QuorumNode>| {
                 let key = key.clone();
                 async move { node.watch(&key).await }
             };
-            let mut answers = self.ask_all(key, |node| node.limit(Duration::from_secs(1)), ask);
+            let mut answers = self.send_to_all(key, |node| node.limit(Duration::from_secs(1)), request);
             let mut causes = Vec::new();
             while let Some((_, answer)) = answers.recv().await {
                 match answer {

@@ -26,7 +26,7 @@ impl Quorum {
     /// The token that a majority of the nodes reports for this holder.
     async fn poll_nodes(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let to_node = Arc::new(claim.clone());
-        let mut answers = self.ask_all(
+        let mut answers = self.send_to_all(
             &claim.key,
             |node| node.limit(claim.ttl.get() / 10),
             |node| {

@@ -98,10 +98,10 @@ impl AckWriter {
 }
 
 fn refused(node: &str, acks: Acks, error: &RedisError) -> Unknown {
-    let told = unknown(node, error);
+    let cause = unknown(node, error);
     // Retrying does not help: the server lacks the command.
     let fault = Some(fault_of(error)).filter(|fault| *fault != Fault::Other).unwrap_or(Fault::Unsupported);
-    let words = told.nodes().first().map_or("", |node| node.detail.as_str());
+    let words = cause.nodes().first().map_or("", |node| node.detail.as_str());
     Unknown::new(node, fault, format!("acks={} needs WAIT, which is refused: {words}", acks.replicas))
 }
 

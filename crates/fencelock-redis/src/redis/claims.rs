@@ -16,13 +16,13 @@ impl Redis {
         claim.supported_by(self)?;
         let session = self.session().await?;
         let had_channel = self.has_channel(&session, &claim.key);
-        if let Some(answer) = self.ask(&session, claim).await? {
+        if let Some(answer) = self.send_claim(&session, claim).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
             let answer = self.with_channel(&session, claim, answer, had_channel).await;
             return self.confirmed(&session, claim, answer).await;
         }
         // The lease may have ended between the claim and the poll.
-        let answer = self.ask(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
+        let answer = self.send_claim(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
         self.confirmed(&session, claim, answer).await
     }
 
@@ -47,20 +47,20 @@ impl Redis {
             if !shards.subscribe(&wire, &claim.key).await {
                 return None;
             }
-            self.ask(session, &claim.with_intent(Intent::Poll)).await.ok()
+            self.send_claim(session, &claim.with_intent(Intent::Poll)).await.ok()
         });
         // The claim was executed and is in the queue. If the poll fails, the next one repeats it.
         subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 
     /// `None` if the claim already holds the key and a poll must confirm it.
-    async fn ask(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+    async fn send_claim(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
         let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, claim.ttl)?;
         }
         for _ in 0..MOST_STEPS {
-            let answer = self.ask_checked(session, claim).await?;
+            let answer = self.send_checked(session, claim).await?;
             let unread = self.link.note_unread(&wire, &answer);
             match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
@@ -75,9 +75,9 @@ impl Redis {
 
     /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
     /// lead to another server.
-    async fn ask_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+    async fn send_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let node = self.link.node();
-        let answer = self.ask_once(session, claim).await?;
+        let answer = self.send_once(session, claim).await?;
         match Refusal::read(node, self.quarantine(), &answer)? {
             None => return Ok(answer),
             Some(Refusal::Cause(cause)) => {
@@ -94,7 +94,7 @@ impl Redis {
         {
             return Err(quarantine::quarantined(node, rest));
         }
-        let answer = self.ask_once(session, claim).await?;
+        let answer = self.send_once(session, claim).await?;
         match Refusal::read(node, self.quarantine(), &answer)? {
             None => Ok(answer),
             Some(Refusal::Cause(cause)) => Err(cause),
@@ -102,7 +102,7 @@ impl Redis {
         }
     }
 
-    async fn ask_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+    async fn send_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
         let wire = self.link.target.wire(&claim.key);
         let channel = session.channel(&wire);
         let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };

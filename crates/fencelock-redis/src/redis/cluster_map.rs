@@ -27,9 +27,9 @@ impl ClusterMap {
 impl Redis {
     pub(crate) async fn cluster_map(&self) -> Result<ClusterMap, Unknown> {
         let session = self.session().await?;
-        let mut ask = redis::pipe();
-        ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
-        let answers = session.send_all(&ask).await;
+        let mut pipe = redis::pipe();
+        pipe.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+        let answers = session.send_all(&pipe).await;
         self.link.check(&session);
         let mut answers = answers.map_err(|error| self.unknown(&error))?.into_iter();
         let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| self.no_cluster(&error))?;

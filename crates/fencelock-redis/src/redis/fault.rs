@@ -317,7 +317,7 @@ mod tests {
         ("all", "ERR wrong number of arguments for 'get' command", Fault::Other),
     ];
 
-    fn heard(line: &str) -> Words {
+    fn parsed(line: &str) -> Words {
         let (code, detail) = line.split_once(' ').unwrap();
         Words::of(code, Some(detail))
     }
@@ -325,17 +325,17 @@ mod tests {
     #[test]
     fn errors_of_all_versions_are_classified_equally() {
         for (version, line, fault) in SAMPLES {
-            assert_eq!(heard(line).fault(), *fault, "{version}: {line}");
+            assert_eq!(parsed(line).fault(), *fault, "{version}: {line}");
         }
     }
 
     #[test]
     fn messages_contain_the_server_text_without_script_additions() {
         for (version, line, _) in SAMPLES {
-            let message = heard(line).for_people();
+            let message = parsed(line).for_people();
             assert!(!message.contains("user_script") && !message.contains("call to"), "{version}: {message}");
         }
-        let message = |line| heard(line).for_people();
+        let message = |line| parsed(line).for_people();
         assert_eq!(message(SAMPLES[10].1), "OOM command not allowed when used memory > 'maxmemory'.");
         for raised in [SAMPLES[SAMPLES.len() - 3].1, SAMPLES[SAMPLES.len() - 2].1] {
             assert_eq!(message(raised), "ERR fencelock: the fencing token");
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn permanent_errors_contain_a_remedy() {
-        let message = |line| heard(line).for_people();
+        let message = |line| parsed(line).for_people();
         assert!(
             message("MOVED 866 127.0.0.1:7001")
                 .ends_with("is a node of a Redis Cluster: use redis+cluster://HOST:PORT")

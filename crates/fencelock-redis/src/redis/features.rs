@@ -43,7 +43,7 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         let found = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins));
         found.map_or(Ok(()), |lack| Err(lack.clone()))
     };
-    let asked =
+    let tested =
         async |command: Cmd, name: &str| session.send(&command).await.map(drop).map_err(|error| needs(name, &error));
     let run_id = match session.server_info.run_id.as_str() {
         _ if topology == Topology::ClusterNode => {
@@ -59,9 +59,9 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         Feature::new("tokens_by_server_time", time.clone()),
         Feature::new("wake_ups", limitation("no wake-ups")),
         Feature::new("tracking", limitation("no client tracking")),
-        Feature::new("acks", asked(no_wait(), "WAIT").await),
+        Feature::new("acks", tested(no_wait(), "WAIT").await),
         Feature::new("quarantine", run_id.and(time)),
-        Feature::new("list", asked(one_page(), "SCAN").await),
+        Feature::new("list", tested(one_page(), "SCAN").await),
     ]
 }
 

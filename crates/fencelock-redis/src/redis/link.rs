@@ -29,7 +29,7 @@ pub(crate) struct Link {
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// Whether missing features of the server are logged.
-    tells: bool,
+    logs: bool,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct Dial {
     /// The last failed attempt, and its end.
     failed: Option<(Moment, Unknown)>,
     /// What has been logged about the server.
-    told: Vec<String>,
+    logged: Vec<String>,
 }
 
 impl Link {
@@ -49,9 +49,9 @@ impl Link {
         })?;
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
-        let (peers, live, dial, tells) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
+        let (peers, live, dial, logs) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
         let unread_logged = AtomicBool::new(false);
-        Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, tells })
+        Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, logs })
     }
 
     /// Gives each server of a list its peers, before any of them is used.
@@ -65,7 +65,7 @@ impl Link {
 
     /// A link to a server that was connected before.
     pub(crate) fn quiet(target: Target) -> Result<Self, fencelock_core::Invalid> {
-        Ok(Self { tells: false, ..Self::new(target)? })
+        Ok(Self { logs: false, ..Self::new(target)? })
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -88,13 +88,13 @@ impl Link {
     }
 
     async fn dial(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
-        let asked = now();
+        let requested = now();
         let mut dial = self.dial.lock().await;
         if let Some(session) = self.live() {
             return Ok(session);
         }
         if let Some((ended, unknown)) = &dial.failed
-            && *ended >= asked
+            && *ended >= requested
         {
             return Err(unknown.clone());
         }
@@ -103,8 +103,8 @@ impl Link {
             Ok(session) => {
                 let session = Arc::new(session);
                 dial.failed = None;
-                if self.tells {
-                    dial.tell(&self.target.name, &session);
+                if self.logs {
+                    dial.log_limitations(&self.target.name, &session);
                 }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
                 Ok(session)
@@ -231,7 +231,7 @@ impl Link {
 
 impl Dial {
     /// Logs once which features the server lacks.
-    fn tell(&mut self, node: &str, session: &Session) {
+    fn log_limitations(&mut self, node: &str, session: &Session) {
         let server_info = &session.server_info;
         tracing::info!(
             node,
@@ -242,9 +242,9 @@ impl Dial {
             "connected"
         );
         for lack in &server_info.limitations {
-            if !self.told.contains(lack) {
+            if !self.logged.contains(lack) {
                 tracing::warn!(node, "{lack}");
-                self.told.push(lack.clone());
+                self.logged.push(lack.clone());
             }
         }
     }

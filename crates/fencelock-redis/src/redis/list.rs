@@ -177,13 +177,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_endless_scan_is_stopped_at_the_page_limit() {
-        let told = refused(&endless(false), Bounds { locks: 10, pages: 50 }).await;
-        assert!(told.contains("after 50 answers") && told.contains("prefix="), "{told}");
+        let error = refused(&endless(false), Bounds { locks: 10, pages: 50 }).await;
+        assert!(error.contains("after 50 replies") && error.contains("prefix="), "{error}");
     }
 
     #[tokio::test]
     async fn too_many_locks_are_an_error_instead_of_a_partial_list() {
-        let told = refused(&endless(true), Bounds { locks: 10, pages: 50 }).await;
-        assert!(told.contains("more than 10 locks") && told.contains("prefix="), "{told}");
+        let error = refused(&endless(true), Bounds { locks: 10, pages: 50 }).await;
+        assert!(error.contains("more than 10 locks") && error.contains("prefix="), "{error}");
     }
 }

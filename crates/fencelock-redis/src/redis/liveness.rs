@@ -54,9 +54,9 @@ impl Liveness {
         self.inner.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Marks the connection as dead if no reply has arrived since `asked`. Returns whether it is dead.
-    pub(crate) fn end_if_silent_since(&self, asked: Instant) -> bool {
-        if micros(asked - self.begun) >= self.inner.last_reply.load(Ordering::Relaxed) {
+    /// Marks the connection as dead if no reply has arrived since `sent`. Returns whether it is dead.
+    pub(crate) fn end_if_silent_since(&self, sent: Instant) -> bool {
+        if micros(sent - self.begun) >= self.inner.last_reply.load(Ordering::Relaxed) {
             self.end();
         }
         self.is_dead()
@@ -68,7 +68,7 @@ impl Liveness {
     }
 
     /// Starts a request. A request that is cancelled after a long wait without a reply counts as unanswered.
-    pub(crate) fn ask(&self) -> PendingRequest<'_> {
+    pub(crate) fn begin_request(&self) -> PendingRequest<'_> {
         PendingRequest { liveness: self, at: Instant::now(), answered: false }
     }
 }
@@ -119,13 +119,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_timeout_closes_only_a_silent_connection() {
         let liveness = Liveness::new();
-        let (slow, quick) = (liveness.ask(), liveness.ask());
+        let (slow, quick) = (liveness.begin_request(), liveness.begin_request());
         advance(ms(900)).await;
         quick.answered();
         advance(ms(100)).await;
         slow.timed_out();
         assert!(!liveness.is_dead(), "another request received a reply");
-        let lost = liveness.ask();
+        let lost = liveness.begin_request();
         advance(ms(1000)).await;
         lost.timed_out();
         assert!(liveness.is_dead());
@@ -134,11 +134,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_early_cancellation_proves_nothing_and_a_late_one_closes_the_connection() {
         let liveness = Liveness::new();
-        let impatient = liveness.ask();
+        let impatient = liveness.begin_request();
         advance(ms(99)).await;
         drop(impatient);
         assert!(!liveness.is_dead());
-        let patient = liveness.ask();
+        let patient = liveness.begin_request();
         advance(ms(100)).await;
         drop(patient);
         assert!(liveness.is_dead());
@@ -148,14 +148,14 @@ mod tests {
     async fn a_distant_server_has_a_longer_timeout() {
         let liveness = Liveness::new();
         for _ in 0..3 {
-            let asked = liveness.ask();
+            let request = liveness.begin_request();
             advance(ms(200)).await;
-            asked.answered();
+            request.answered();
         }
         assert_eq!(liveness.patience(), ms(800));
-        let asked = liveness.ask();
+        let request = liveness.begin_request();
         advance(ms(700)).await;
-        drop(asked);
+        drop(request);
         assert!(!liveness.is_dead());
     }
 }

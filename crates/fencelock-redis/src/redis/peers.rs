@@ -54,7 +54,7 @@ impl Peers {
         }
         *refused = None;
         let mut causes = Vec::new();
-        for (node, answer) in self.ask().await {
+        for (node, answer) in self.query().await {
             match answer {
                 Ok(MarkerState::Unmarked) => {}
                 Ok(MarkerState::Serving | MarkerState::Quarantined(_) | MarkerState::Restarted) => {
@@ -69,17 +69,17 @@ impl Peers {
         Err(cause)
     }
 
-    async fn ask(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
-        let mut asked = JoinSet::new();
+    async fn query(&self) -> Vec<(String, Result<MarkerState, Unknown>)> {
+        let mut queries = JoinSet::new();
         for server in self.servers.iter().filter_map(Weak::upgrade) {
-            asked.spawn(async move {
+            queries.spawn(async move {
                 // The waiting claim has a timeout too.
                 let answer = timeout(server.limit() / 2, server.inspect()).await;
                 let silent = || Unknown::new(server.node(), Fault::Timeout, "");
                 (server.node().to_owned(), answer.unwrap_or_else(|_| Err(silent())))
             });
         }
-        asked.join_all().await
+        queries.join_all().await
     }
 }
 

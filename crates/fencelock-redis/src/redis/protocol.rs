@@ -46,12 +46,12 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
         ConnectionAddr::TcpTls { host, port, .. } => (host.as_str(), *port, true),
         _ => return None,
     };
-    let ask = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
-    let heard = match ask(PLAIN).await {
-        None if !tls => ask(&client_hello(host)?).await?,
-        heard => heard?,
+    let probe = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
+    let protocol = match probe(PLAIN).await {
+        None if !tls => probe(&client_hello(host)?).await?,
+        protocol => protocol?,
     };
-    let why = match (heard, tls) {
+    let why = match (protocol, tls) {
         (Speaks::Redis, false) | (Speaks::Tls, true) => return None,
         (Speaks::Redis, true) => {
             "this port speaks Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
@@ -65,7 +65,7 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
 }
 
 async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Option<Vec<u8>> {
-    let asked = async {
+    let exchange = async {
         let mut stream = TcpStream::connect((host, port)).await.ok()?;
         stream.write_all(hello).await.ok()?;
         let mut bytes = vec![0; ENOUGH];
@@ -73,7 +73,7 @@ async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Op
         bytes.truncate(length);
         Some(bytes)
     };
-    tokio::time::timeout(limit, asked).await.ok()?
+    tokio::time::timeout(limit, exchange).await.ok()?
 }
 
 fn speaks(bytes: &[u8]) -> Speaks {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_first_bytes_identify_the_protocol() {
-        let told: [(&[u8], Speaks); 8] = [
+        let samples: [(&[u8], Speaks); 8] = [
             (b"+PONG\r\n", Speaks::Redis),
             (b"-NOAUTH Authentication required.\r\n", Speaks::Redis),
             (b"\x15\x03\x01\x00\x02\x02\x46", Speaks::Tls),
@@ -120,7 +120,7 @@ mod tests {
             (b"SSH-2.0-OpenSSH_9.2\r\nand more", Speaks::Other("SSH-2.0-OpenSSH_9.2".into())),
             (b"\x1b[31mred\n", Speaks::Other("[31mred".into())),
         ];
-        for (bytes, expected) in told {
+        for (bytes, expected) in samples {
             assert_eq!(speaks(bytes), expected, "{bytes:?}");
         }
     }

@@ -12,12 +12,12 @@ pub(crate) struct PushHandler {
     pub(crate) listeners: Listeners,
     prefix: String,
     /// Whether replicas must confirm a grant; then a message alone does not prove it.
-    must_ask: bool,
+    must_poll: bool,
 }
 
 impl PushHandler {
     pub(crate) fn new(target: &Target) -> Self {
-        Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_ask: target.acks.is_some() }
+        Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_poll: target.acks.is_some() }
     }
 
     /// A push message of a RESP3 connection to `server`.
@@ -73,7 +73,7 @@ impl PushHandler {
         match Message::read(text) {
             Message::Grant(Grant { server: from, holder, tokens, lease, key }) => {
                 let from_here = from == server.run_id() && from != UNKNOWN_RUN_ID && server.counts();
-                let claim_ttl = if self.must_ask || !from_here { Duration::ZERO } else { lease };
+                let claim_ttl = if self.must_poll || !from_here { Duration::ZERO } else { lease };
                 Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
             }
             Message::Hint { key } => {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn push_handler(prefix: &str) -> PushHandler {
-        PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_ask: false }
+        PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_poll: false }
     }
 
     fn origin(run_id: &str) -> Origin {
@@ -131,47 +131,47 @@ mod tests {
 
     #[test]
     fn a_hand_off_that_replicas_must_confirm_proves_nothing() {
-        let push_handler = PushHandler { must_ask: true, ..push_handler("p:") };
+        let push_handler = PushHandler { must_poll: true, ..push_handler("p:") };
         assert_eq!(claim_ttl(push_handler.event_of(&message("5e4f"), &origin("5e4f"))), Duration::ZERO);
     }
 
     #[test]
     fn a_hand_off_of_another_server_proves_nothing() {
-        for (said, heard_at) in [("5e4f", "77aa"), ("5e4f", UNKNOWN_RUN_ID), (UNKNOWN_RUN_ID, UNKNOWN_RUN_ID)] {
+        for (sent_by, received_from) in [("5e4f", "77aa"), ("5e4f", UNKNOWN_RUN_ID), (UNKNOWN_RUN_ID, UNKNOWN_RUN_ID)] {
             assert_eq!(
-                claim_ttl(push_handler("p:").event_of(&message(said), &origin(heard_at))),
+                claim_ttl(push_handler("p:").event_of(&message(sent_by), &origin(received_from))),
                 Duration::ZERO,
-                "{said} {heard_at}"
+                "{sent_by} {received_from}"
             );
         }
     }
 
     #[test]
     fn a_message_of_another_version_makes_the_waiters_of_its_key_poll() {
-        let asks = Event::Changed { key: Key::new("k").unwrap() };
+        let hint = Event::Changed { key: Key::new("k").unwrap() };
         let id = "ab".repeat(16);
         for text in [format!("2 5e4f {id} 1 1 3000 r\tp:k"), format!("{id} 1 1 3000 5e4f p:k")] {
-            assert_eq!(push_handler("p:").event_of(&text, &origin("5e4f")), Some(asks.clone()), "{text}");
+            assert_eq!(push_handler("p:").event_of(&text, &origin("5e4f")), Some(hint.clone()), "{text}");
         }
     }
 
     #[test]
     fn a_change_of_a_queue_announces_a_waiter() {
         #[derive(Debug, Default)]
-        struct Heard(std::sync::Mutex<Vec<Event>>);
-        impl fencelock_core::Listener for Heard {
+        struct EventLog(std::sync::Mutex<Vec<Event>>);
+        impl fencelock_core::Listener for EventLog {
             fn event(&self, event: &Event) {
                 self.0.lock().unwrap().push(event.clone());
             }
         }
-        let (handler, heard) = (push_handler("p:"), std::sync::Arc::new(Heard::default()));
-        let listener: std::sync::Arc<dyn fencelock_core::Listener> = heard.clone();
+        let (handler, events) = (push_handler("p:"), std::sync::Arc::new(EventLog::default()));
+        let listener: std::sync::Arc<dyn fencelock_core::Listener> = events.clone();
         handler.listeners.add(&listener);
         for name in ["p:k", "fencelock:{p:k}:line", "fencelock:{p:k}:fence", "fencelock:{q:k}:line", "other"] {
             handler.invalidated(&Value::BulkString(name.into()));
         }
         let key = Key::new("k").unwrap();
-        assert_eq!(*heard.0.lock().unwrap(), [Event::Changed { key: key.clone() }, Event::Queued { key }]);
+        assert_eq!(*events.0.lock().unwrap(), [Event::Changed { key: key.clone() }, Event::Queued { key }]);
     }
 
     #[test]

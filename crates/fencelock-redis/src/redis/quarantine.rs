@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn each_prefix_has_a_marker_and_none_looks_like_a_side_key() {
+    fn each_prefix_has_a_marker_with_a_name_that_is_no_side_key() {
         let marker = |prefix| Quarantine::alone(prefix, Ttl::default(), false).marker;
         assert_eq!((marker("").as_str(), marker("app:").as_str()), ("fencelock:node", "fencelock:node:app:"));
         for (prefix, what) in [("{", "fence"), ("{a}:fence", "fence"), ("key:a", "fence")] {
@@ -349,8 +349,8 @@ mod tests {
     #[test]
     fn a_long_marker_is_truncated_in_messages() {
         let ours = quarantine("a:1,b:2", LONGEST_TTL);
-        let told = ours.difference(&quarantine("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
-        assert!(told.contains("锁...") && told.len() < 2000, "{}", told.len());
+        let difference = ours.difference(&quarantine("x", LONGEST_TTL).quorum, &"锁".repeat(1_000_000));
+        assert!(difference.contains("锁...") && difference.len() < 2000, "{}", difference.len());
     }
 
     #[test]

@@ -34,12 +34,12 @@ impl Redis {
         {
             return vec![Err(unknown); renewals.len()];
         }
-        let asked = Instant::now();
+        let sent = Instant::now();
         let mut first = pin!(self.renew_over(&session, renewals, begun));
         if let Ok(answers) = timeout(self.patience(&session, renewals), first.as_mut()).await {
             return answers;
         }
-        if !session.liveness.end_if_silent_since(asked) {
+        if !session.liveness.end_if_silent_since(sent) {
             return first.await;
         }
         self.link.check(&session);

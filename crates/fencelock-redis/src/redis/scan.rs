@@ -90,24 +90,25 @@ impl Found {
     fn finding(self) -> Finding {
         let looked =
             if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
-        let (mut told, mut advice) = (Vec::new(), Vec::new());
+        let (mut problems, mut advice) = (Vec::new(), Vec::new());
         if let Some((wire, unread)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());
-            told.push(format!("{many}{looked} with waiters whose entries cannot be read: {}", unread.describe(wire)));
+            problems
+                .push(format!("{many}{looked} with waiters whose entries cannot be read: {}", unread.describe(wire)));
             advice.push(Unread::advice(wire));
         }
         if let Some((wire, value)) = self.values.first_key_value() {
             let many = locks(self.values.len());
-            told.push(format!(
+            problems.push(format!(
                 "{many}{looked} with values that cannot be read, which count as held: {wire:?} is {value}"
             ));
             advice.push("use a later fencelock here".to_owned());
         }
-        if told.is_empty() {
+        if problems.is_empty() {
             let text = format!("no lock{looked} has a value that this version, {WIRE}, cannot read");
             return Finding::fine(SUBJECT, text);
         }
-        Finding::new(Level::Warning, SUBJECT, told.join("; "), advice.join("; "))
+        Finding::new(Level::Warning, SUBJECT, problems.join("; "), advice.join("; "))
     }
 }
 

@@ -17,7 +17,7 @@ impl Server {
     pub(crate) fn alone(url: &str) -> Result<Self, Invalid> {
         let target = Target::parse_as(Role::Alone, url)?;
         let Some(sentinels) = &target.sentinels else { return Ok(Self { target }) };
-        let master = target.at(&sentinels.ask_blocking()?);
+        let master = target.at(&sentinels.query_blocking()?);
         Ok(Self { target: master.map_err(|error| Invalid::new(error.to_string()))? })
     }
 

@@ -64,11 +64,11 @@ impl Session {
         let Some(sentinels) = &target.sentinels else {
             return Self::open_at(target, number, channel, push_handler, None).await;
         };
-        let (asked, mut causes) = (BootClock.now(), Vec::new());
+        let (queried, mut causes) = (BootClock.now(), Vec::new());
         for named in sentinels.candidates(&target.name).await? {
             let window = target.quarantine.as_ref().map(|quarantine| quarantine.window);
             let server = target.at(&named.address).map_err(|error| unknown(&target.name, &error))?;
-            let mastership = Arc::new(Mastership::new(sentinels, named, asked, window));
+            let mastership = Arc::new(Mastership::new(sentinels, named, queried, window));
             let address = mastership.address();
             match Self::open_at(&server, number, channel, push_handler, Some(mastership)).await {
                 Ok(session) => return Ok(session),
@@ -183,25 +183,25 @@ impl Session {
         {
             return Err(refusal);
         }
-        let (asked, _message) = (self.liveness.ask(), self.combiner.message());
+        let (request, _message) = (self.liveness.begin_request(), self.combiner.message());
         let answer = self.connection.clone().send_packed_command(command).await.and_then(Value::extract_error);
-        self.on_reply(asked, answer.as_ref().err());
+        self.on_reply(request, answer.as_ref().err());
         answer
     }
 
     /// Sends a common case combined with other requests; `None` if it must be sent alone.
     pub(crate) async fn send_common(&self, in_flight: &InFlight<'_>, common: Common) -> RedisResult<Option<Value>> {
-        let asked = self.liveness.ask();
+        let request = self.liveness.begin_request();
         let answer = in_flight.send(common).await;
-        self.on_reply(asked, answer.as_ref().err());
+        self.on_reply(request, answer.as_ref().err());
         answer
     }
 
     /// Sends all commands in one pipeline; each has its own error.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let (asked, _message) = (self.liveness.ask(), self.combiner.message());
+        let (request, _message) = (self.liveness.begin_request(), self.combiner.message());
         let answers = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
-        self.on_reply(asked, answers.as_ref().err());
+        self.on_reply(request, answers.as_ref().err());
         let answers: Vec<_> = answers?.into_iter().map(Value::extract_error).collect();
         for answer in &answers {
             self.note(answer.as_ref().err());
@@ -222,12 +222,12 @@ impl Session {
         self.liveness.is_dead()
     }
 
-    fn on_reply(&self, asked: PendingRequest<'_>, error: Option<&RedisError>) {
+    fn on_reply(&self, request: PendingRequest<'_>, error: Option<&RedisError>) {
         match error.map(fault_of) {
-            Some(Fault::Timeout) => asked.timed_out(),
+            Some(Fault::Timeout) => request.timed_out(),
             Some(Fault::Unreachable) => self.liveness.end(),
             // Any reply proves that the connection is alive.
-            Some(_) | None => asked.answered(),
+            Some(_) | None => request.answered(),
         }
         self.note(error);
     }
@@ -258,8 +258,8 @@ fn is_unreachable(unknown: &Unknown) -> bool {
 }
 
 async fn explained(target: &Target, error: &RedisError) -> Unknown {
-    let told = if protocol::may_explain(error) { protocol::mismatch(target).await } else { None };
-    told.unwrap_or_else(|| unknown(&target.name, error))
+    let mismatch = if protocol::may_explain(error) { protocol::mismatch(target).await } else { None };
+    mismatch.unwrap_or_else(|| unknown(&target.name, error))
 }
 
 /// A server without TLS may wait for a line end, and never reply to a handshake. So the protocol of a slow server is checked in

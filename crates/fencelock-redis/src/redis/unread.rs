@@ -69,11 +69,11 @@ mod tests {
     fn an_unreadable_entry_is_the_last_element_of_a_reply() {
         let unread = Value::Array(vec![text("0123456789abcdef"), Value::Int(900), text("soon")]);
         let reply = Value::Array(vec![text("granted"), text("7"), Value::Int(1), unread]);
-        let told = Unread::of(&reply).unwrap().describe("app:k");
+        let description = Unread::of(&reply).unwrap().describe("app:k");
         for part in ["\"app:k\"", "\"01234567\"...", "\"soon\"... of 900 bytes", "version 1"] {
-            assert!(told.contains(part), "{part} in {told}");
+            assert!(description.contains(part), "{part} in {description}");
         }
-        assert!(!told.contains("89abcdef"), "the whole id is a proof: {told}");
+        assert!(!description.contains("89abcdef"), "the whole id is a proof: {description}");
         assert_eq!(Unread::of(&Value::Array(vec![text("granted"), text("7"), Value::Int(1)])), None);
     }
 }

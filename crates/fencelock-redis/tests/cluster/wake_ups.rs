@@ -8,33 +8,33 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 #[derive(Debug, Default)]
-struct Heard {
+struct EventLog {
     events: Mutex<Vec<Event>>,
     more: Notify,
 }
 
-impl Listener for Heard {
+impl Listener for EventLog {
     fn event(&self, event: &Event) {
         self.events.lock().unwrap().push(event.clone());
         self.more.notify_one();
     }
 }
 
-impl Heard {
+impl EventLog {
     async fn until(&self, wanted: impl Fn(&Event) -> bool) {
-        let heard = async {
+        let arrived = async {
             while !self.events.lock().unwrap().iter().any(&wanted) {
                 self.more.notified().await;
             }
         };
-        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{:?}", self.events));
+        timeout(PATIENCE, arrived).await.unwrap_or_else(|_| panic!("{:?}", self.events));
     }
 }
 
-async fn listening(url: &str) -> (Arc<dyn Backend>, Arc<Heard>) {
-    let (place, heard) = (connect(url).await.unwrap(), Arc::new(Heard::default()));
-    place.listen(Arc::<Heard>::clone(&heard));
-    (place, heard)
+async fn listening(url: &str) -> (Arc<dyn Backend>, Arc<EventLog>) {
+    let (place, events) = (connect(url).await.unwrap(), Arc::new(EventLog::default()));
+    place.listen(Arc::<EventLog>::clone(&events));
+    (place, events)
 }
 
 /// A hand-off message that the waiter can use without a poll.
@@ -43,13 +43,13 @@ fn is_handed(event: &Event, claim: &Claim) -> bool {
 }
 
 async fn is_woken(cluster: &ClusterNodes, waiting_url: &str) {
-    let (other, (place, heard)) = (place(cluster).await, listening(waiting_url).await);
+    let (other, (place, events)) = (place(cluster).await, listening(waiting_url).await);
     for key in ["a", "b", "c", "d"] {
         let (first, waiter) = (held(key, Mode::Exclusive), waiting(key));
         granted(&other, &first).await;
         queued(&place, &waiter, 0).await;
         release(&other, &first).await;
-        heard.until(|event| is_handed(event, &waiter)).await;
+        events.until(|event| is_handed(event, &waiter)).await;
         release(&place, &waiter).await;
     }
 }
@@ -137,19 +137,19 @@ async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_waiters_of_a_moved_slot_poll_at_once() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (place, events)) = (place(&cluster).await, listening(&cluster.url("")).await);
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&other, &first).await;
     queued(&place, &waiter, 0).await;
     let slot = cluster.slot_of("k");
     cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
     if has_shards(&cluster) {
-        heard.until(|event| matches!(event, Event::Changed { key } if *key == waiter.key)).await;
+        events.until(|event| matches!(event, Event::Changed { key } if *key == waiter.key)).await;
     }
     // The poll subscribes on the new node.
     assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
     release(&other, &first).await;
-    heard.until(|event| is_handed(event, &waiter)).await;
+    events.until(|event| is_handed(event, &waiter)).await;
 }
 
 /// The subscription ends when the slot leaves a node, and is not restored when the slot returns. The client is still connected.
@@ -217,15 +217,15 @@ async fn only_the_node_of_the_key_processes_a_hand_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_for_wake_ups_is_reopened() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (place, heard)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (place, events)) = (place(&cluster).await, listening(&cluster.url("")).await);
     let (mut holder, owner) = (held("k", Mode::Exclusive), cluster.owner_of(cluster.slot_of("k")));
     granted(&other, &holder).await;
     for _ in 0..3 {
         let waiter = waiting("k");
         queued(&place, &waiter, 0).await;
         assert!(matches!(cluster.nodes[owner].command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1..)));
-        heard.until(|event| *event == Event::Reset).await;
-        heard.events.lock().unwrap().clear();
+        events.until(|event| *event == Event::Reset).await;
+        events.events.lock().unwrap().clear();
         // A client does this once a second.
         let polled = async {
             loop {
@@ -238,7 +238,7 @@ async fn a_lost_connection_for_wake_ups_is_reopened() {
         };
         timeout(PATIENCE, polled).await.unwrap();
         release(&other, &holder).await;
-        heard.until(|event| is_handed(event, &waiter)).await;
+        events.until(|event| is_handed(event, &waiter)).await;
         tokens(&poll(&place, &waiter).await);
         holder = waiter;
     }

@@ -105,14 +105,14 @@ impl Before {
     }
 
     /// The messages on its channel so far, as this version reads them: `None` for each message that it cannot read.
-    pub(crate) fn heard(&mut self) -> Vec<Option<Handed>> {
+    pub(crate) fn received(&mut self) -> Vec<Option<Handed>> {
         self.subscriber.send(&["PING", "enough"]).unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let Reply::Array(parts) = self.subscriber.receive() else { panic!("no reply on a channel") };
             match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
-                ["message", _, text] => heard.push(read(text)),
-                ["pong", "enough"] => return heard,
+                ["message", _, text] => received.push(read(text)),
+                ["pong", "enough"] => return received,
                 ref other => panic!("{other:?}"),
             }
         }

@@ -46,12 +46,12 @@ impl Current {
         Self { claim: self.claim.with_mode(mode), ..self }
     }
 
-    pub(crate) async fn ask(&self, intent: Intent) -> Result<Acquire, Unknown> {
+    pub(crate) async fn send(&self, intent: Intent) -> Result<Acquire, Unknown> {
         self.place.acquire(&self.claim.with_intent(intent)).await
     }
 
     pub(crate) async fn acquire(&self, intent: Intent) -> Acquire {
-        self.ask(intent).await.unwrap()
+        self.send(intent).await.unwrap()
     }
 
     /// The token of a claim that must be granted.
@@ -96,7 +96,7 @@ impl Current {
     }
 
     /// The first event about the lock.
-    pub(crate) async fn told(&self) -> Event {
+    pub(crate) async fn next_event(&self) -> Event {
         let about = |event: &Event| match event {
             Event::Handed { key: of, .. } | Event::Changed { key: of } => (*of == key()).then(|| event.clone()),
             _ => None,

@@ -74,12 +74,12 @@ async fn an_unreadable_entry_keeps_its_position_and_others_are_served() {
     assert_eq!(next.release().await, Release::Released);
     assert_eq!(holder.holder().await, None);
     assert_eq!(rank(&server, 2), Reply::Int(0), "a free lock is no reason to remove it");
-    let told = finding(&server, "wire").await;
-    assert_eq!(told.level, Level::Warning);
+    let warning = finding(&server, "wire").await;
+    assert_eq!(warning.level, Level::Warning);
     for part in ["\"k\"", "00000000", "{\\\"ttl\\\": 30000}"] {
-        assert!(told.text.contains(part), "{part}: {told:?}");
+        assert!(warning.text.contains(part), "{part}: {warning:?}");
     }
-    assert!(told.advice.contains("later fencelock") && told.advice.contains(WAITERS), "{told:?}");
+    assert!(warning.advice.contains("later fencelock") && warning.advice.contains(WAITERS), "{warning:?}");
 
     // Its own client can read it, and writes it again.
     join(&server, 1, 2, &shared(2));
@@ -103,10 +103,10 @@ async fn a_queue_that_starts_with_unreadable_entries_is_a_refusal_with_the_reaso
     server.command(&["ZADD", ALIVE, FAR, &id(99).to_string()]);
     assert_eq!(current.release().await, Release::Released);
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-        let (fault, told) = detail(&current.ask(intent).await.unwrap_err());
-        assert_eq!(fault, Fault::Busy, "it is temporary: {told}");
+        let (fault, text) = detail(&current.send(intent).await.unwrap_err());
+        assert_eq!(fault, Fault::Busy, "it is temporary: {text}");
         for part in ["\"k\"", "\"soon\"... of 4 bytes", "HGETALL", LINE] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
     assert_eq!(current.holder().await, None);
@@ -135,8 +135,8 @@ async fn a_value_of_a_later_version_is_busy_and_never_deleted() {
     assert_eq!(server.command(&["GET", KEY]).text(), Some(value));
     // A fence beside the lock.
     server.command(&["SET", "fencelock:{k}:fence", "7"]);
-    let told = finding(&server, "wire").await;
-    assert!(told.level == Level::Warning && told.text.contains(&value[..20]), "{told:?}");
+    let warning = finding(&server, "wire").await;
+    assert!(warning.level == Level::Warning && warning.text.contains(&value[..20]), "{warning:?}");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_message_of_a_later_version_makes_its_waiter_poll() {
     // All fields of a grant of this version, and more.
     let text = format!("2 {run_id} {} 9000000000000000 1 3000 r\t{KEY}", id(2));
     assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
-    assert_eq!(waiter.told().await, Event::Changed { key: key() });
+    assert_eq!(waiter.next_event().await, Event::Changed { key: key() });
     assert_eq!(holder.holder().await, Some(id(1)));
 }
 
@@ -165,11 +165,11 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
     server.command(&["HSET", MARKER, "version", "2", "epoch", "whatever it means there"]);
     let before = server.command(&["HGETALL", MARKER]);
     current.release().await;
-    let refused = current.ask(Intent::Try).await.unwrap_err();
-    let (fault, told) = detail(&refused);
-    assert!(fault == Fault::Unsupported && refused.is_permanent(), "{told}");
+    let refused = current.send(Intent::Try).await.unwrap_err();
+    let (fault, text) = detail(&refused);
+    assert!(fault == Fault::Unsupported && refused.is_permanent(), "{text}");
     for part in ["fencelock:node", "\"2\"", "later fencelock", "fencelock init"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(text.contains(part), "{part}: {text}");
     }
     assert!(connect(&url).await.is_err(), "connecting fails at once");
     assert!(init(&url, true).await.is_err());

@@ -36,12 +36,12 @@ async fn both_versions_share_one_queue_and_hand_over_to_each_other() {
 
     assert_eq!(holder.release().await, Release::Released);
     stand_still(&server);
-    assert_eq!(first.heard(), [None], "a message that version 0 does not read as a grant");
+    assert_eq!(first.received(), [None], "a message that version 0 does not read as a grant");
     tokens.push(first.granted("poll"));
 
     assert_eq!(first.release(), "released");
     stand_still(&server);
-    assert_eq!(second.told().await, Event::Changed { key: key() }, "version 0 handed over: a hint to poll");
+    assert_eq!(second.next_event().await, Event::Changed { key: key() }, "version 0 handed over: a hint to poll");
     tokens.push(second.granted(Intent::Poll).await);
 
     assert_eq!(second.release().await, Release::Released);

@@ -44,7 +44,7 @@ async fn a_reader_that_version_0_serves_holds_the_lock_alone() {
     stand_still(&server);
     assert_eq!(before.release(), "released");
     stand_still(&server);
-    assert_eq!(first.told().await, Event::Changed { key: key() }, "a hint to poll");
+    assert_eq!(first.next_event().await, Event::Changed { key: key() }, "a hint to poll");
     first.granted(Intent::Poll).await;
     let Occupant::Holder(holder) = first.occupant().await else { panic!("{}", value(&server)) };
     assert_eq!((holder.id, holder.owner.as_str()), (id(1), "current:1"), "without what follows the tab");

@@ -162,7 +162,7 @@ mod tests {
             let on = features.contains(&(feature, true));
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
-                Err(told) => assert!(!on && told.to_string().contains("not compiled in"), "{scheme}: {told}"),
+                Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),
             }
         }
     }
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn a_url_without_a_scheme_names_those_that_are_known() {
         for url in ["nowhere:x", "/run/locks", "localhost", "REDIS://h"] {
-            let told = scheme_of(url).unwrap_err().to_string();
+            let error = scheme_of(url).unwrap_err().to_string();
             for form in built_in().iter().flat_map(|scheme| scheme.forms()) {
-                assert!(told.contains(form.url), "{told} should name {form:?}");
+                assert!(error.contains(form.url), "{error} should name {form:?}");
             }
         }
         assert!(scheme_of(" ").unwrap_err().to_string().contains("empty"));

@@ -5,7 +5,7 @@ use super::waiter::{First, LAST_ANSWER, Next, Waiter, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
-use crate::error::{Error, busy, could_not_tell, unreachable, unreachable_once};
+use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::modes;
 use crate::request::Request;
@@ -47,7 +47,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     let tokens = match client.backend.acquire(&claim).await {
         Ok(Acquire::Granted { tokens }) => tokens,
         Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
-        Err(cause) => return Err(could_not_tell(&request.key, cause, client.clock.now().since(sent), 1)),
+        Err(cause) => return Err(unconfirmed(&request.key, cause, client.clock.now().since(sent), 1)),
     };
     let lease = client.config.lease(sent, options.ttl);
     check_mode(client, request, holder).await?;
@@ -170,7 +170,7 @@ impl Waiter<'_> {
         loop {
             let next = match step {
                 Step::Sleep { until, .. } => self.sleep(until).await?,
-                Step::Claim(claim) => self.ask(&claim).await,
+                Step::Claim(claim) => self.send_claim(&claim).await,
                 Step::Inspect => {
                     let seen = self.client.backend.inspect(&self.request.key).await;
                     self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
@@ -198,7 +198,7 @@ impl Waiter<'_> {
         }
     }
 
-    async fn ask(&self, claim: &Claim) -> Next {
+    async fn send_claim(&self, claim: &Claim) -> Next {
         let backend = &self.client.backend;
         let ready = self.in_time(backend.ready()).await;
         let sent = self.client.clock.now();
@@ -233,7 +233,7 @@ impl Waiter<'_> {
         match reason {
             RefusalReason::Busy(occupied) => busy(key, occupied, waited, attempts),
             RefusalReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
-            RefusalReason::Unconfirmed(cause) => could_not_tell(key, cause, waited, attempts),
+            RefusalReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
             RefusalReason::Invalid(invalid) => Error::Config(invalid),
         }
     }

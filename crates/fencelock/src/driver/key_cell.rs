@@ -164,7 +164,7 @@ impl KeyCell {
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
                 Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, releasing it"),
-                Action::Report(heard) => report = Some(*heard),
+                Action::Report(new_report) => report = Some(*new_report),
             }
         }
         report

@@ -50,11 +50,11 @@ impl Lease {
 
     /// How a tenure ended, if it has ended. A tenure that another one follows was released.
     pub(crate) fn end_of(&self, tenure: Tenure) -> Option<End> {
-        self.ask(tenure).err()
+        self.time_left(tenure).err()
     }
 
     pub(crate) fn loss(&self, tenure: Tenure) -> Option<LossReason> {
-        match self.ask(tenure) {
+        match self.time_left(tenure) {
             Err(End::Lost(reason)) => Some(reason),
             Ok(_) | Err(End::Released) => None,
         }
@@ -62,11 +62,11 @@ impl Lease {
 
     /// The remaining time of this tenure, on which its holder may rely; zero after its end.
     pub(crate) fn remaining(&self, tenure: Tenure) -> Duration {
-        self.ask(tenure).unwrap_or_default()
+        self.time_left(tenure).unwrap_or_default()
     }
 
     /// The remaining time of this tenure, or how it ended.
-    fn ask(&self, tenure: Tenure) -> Result<Duration, End> {
+    fn time_left(&self, tenure: Tenure) -> Result<Duration, End> {
         if self.is_forked() {
             return Err(End::Lost(LossReason::Forked));
         }
@@ -84,7 +84,7 @@ impl Lease {
             let ended = self.state.ended();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            let left = match self.ask(tenure) {
+            let left = match self.time_left(tenure) {
                 Ok(left) => left,
                 Err(End::Lost(reason)) => return reason,
                 Err(End::Released) => std::future::pending().await,

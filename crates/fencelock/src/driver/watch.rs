@@ -19,11 +19,11 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
             step = waiter.next() => return step,
             () = std::future::ready(()) => {}
         }
-        let told = waiter.view().is_some_and(|View { ahead, occupied }| waiter.report_wait(ahead, occupied));
+        let reported = waiter.view().is_some_and(|View { ahead, occupied }| waiter.report_wait(ahead, occupied));
         let left = deadline.since(driver.clock.now());
         let sleep = match &request.on_wait {
             None => left,
-            Some(_) => left.min(if told { NEWS } else { FIRST_NEWS }),
+            Some(_) => left.min(if reported { NEWS } else { FIRST_NEWS }),
         };
         tokio::select! {
             biased;
@@ -44,8 +44,8 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
 /// The error after the wait has ended. Inspects the key once to report its holder.
 async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
     let key = &waiter.request.key;
-    let asked = tokio::time::timeout(LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
-    let (seen, cause) = match asked {
+    let inspected = tokio::time::timeout(LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
+    let (seen, cause) = match inspected {
         Ok(Ok(seen)) => (seen.map(Occupied::from), None),
         Ok(Err(cause)) => (None, Some(cause)),
         Err(_) => (None, Some(waiter.timed_out())),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 /// The result of work that succeeds at most once in each window.
-#[must_use = "it tells whether the work was done here"]
+#[must_use = "it shows whether the work was done here"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Once<T> {
     /// The work was done by this call, with this value.

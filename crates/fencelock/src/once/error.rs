@@ -4,7 +4,7 @@ use std::fmt;
 /// Why [`OncePerWindow::run`](super::OncePerWindow::run) returned no reliable value.
 ///
 /// Exhaustive, because there are exactly three cases. `{:#}` uses the alternate form of the error that it contains.
-#[must_use = "it tells whether the work was done, and whether it counts"]
+#[must_use = "it shows whether the work was done, and whether it counts"]
 #[derive(Clone, PartialEq, Eq)]
 pub enum OnceError<T, E> {
     /// The body did not complete: it was not called, or the lock was lost ([`Error::Lost`]) and the body dropped.

@@ -69,7 +69,7 @@ pub struct OncePerWindow {
 
 impl OncePerWindow {
     pub(crate) fn new(client: Arc<ClientInner>, key: &str, every: Duration) -> Self {
-        // A lease that tasks share has one holder id, and the place could not tell which of them writes.
+        // A lease that tasks share has one holder id, and the place could not distinguish which of them writes.
         let lock = Lock::new(Arc::clone(&client), key).unshared();
         Self { client, lock, key: key.into(), every, runs: Runs::Succeed }
     }

@@ -1,5 +1,5 @@
 use crate::driver::ClientInner;
-use crate::error::{Error, could_not_tell};
+use crate::error::{Error, unconfirmed};
 use crate::guard::Held;
 use fencelock_core::Answer;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) async fn while_held<'a, T>(
         };
         let waited = client.clock.now().since(begun);
         if cause.is_permanent() || waited >= PATIENCE {
-            return Err(could_not_tell(held.key(), cause, waited, attempts));
+            return Err(unconfirmed(held.key(), cause, waited, attempts));
         }
         tracing::debug!(key = %held.key(), %cause, "no reply about the completion, trying again");
         tokio::time::sleep(PAUSE).await;

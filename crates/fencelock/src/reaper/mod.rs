@@ -89,7 +89,7 @@ impl Reaper {
 
     /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
     pub(crate) fn release_undelivered(&self, key: &Key, holder: HolderId) {
-        if self.releases.knows(holder) {
+        if self.releases.contains(holder) {
             let until = self.releases.clock.now() + STRAGGLER;
             let stray_until = Moment::default();
             self.releases.add(PendingRelease { key: key.clone(), holder, until, stray_until, is_hold: true });
@@ -183,7 +183,7 @@ impl Releases {
     }
 
     /// Notifies the waiting threads, if necessary.
-    fn tell(&self, state: MutexGuard<'_, State>) {
+    fn notify(&self, state: MutexGuard<'_, State>) {
         let (settled, idle) = (state.queue.unconfirmed() == 0, state.queue.pending() == 0);
         drop(state);
         if settled {
@@ -204,7 +204,7 @@ impl Releases {
         abandoned.insert(holder, now + REMEMBERED);
     }
 
-    fn knows(&self, holder: HolderId) -> bool {
+    fn contains(&self, holder: HolderId) -> bool {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&holder)
     }
 

@@ -89,7 +89,7 @@ impl ReaperTask {
         let mut state = self.releases.state();
         state.queue.answered(number, outcome, self.releases.clock.now(), random());
         state.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
-        self.releases.tell(state);
+        self.releases.notify(state);
     }
 
     /// Another worker may have taken over.
@@ -151,7 +151,7 @@ impl Releases {
 
     fn abandon(&self, mut state: MutexGuard<'_, State>) {
         let left = state.queue.clear();
-        self.tell(state);
+        self.notify(state);
         if left > 0 {
             tracing::warn!(left, "releases were given up; the leases will end by themselves");
         }

@@ -166,9 +166,9 @@ fn blocking_static() {
 #[tokio::main(flavor = "current_thread")]
 async fn gives_up() {
     let client = Client::connect(&url()).await.unwrap();
-    let (told, seen) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, seen) = tokio::sync::mpsc::unbounded_channel();
     let waiting = client.lock("k").on_wait(move |_| {
-        let _ = told.send(());
+        let _ = sender.send(());
     });
     let mut seen = seen;
     tokio::select! {

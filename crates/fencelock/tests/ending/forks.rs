@@ -129,9 +129,9 @@ fn forks_blocking() {
         }));
         assert!(in_a_child(at_once, || {
             let guard = guard.take().unwrap();
-            let told = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
+            let reported = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
             let released = guard.release();
-            told && matches!(released, Ok(Released::AlreadyLost { why: LossReason::Forked }))
+            reported && matches!(released, Ok(Released::AlreadyLost { why: LossReason::Forked }))
         }));
         assert!(in_a_child(at_once, || {
             let client = client.take().unwrap();

@@ -18,9 +18,9 @@ async fn two(place: &Place, sharing: bool) -> [Client; 2] {
 
 /// What comes of a question that must be answered some time. On a quorum each node has a time limit of its own, which a busy
 /// machine may miss.
-pub(crate) async fn sure<T>(ask: impl AsyncFn() -> Result<T, Error>) -> T {
+pub(crate) async fn sure<T>(request: impl AsyncFn() -> Result<T, Error>) -> T {
     for _ in 0..600 {
-        match ask().await {
+        match request().await {
             Ok(answer) => return answer,
             Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(error) => panic!("{error:#}"),
@@ -46,7 +46,7 @@ async fn seen(client: &Client) -> Option<Holding> {
     loop {
         match client.inspect("k").await {
             Ok(seen) => return seen,
-            // The test itself has a bound, and this is asked from tasks that wait for nothing else.
+            // The test itself has a timeout, and this is called by tasks that wait for nothing else.
             Err(Error::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(error) => panic!("{error:#}"),
         }
@@ -104,7 +104,7 @@ pub(crate) async fn tasks_of_a_client_are_served_in_order(place: &Place, sharing
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
         }));
-        // It asks before the next one does; one connection keeps that order.
+        // Its claim is sent before the next one; one connection keeps this order.
         yield_now().await;
     }
     held.release().await.unwrap();
@@ -118,7 +118,7 @@ pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
     for client in &clients {
         // A wait that is too short for an answer cannot report the holder.
         let mut wait = Duration::from_millis(60);
-        let told = loop {
+        let holders = loop {
             let waiting = client.lock("k").wait(wait).acquire();
             match tokio::time::timeout(GENEROUS, waiting).await.expect("in time") {
                 Err(Error::Busy { holders, .. }) if holders.first().holder_id().is_some() => break holders,
@@ -126,13 +126,13 @@ pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
                 other => panic!("busy with ours: {other:?}"),
             }
         };
-        assert!(told.to_string().contains(&std::process::id().to_string()), "{told:?}");
+        assert!(holders.to_string().contains(&std::process::id().to_string()), "{holders:?}");
     }
     assert!(held.is_held());
     assert_eq!(held.release().await.unwrap(), Released::Released);
 }
 
-pub(crate) async fn a_client_knows_how_many_of_its_tasks_wait(place: &Place, sharing: bool) {
+pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(place: &Place, sharing: bool) {
     let [client, other] = two(place, sharing).await;
     let held = other.lock("k").await.unwrap();
     let mut tasks = Vec::new();
@@ -236,10 +236,10 @@ pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(place: &Place
         assert!(tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap().is_held());
         return;
     }
-    // An answer that was lost is asked for again, and then it is done already.
+    // A lost reply is requested again, and the operation is then already done.
     assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Evicted | Eviction::Changed(_)));
-    let why = tokio::time::timeout(GENEROUS, held.lost()).await.expect("told");
-    // Told at once or by its own renewal, depending on what the place can tell, and on who was faster.
+    let why = tokio::time::timeout(GENEROUS, held.lost()).await.expect("a notification");
+    // Notified by an event or by its own renewal, depending on the events of the place, and on which is faster.
     assert!(matches!(why, LossReason::Deleted | LossReason::TakenBy(_) | LossReason::Expired), "{why}");
     let next = tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap();
     assert!(next.fencing_token() > held.fencing_token());

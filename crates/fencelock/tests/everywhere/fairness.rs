@@ -74,8 +74,8 @@ fn check(log: &[Option<HolderId>], most: usize, client: &Client, sharing: bool) 
     if !sharing {
         assert!(longest_lease(log) <= 1, "{log:?}");
     } else if capabilities.queues {
-        // The client asks every 5 ms whether another one waits. Until the answer it serves a hold or two more, and some
-        // more on a busy machine.
+        // The client checks every 5 ms whether another one waits. Until the reply, it serves one or two more holds, and some more
+        // on a busy machine.
         assert!(grants <= TURNS * (most + 60), "{grants} for {TURNS} turns of the other");
     } else {
         assert!(longest_lease(log) <= most, "{log:?}");
@@ -114,13 +114,13 @@ pub(crate) async fn a_client_that_polls_gets_the_key(place: &Place, sharing: boo
     let log = Log::default();
     let crowd = crowd(&crowded, &log);
     let stranger = client(place, false).await;
-    let asks = async {
+    let claims = async {
         for _ in 0..3 {
             while sure(|| stranger.lock("k").try_acquire()).await.is_none() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
     };
-    assert!(tokio::time::timeout(GENEROUS, asks).await.is_ok(), "after {} grants", log.lock().unwrap().len());
+    assert!(tokio::time::timeout(GENEROUS, claims).await.is_ok(), "after {} grants", log.lock().unwrap().len());
     drop(crowd);
 }

@@ -51,7 +51,7 @@ everywhere! {
     crate::facts::tasks_of_a_client_are_served_in_order => tasks_of_a_client_are_served_in_order,
     crate::facts::a_wait_is_bounded => a_wait_is_bounded,
     crate::facts::a_claim_without_a_wait_is_answered_at_once => a_claim_without_a_wait_is_answered_at_once,
-    crate::facts::a_client_knows_how_many_of_its_tasks_wait => a_client_knows_how_many_of_its_tasks_wait,
+    crate::facts::a_client_reports_how_many_of_its_tasks_wait => a_client_reports_how_many_of_its_tasks_wait,
     crate::facts::a_task_that_gives_up_leaves_nothing => a_task_that_gives_up_leaves_nothing,
     crate::facts::each_label_is_seen_while_it_holds => each_label_is_seen_while_it_holds,
     crate::facts::a_loss_is_reported_and_the_next_task_is_served => a_loss_is_reported_and_the_next_task_is_served,

@@ -72,7 +72,7 @@ pub(crate) fn claim(name: &str, intent: Intent) -> Claim {
 /// Takes a key that has room.
 pub(crate) fn take_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
     let claim = claim(name, Intent::Try).with_mode(mode);
-    let fence = fence(ask(locks, &claim));
+    let fence = fence(acquire(locks, &claim));
     (claim, fence)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn seen(locks: &File, name: &str) -> Holding {
     now(locks.inspect(&key(name))).unwrap().expect("held")
 }
 
-pub(crate) fn ask(locks: &File, claim: &Claim) -> Acquire {
+pub(crate) fn acquire(locks: &File, claim: &Claim) -> Acquire {
     now(locks.acquire(claim)).unwrap()
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn fence(answer: Acquire) -> FencingToken {
 /// Takes a free key.
 pub(crate) fn take(locks: &File, name: &str) -> (Claim, FencingToken) {
     let claim = claim(name, Intent::Try);
-    let fence = fence(ask(locks, &claim));
+    let fence = fence(acquire(locks, &claim));
     (claim, fence)
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn renew(locks: &File, claim: &Claim) -> Renew {
 }
 
 pub(crate) fn is_busy(locks: &File, claim: &Claim) -> bool {
-    matches!(ask(locks, claim), Acquire::Busy(_))
+    matches!(acquire(locks, claim), Acquire::Busy(_))
 }
 
 pub(crate) fn busy_with(answer: Acquire) -> Occupant {
@@ -145,7 +145,7 @@ pub(crate) fn listen(locks: &File) -> (Arc<dyn Listener>, Receiver<Event>) {
 }
 
 /// Waits for the event that a key has changed, without requests meanwhile.
-pub(crate) fn hear(events: &Receiver<Event>, name: &str) {
+pub(crate) fn expect_change(events: &Receiver<Event>, name: &str) {
     let changed = Event::Changed { key: key(name) };
-    while events.recv_timeout(PATIENCE).expect("the change is told") != changed {}
+    while events.recv_timeout(PATIENCE).expect("an event for the change") != changed {}
 }

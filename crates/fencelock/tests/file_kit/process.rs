@@ -1,6 +1,6 @@
 //! Another process that takes locks on command: this test binary, running the test `obey`.
 
-use super::{PATIENCE, ask, claim, downgrade, free, listen, now, permits};
+use super::{PATIENCE, acquire, claim, downgrade, free, listen, now, permits};
 use fencelock::backends::File;
 use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent, Mode};
 use fencelock_testkit::TestProcess;
@@ -54,20 +54,20 @@ impl Process {
         self.0.receive(MARK)
     }
 
-    pub(crate) fn ask(&mut self, order: &str) -> String {
+    pub(crate) fn request(&mut self, order: &str) -> String {
         self.order(order);
         self.answer().unwrap_or_else(|| panic!("the process ended on {order:?}"))
     }
 
     /// Takes a free key.
     pub(crate) fn take(&mut self, name: &str) -> FencingToken {
-        let answer = self.ask(&format!("try {name}"));
+        let answer = self.request(&format!("try {name}"));
         answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
     }
 
     /// Takes a key that has room, with an order that names the mode: `share`, or `permits WEIGHT LIMIT`.
     pub(crate) fn take_in_mode(&mut self, mode: &str, name: &str) -> FencingToken {
-        let answer = self.ask(&format!("{mode} {name}"));
+        let answer = self.request(&format!("{mode} {name}"));
         answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
     }
 
@@ -135,7 +135,7 @@ fn attempt(locks: &File, name: &str, mode: Mode, held: &mut HashMap<String, Clai
     }
 }
 
-/// Waits in line as a client does: woken by events, and asking by itself now and then.
+/// Waits as a client does: woken by events, and with a poll from time to time.
 pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
     wait_in_mode(locks, name, Mode::Exclusive)
 }
@@ -144,7 +144,7 @@ fn wait_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
     let (_ears, events) = listen(locks);
     let claim = claim(name, Intent::Enqueue).with_mode(mode);
     loop {
-        match ask(locks, &claim) {
+        match acquire(locks, &claim) {
             Acquire::Granted { tokens } => return (claim, tokens.last()),
             _ => drop(events.recv_timeout(Duration::from_millis(250))),
         }
@@ -213,7 +213,7 @@ fn end() -> String {
 /// Whether a thread watches a directory while a task waits for a key, and after the locks are dropped.
 fn watchers(dir: &Path, name: &str) -> String {
     let locks = File::open(dir).unwrap();
-    let Acquire::Busy(_) = ask(&locks, &claim(name, Intent::Enqueue)) else { return "free".into() };
+    let Acquire::Busy(_) = acquire(&locks, &claim(name, Intent::Enqueue)) else { return "free".into() };
     let began = eventually(|| watching_threads() == 1);
     drop(locks);
     let ended = eventually(|| watching_threads() == 0);

@@ -54,13 +54,13 @@ fn losses(stage: &Stage<'_>, user: &User) -> Result<(), String> {
     let certain = stage.network.state().certain.get(&id).copied();
     match (&user.lost, certain) {
         (Some((LossReason::Expired, at)), Some(until)) if *at < until || at.since(until) > GRAIN => {
-            Err(format!("its lease ended at {until:?}, it was told so at {at:?}"))
+            Err(format!("its lease ended at {until:?}, it was notified at {at:?}"))
         }
         (Some((LossReason::Deleted | LossReason::TakenBy(_), _)), _) => {
-            Err("it was told of a loss that was none".into())
+            Err("it was notified of a loss, but the lock is held".into())
         }
         (None, Some(until)) if user.guard.is_some() && stage.network.now().since(until) > GRAIN => {
-            Err(format!("its lease ended at {until:?}, and it was not told"))
+            Err(format!("its lease ended at {until:?}, and it was not notified"))
         }
         _ => Ok(()),
     }

@@ -51,7 +51,7 @@ pub(crate) fn some(script: &Script, mutant: Option<Mutant>, many: u64) -> Result
     Ok(runner.done("random"))
 }
 
-/// The schedule that was asked for, if it is of this scenario.
+/// The requested schedule, if it belongs to this scenario.
 pub(crate) fn replay(script: &Script) -> Result<bool, String> {
     let Ok(text) = std::env::var(REPLAY) else { return Ok(false) };
     if let Some(choices) = text.strip_prefix(script.name).and_then(|rest| rest.strip_prefix(':')) {

@@ -197,7 +197,7 @@ impl Network {
     }
 }
 
-/// When a lease that was asked for at `sent` ends for its holder.
+/// When a lease that was requested at `sent` ends for its holder.
 fn until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(Drift::default().of(ttl))
 }

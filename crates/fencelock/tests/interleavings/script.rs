@@ -9,7 +9,7 @@ use std::time::Duration;
 )]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Part {
-    /// It asked before the schedule begins, and was answered.
+    /// It claimed before the schedule begins, and has received the reply.
     pub(crate) ready: bool,
     /// It may give up while it waits.
     pub(crate) cancels: bool,

@@ -26,7 +26,7 @@ const MANY: usize = 400;
 pub(crate) enum Act {
     Deliver(usize, What),
     Lose(usize, What),
-    Ask(usize),
+    Acquire(usize),
     Cancel(usize),
     Drop(usize),
     Release(usize),
@@ -72,7 +72,7 @@ impl<'a> Stage<'a> {
     pub(crate) async fn perform(&mut self, choices: &mut Choices) -> Result<(), String> {
         for user in 0..self.users.len() {
             if self.users[user].part.ready {
-                self.act(Act::Ask(user));
+                self.act(Act::Acquire(user));
                 self.until("the users of the prelude are answered", Duration::ZERO, |stage| {
                     stage.network.packets().is_empty()
                 })
@@ -113,12 +113,12 @@ impl<'a> Stage<'a> {
         for (index, user) in self.users.iter().enumerate() {
             let part = user.part;
             let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
-            may(!user.asked && user.client.is_some(), Act::Ask(index));
-            may(part.cancels && user.asking.is_some(), Act::Cancel(index));
+            may(!user.requested && user.client.is_some(), Act::Acquire(index));
+            may(part.cancels && user.acquiring.is_some(), Act::Cancel(index));
             may(part.drops && user.guard.is_some(), Act::Drop(index));
             may(part.releases && user.guard.is_some(), Act::Release(index));
             may(part.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
-            may(part.leaves && user.asked && user.client.is_some(), Act::Leave(index));
+            may(part.leaves && user.requested && user.client.is_some(), Act::Leave(index));
         }
         for (index, what) in self.network.packets().into_iter().enumerate() {
             acts.push(Act::Deliver(index, what));
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
                 self.lost_packets += 1;
                 self.network.lose(packet);
             }
-            Act::Ask(user) => self.users[user].ask(&self.network, self.script),
+            Act::Acquire(user) => self.users[user].acquire(&self.network, self.script),
             Act::Cancel(user) => self.users[user].cancel(),
             Act::Drop(user) => self.users[user].drop_guard(),
             Act::Release(user) => self.users[user].release(&self.network),

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 pub(crate) struct User {
     pub(crate) part: Part,
     pub(crate) client: Option<Client>,
-    pub(crate) asked: bool,
-    pub(crate) asking: Option<JoinHandle<Result<Guard, Error>>>,
+    pub(crate) requested: bool,
+    pub(crate) acquiring: Option<JoinHandle<Result<Guard, Error>>>,
     pub(crate) guard: Option<Guard>,
     pub(crate) releasing: Option<JoinHandle<Result<Released, Error>>>,
     watcher: Option<JoinHandle<(LossReason, Moment)>>,
@@ -28,8 +28,8 @@ impl User {
         Self {
             part,
             client: Some(client),
-            asked: false,
-            asking: None,
+            requested: false,
+            acquiring: None,
             guard: None,
             releasing: None,
             watcher: None,
@@ -40,16 +40,16 @@ impl User {
         }
     }
 
-    pub(crate) fn ask(&mut self, network: &Arc<Network>, script: &Script) {
-        self.asked = true;
+    pub(crate) fn acquire(&mut self, network: &Arc<Network>, script: &Script) {
+        self.requested = true;
         let client = self.client.as_ref().expect("it has not left");
         let lock = client.lock(key().as_str()).ttl(script.ttl);
-        self.asking = Some(spawn(network, lock.acquire()));
+        self.acquiring = Some(spawn(network, lock.acquire()));
     }
 
     pub(crate) fn cancel(&mut self) {
-        if let Some(asking) = self.asking.take() {
-            asking.abort();
+        if let Some(acquiring) = self.acquiring.take() {
+            acquiring.abort();
         }
     }
 
@@ -72,7 +72,7 @@ impl User {
 
     /// It neither waits nor holds.
     pub(crate) fn is_through(&self) -> bool {
-        self.asking.is_none() && self.guard.is_none() && self.releasing.is_none()
+        self.acquiring.is_none() && self.guard.is_none() && self.releasing.is_none()
     }
 
     /// Its client and its watcher go.
@@ -85,8 +85,8 @@ impl User {
 
     /// Collects the results of its tasks. `Err` for an impossible result.
     pub(crate) fn collect(&mut self, network: &Arc<Network>) -> Result<(), String> {
-        if self.asking.as_ref().is_some_and(JoinHandle::is_finished) {
-            match at_once(self.asking.take().unwrap()) {
+        if self.acquiring.as_ref().is_some_and(JoinHandle::is_finished) {
+            match at_once(self.acquiring.take().unwrap()) {
                 Ok(Ok(guard)) => self.begin(network, guard),
                 Ok(Err(Error::Unreachable { .. })) => {}
                 other => return Err(format!("the acquisition ended with {other:?}")),

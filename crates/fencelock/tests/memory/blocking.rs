@@ -90,9 +90,9 @@ fn a_thread_can_wait_for_the_loss() {
     let guard = client.lock("k").acquire().unwrap();
     assert_eq!(guard.lost_within(Duration::from_millis(1)), None);
     std::thread::scope(|scope| {
-        let told = scope.spawn(|| guard.lost());
+        let lost = scope.spawn(|| guard.lost());
         evict(&client, "k");
-        assert_eq!(told.join().unwrap(), LossReason::Deleted);
+        assert_eq!(lost.join().unwrap(), LossReason::Deleted);
     });
     assert!(guard.check().unwrap_err().is_lost());
     assert!(matches!(guard.release().unwrap(), Released::AlreadyLost { .. }));

@@ -24,12 +24,12 @@ pub(crate) async fn polled<T>(polls: usize, mut future: Pin<Box<dyn Future<Outpu
 /// Cancels a wait after 0, 1, 2, ... polls, until it completes. Checks each time that nothing is left.
 async fn at_every_await_point(
     prepare: impl AsyncFn(&Scene) -> Option<Guard>,
-    ask: impl Fn(&Client) -> fencelock::Lock,
+    lock_of: impl Fn(&Client) -> fencelock::Lock,
 ) {
     for polls in 0..2000 {
         let scene = Scene::new();
         let other = prepare(&scene).await;
-        let done = polled(polls, Box::pin(ask(&scene.client).acquire())).await;
+        let done = polled(polls, Box::pin(lock_of(&scene.client).acquire())).await;
         let over = done.is_some();
         drop(done);
         scene.net.always(Verb::Release, Fate::Pass);
@@ -49,7 +49,7 @@ async fn at_every_await_point(
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_for_a_free_lock_over_a_slow_network() {
+async fn a_claim_of_a_free_lock_over_a_slow_network() {
     at_every_await_point(
         async |scene| {
             scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
@@ -93,7 +93,7 @@ async fn being_handed_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_when_every_other_reply_is_lost() {
+async fn a_claim_while_every_other_reply_is_lost() {
     at_every_await_point(
         async |scene| {
             scene.net.next(Verb::Acquire, [Fate::Mute, Fate::Slow(ms(5)), Fate::Lost, Fate::Slow(ms(5))]);

@@ -32,11 +32,11 @@ async fn closing_ends_those_that_wait() {
 async fn no_lock_is_got_after_closing_has_begun() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Slow(ms(100)));
-    let asking = tokio::spawn(scene.client.lock("k").acquire());
+    let acquiring = tokio::spawn(scene.client.lock("k").acquire());
     scene.pass(ms(50)).await;
     scene.client.clone().close(secs(10)).await.unwrap();
-    assert!(asking.is_finished(), "closing waits for what is under way");
-    assert!(matches!(asking.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(acquiring.is_finished(), "closing waits for what is under way");
+    assert!(matches!(acquiring.await.unwrap(), Err(Error::Closed { .. })));
     assert_eq!(scene.holding("k").await, None);
 }
 
@@ -87,7 +87,7 @@ async fn closing_ends_with_the_last_guard_and_not_a_moment_later() {
     let before = scene.now();
     drop(guard);
     closing.await.unwrap().unwrap();
-    assert_eq!(scene.now(), before, "it is told, and does not look now and then");
+    assert_eq!(scene.now(), before, "it is notified, and does not poll");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,8 +108,8 @@ async fn closing_waits_for_stragglers_as_long_as_they_may_arrive_and_says_so() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Hang);
     for i in 0..10 {
-        let asking = scene.client.lock(format!("k{i}")).acquire();
-        assert!(tokio::time::timeout(ms(1), asking).await.is_err());
+        let acquiring = scene.client.lock(format!("k{i}")).acquire();
+        assert!(tokio::time::timeout(ms(1), acquiring).await.is_err());
     }
     let before = scene.now();
     let left = scene.client.clone().close(ms(100)).await;

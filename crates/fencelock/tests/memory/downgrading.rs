@@ -38,7 +38,7 @@ async fn no_other_task_of_the_client_writes_under_a_downgraded_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_asked_for_again_and_the_token_is_the_same() {
+async fn a_lost_reply_is_requested_again_and_the_token_is_the_same() {
     for fate in [Fate::Mute, Fate::Lost, Fate::HangAfter, Fate::Hang] {
         let scene = Scene::new();
         let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
@@ -52,18 +52,18 @@ async fn a_lost_reply_is_asked_for_again_and_the_token_is_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_hears_nothing_writes_no_more_while_it_asks() {
+async fn a_writer_without_a_reply_stops_writing_while_it_retries() {
     let scene = Scene::new();
     let writer = scene.client.lock("k").ttl(secs(9)).await.unwrap();
     let held = writer.held();
     scene.net.always(Verb::Downgrade, Fate::Mute);
-    let asking = tokio::spawn(writer.downgrade());
+    let downgrading = tokio::spawn(writer.downgrade());
     scene.pass(ms(1)).await;
     assert!(!held.is_held(), "others may read since the request was sent");
     let other = scene.neighbour().lock("k").shared().try_acquire().await.unwrap();
     assert!(other.is_some(), "and they do");
     scene.net.always(Verb::Downgrade, Fate::Pass);
-    assert_eq!(asking.await.unwrap().unwrap().mode(), Mode::Shared);
+    assert_eq!(downgrading.await.unwrap().unwrap().mode(), Mode::Shared);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +84,9 @@ async fn a_dropped_downgrade_releases_the_lock() {
         let scene = Scene::new();
         let writer = scene.client.lock("k").await.unwrap();
         scene.net.next(Verb::Downgrade, [fate]);
-        let asking = tokio::spawn(writer.downgrade());
+        let downgrading = tokio::spawn(writer.downgrade());
         scene.pass(ms(50)).await;
-        asking.abort();
+        downgrading.abort();
         scene.pass(secs(1)).await;
         assert_eq!(scene.holding("k").await, None, "{fate:?}");
     }

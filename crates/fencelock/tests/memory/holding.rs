@@ -47,7 +47,7 @@ async fn a_slow_network_keeps_it_too() {
     scene.net.always(Verb::Acquire, Fate::Slow(secs(1)));
     scene.net.always(Verb::Renew, Fate::Slow(secs(1)));
     let guard = scene.client.lock("k").ttl(secs(10)).await.unwrap();
-    assert!(guard.remaining() <= secs(8), "a lease counts from when it was asked for: {:?}", guard.remaining());
+    assert!(guard.remaining() <= secs(8), "a lease is counted from its request: {:?}", guard.remaining());
     scene.pass(secs(600)).await;
     assert!(guard.is_held());
 }
@@ -135,7 +135,7 @@ async fn short_leases_that_a_slow_place_cannot_renew_do_not_trouble_long_ones() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ttl_outside_its_bounds_is_refused_before_anything_is_asked() {
+async fn a_ttl_outside_its_bounds_is_refused_before_any_request() {
     let scene = Scene::new();
     for ttl in [Duration::ZERO, Duration::from_micros(400), ms(1), ms(9), secs(400 * 86_400), Duration::MAX] {
         let error = scene.client.lock("k").ttl(ttl).await.unwrap_err();

@@ -110,7 +110,7 @@ async fn a_claim_that_is_under_way_is_handed_down_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_asks_for_another_lease_gets_its_own_position() {
+async fn a_task_that_requests_another_lease_gets_its_own_position() {
     for different in [|lock: Lock| lock.label("payroll"), |lock: Lock| lock.ttl(secs(7))] {
         let scene = Scene::new();
         let queue = queue(&scene, plain(&scene), different(plain(&scene))).await;
@@ -172,7 +172,7 @@ async fn a_hand_off_that_a_poll_learns_of_first_is_shared_as_well() {
     for _ in 0..3 {
         tasks.push(waits(&scene, plain(&scene)).await);
     }
-    // The place asks for one token as long as it is alone; a task that takes over its position asks for more.
+    // A single task requests one token; a task that takes over its position requests more.
     tasks.remove(0).abort();
     scene.pass(secs(2)).await;
     let polls = scene.net.calls(Verb::Acquire);

@@ -193,16 +193,16 @@ async fn a_loss_that_was_reported_is_not_taken_back_by_the_reason_of_a_later_ans
 async fn every_task_that_watches_a_hold_is_notified() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
-    let told = crate::common::Counter::default();
+    let notified = crate::common::Counter::default();
     for _ in 0..10 {
-        let (held, told) = (guard.held(), told.clone());
+        let (held, notified) = (guard.held(), notified.clone());
         tokio::spawn(async move {
             held.lost().await;
-            told.up();
+            notified.up();
         });
     }
     scene.net.always(Verb::Renew, Fate::Lost);
-    eventually("all ten are told", async || told.get() == 10).await;
+    eventually("all ten are notified", async || notified.get() == 10).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ async fn is_done(scene: &Scene) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_replies_of_reads_and_writes_are_asked_for_again() {
+async fn lost_replies_of_reads_and_writes_are_requested_again() {
     for fate in [Fate::Lost, Fate::Mute, Fate::Full, Fate::Stray(ms(250))] {
         for even_if_failed in [false, true] {
             let scene = Scene::new();
@@ -69,11 +69,11 @@ async fn nothing_starts_if_it_is_unknown_whether_the_work_is_done() {
     scene.net.always(Verb::ReadCompletion, Fate::Denied);
     let calls = scene.net.calls(Verb::Acquire);
     assert!(matches!(run(work(&scene.client)).await, Err(OnceError::Lock(Error::Config(_)))));
-    assert_eq!(scene.net.calls(Verb::Acquire), calls, "no lock is asked for");
+    assert_eq!(scene.net.calls(Verb::Acquire), calls, "no lock is requested");
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_is_done_asks_for_no_lock() {
+async fn work_that_is_done_requests_no_lock() {
     let scene = Scene::new();
     assert_eq!(run(work(&scene.neighbour())).await, Ok(Once::Done(7)));
     assert!(matches!(run(work(&scene.client)).await, Ok(Once::AlreadyDone(_))));

@@ -136,7 +136,7 @@ async fn a_cancelled_task_leaves_its_claim_to_another_one_and_the_last_one_leave
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_holder_of_permits_that_were_passed_on_is_told_of_their_loss() {
+async fn the_holder_of_permits_that_were_passed_on_is_notified_of_their_loss() {
     let scene = Scene::new();
     let (mine, _other) = beside_another(&scene).await;
     let task = waiting(&scene.client, secs(60));

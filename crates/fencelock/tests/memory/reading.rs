@@ -47,7 +47,7 @@ async fn readers_that_wait_are_let_in_together_with_tokens_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_loss_is_told_to_each() {
+async fn each_is_notified_of_the_loss() {
     let scene = Scene::new();
     let guards = [0, 1, 2].map(|_| scene.client.lock("k").shared().ttl(secs(9)).acquire());
     let [a, b, c] = guards;
@@ -69,18 +69,18 @@ async fn a_stream_of_readers_keeps_no_writer_waiting() {
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut first = Some(scene.client.lock("k").shared().await.unwrap());
         let writing = if own { scene.client.clone() } else { scene.neighbour() };
-        let (told, mut readers) = (order.clone(), Vec::new());
+        let (log, mut readers) = (order.clone(), Vec::new());
         let writer = tokio::spawn(async move {
             let guard = writing.lock("k").await.unwrap();
-            told.lock().unwrap().push("writer".to_owned());
+            log.lock().unwrap().push("writer".to_owned());
             guard.release().await.unwrap();
         });
         for number in 0..100 {
             scene.pass(ms(2)).await;
-            let (lock, told) = (scene.client.lock("k").shared(), order.clone());
+            let (lock, log) = (scene.client.lock("k").shared(), order.clone());
             readers.push(tokio::spawn(async move {
                 let guard = lock.await.unwrap();
-                told.lock().unwrap().push(format!("reader {number}"));
+                log.lock().unwrap().push(format!("reader {number}"));
                 tokio::time::sleep(ms(10)).await;
                 guard.release().await.unwrap();
             }));

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 fn cancelled_claims(scene: &Scene, many: usize) {
     scene.net.always(Verb::Acquire, Fate::Hang);
     for i in 0..many {
-        let mut asking = Box::pin(scene.client.lock(format!("k{i}")).acquire());
-        let once = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut acquiring = Box::pin(scene.client.lock(format!("k{i}")).acquire());
+        let once = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(once, Poll::Pending));
     }
     assert!(scene.net.calls(Verb::Acquire) >= many, "all were sent");

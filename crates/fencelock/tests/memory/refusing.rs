@@ -61,10 +61,10 @@ async fn waiters_at_a_free_key_that_cannot_be_written_back_off_and_warn_once() {
         })
         .collect();
     scene.pass(secs(20)).await;
-    let asked = scene.net.calls(Verb::Acquire);
+    let claims = scene.net.calls(Verb::Acquire);
     // A dozen until the pauses are at their longest, and then not five a second.
     let most = WAITERS * (12 + 20 * 5);
-    assert!(asked >= 20 && asked < most, "{asked} claims in 20 s");
+    assert!(claims >= 20 && claims < most, "{claims} claims in 20 s");
     assert_eq!(scene.net.calls(Verb::Release), 0, "there is nothing to give back");
     assert_eq!(log.warnings().len(), 1, "{:#?}", log.warnings());
     assert!(log.warnings()[0].contains("claims are refused") && log.warnings()[0].contains("OOM"));
@@ -86,8 +86,8 @@ async fn a_queued_waiter_backs_off_too_however_short_the_lease_was_that_it_waits
     scene.net.always(Verb::Acquire, Fate::Full);
     let before = scene.net.calls(Verb::Acquire);
     scene.pass(secs(20)).await;
-    let asked = scene.net.calls(Verb::Acquire) - before;
-    assert!((70..12 + 20 * 5).contains(&asked), "{asked} claims in 20 s");
+    let claims = scene.net.calls(Verb::Acquire) - before;
+    assert!((70..12 + 20 * 5).contains(&claims), "{claims} claims in 20 s");
     scene.net.always(Verb::Acquire, Fate::Pass);
     drop(held);
     assert!(waiting.await.unwrap().unwrap().is_held());

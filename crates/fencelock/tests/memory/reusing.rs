@@ -23,7 +23,7 @@ async fn two_tasks_that_share_a_lock_object_have_their_own_holds_and_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_again_while_holding_leaves_the_first_hold_releasable() {
+async fn a_second_claim_while_holding_leaves_the_first_hold_releasable() {
     let scene = Scene::new();
     let lock = scene.client.lock("k");
     let guard = lock.clone().await.unwrap();

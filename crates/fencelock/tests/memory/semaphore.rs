@@ -85,7 +85,7 @@ async fn a_wrong_weight_or_limit_is_refused_by_name_before_anything_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_disagree_on_the_limit_are_told_at_once() {
+async fn clients_that_disagree_on_the_limit_fail_at_once() {
     let scene = Scene::new();
     let guard = scene.client.semaphore("k", 10).acquire(1).await.unwrap();
     let begun = scene.now();
@@ -104,7 +104,7 @@ async fn clients_that_disagree_on_the_limit_are_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_disagree_while_they_wait_are_told_at_once() {
+async fn clients_that_disagree_while_they_wait_fail_at_once() {
     let scene = Scene::new();
     let alone = scene.neighbour().lock("k").await.unwrap();
     let semaphore = scene.client.semaphore("k", 2);

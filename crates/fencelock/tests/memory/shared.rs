@@ -49,7 +49,7 @@ async fn tasks_are_served_in_order_and_readers_in_a_row_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_reader_is_renewed_and_told_of_its_own_loss() {
+async fn each_reader_is_renewed_and_notified_of_its_own_loss() {
     let scene = Scene::new();
     let neighbour = scene.neighbour();
     let mine = scene.client.lock("k").shared().ttl(secs(9)).await.unwrap();

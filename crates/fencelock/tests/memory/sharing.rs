@@ -277,8 +277,8 @@ async fn a_task_outside_the_queue_does_not_overtake_the_queue_of_its_client() {
         assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());
     }
     let Err(Error::Busy { holders, .. }) = scene.client.lock("k").retry(2, ms(1)).await else { panic!("busy") };
-    assert_eq!(holders.first().holder_id(), Some(guard.holder()), "told as the server tells it");
-    // The server frees the key while a task waits here: it is served before tasks that ask in between.
+    assert_eq!(holders.first().holder_id(), Some(guard.holder()), "as the server reports it");
+    // The server frees the key while a task waits here: it is served before tasks that claim in between.
     let seen = scene.holding("k").await.unwrap();
     scene.neighbour().evict(&seen).await.unwrap();
     assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none());
@@ -341,14 +341,14 @@ async fn a_wait_behind_another_task_is_bounded_and_reported() {
     let guard = shared_guard(&scene, &scene.client).await;
     let _second = tokio::spawn(scene.client.lock("k").acquire());
     scene.pass(ms(1)).await;
-    let told = Log::default();
-    let log = Arc::clone(&told);
+    let reports = Log::default();
+    let log = Arc::clone(&reports);
     let began = scene.now();
     let lock = scene.client.lock("k").wait(secs(3)).on_wait(move |news| log.lock().unwrap().push(news.ahead));
     let Err(Error::Busy { holders, waited, .. }) = lock.await else { panic!("busy") };
     assert_eq!(holders.first().holder_id(), Some(guard.holder()));
     assert!(waited >= secs(3) && scene.now().since(began) < secs(3) + ms(60), "{waited:?}");
-    assert_eq!(*told.lock().unwrap(), [Some(1); 3], "one here stands before it");
+    assert_eq!(*reports.lock().unwrap(), [Some(1); 3], "one here stands before it");
 }
 
 #[tokio::test(start_paused = true)]

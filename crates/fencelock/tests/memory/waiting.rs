@@ -29,7 +29,7 @@ async fn a_wait_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_of_zero_asks_once() {
+async fn a_wait_of_zero_sends_one_claim() {
     let scene = Scene::new();
     let held = scene.client.lock("k").await.unwrap();
     let calls = scene.net.calls(Verb::Acquire);
@@ -62,9 +62,9 @@ async fn a_retry_has_the_configured_number_and_interval_of_attempts() {
         let Err(Error::Busy { attempts, .. }) = scene.client.lock("k").retry(times, secs(10)).await else {
             panic!("busy")
         };
-        let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
-        assert_eq!((attempts, asked.len()), (expected, expected as usize));
-        for pair in asked.windows(2) {
+        let claims = scene.net.times(Verb::Acquire)[before..].to_vec();
+        assert_eq!((attempts, claims.len()), (expected, expected as usize));
+        for pair in claims.windows(2) {
             let pause = pair[1].since(pair[0]);
             assert!(pause >= secs(9) && pause <= secs(10) + ms(2), "{pause:?}");
         }
@@ -79,9 +79,9 @@ async fn a_retry_counts_unanswered_requests_too() {
         scene.net.next(Verb::Acquire, [fate; 2]);
         let before = scene.net.calls(Verb::Acquire);
         assert!(scene.client.lock("k").retry(4, secs(1)).await.is_err());
-        let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
-        assert_eq!(asked.len(), 4, "{fate:?}: {asked:?}");
-        assert!(asked.windows(2).all(|pair| pair[1].since(pair[0]) >= ms(900)), "{fate:?}: {asked:?}");
+        let claims = scene.net.times(Verb::Acquire)[before..].to_vec();
+        assert_eq!(claims.len(), 4, "{fate:?}: {claims:?}");
+        assert!(claims.windows(2).all(|pair| pair[1].since(pair[0]) >= ms(900)), "{fate:?}: {claims:?}");
     }
     let free = scene.net.calls(Verb::Acquire);
     scene.net.next(Verb::Acquire, [Fate::Lost]);
@@ -103,9 +103,9 @@ async fn a_retry_is_not_hurried_by_changes() {
         scene.pass(ms(100)).await;
     }
     assert!(retry.await.unwrap().is_err());
-    let asked = scene.net.times(Verb::Acquire)[before..].to_vec();
-    assert_eq!(asked.len(), 3);
-    assert!(asked.windows(2).all(|pair| pair[1].since(pair[0]) >= secs(9)), "{asked:?}");
+    let claims = scene.net.times(Verb::Acquire)[before..].to_vec();
+    assert_eq!(claims.len(), 3);
+    assert!(claims.windows(2).all(|pair| pair[1].since(pair[0]) >= secs(9)), "{claims:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,25 +119,25 @@ async fn a_retry_without_a_pause_ends() {
 async fn a_waiter_learns_its_position_and_the_holder() {
     let scene = Scene::new();
     let held = scene.client.lock("k").label("payroll").await.unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for place in 0..3 {
-        let told = Arc::clone(&told);
+        let reports = Arc::clone(&reports);
         let lock = scene.client.lock("k").on_wait(move |waiting| {
             let label = label(&waiting.holders).map(str::to_owned);
-            told.lock().unwrap().push((place, waiting.ahead, label));
+            reports.lock().unwrap().push((place, waiting.ahead, label));
         });
         waiting.push(tokio::spawn(lock.acquire()));
         scene.pass(ms(1)).await;
     }
     let expected: Vec<_> = (0..3).map(|place| (place, Some(place), Some("payroll".to_owned()))).collect();
-    assert_eq!(*told.lock().unwrap(), expected);
+    assert_eq!(*reports.lock().unwrap(), expected);
     drop(held);
     scene.pass(ms(1500)).await;
-    let told = told.lock().unwrap();
+    let reports = reports.lock().unwrap();
     assert!(
-        told.iter().any(|(waiter, ahead, label)| (*waiter, *ahead, label.is_none()) == (2, Some(1), true)),
-        "{told:?}"
+        reports.iter().any(|(waiter, ahead, label)| (*waiter, *ahead, label.is_none()) == (2, Some(1), true)),
+        "{reports:?}"
     );
 }
 
@@ -196,11 +196,11 @@ async fn a_hand_off_needs_no_request_but_the_release() {
     let held = scene.client.lock("k").await.unwrap();
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
     scene.pass(ms(5)).await;
-    let asked = scene.net.calls(Verb::Acquire);
+    let claims = scene.net.calls(Verb::Acquire);
     held.release().await.unwrap();
     let before = scene.now();
     let guard = waiting.await.unwrap().unwrap();
-    assert_eq!((scene.net.calls(Verb::Acquire), scene.now()), (asked, before));
+    assert_eq!((scene.net.calls(Verb::Acquire), scene.now()), (claims, before));
     scene.pass(ms(100)).await;
     assert!(guard.remaining() > secs(29), "the first look gave it its full time: {:?}", guard.remaining());
 }
@@ -245,7 +245,7 @@ async fn wrong_credentials_end_a_wait_at_once() {
 async fn a_grant_that_always_comes_too_late_is_no_endless_loop() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
-    let asked = async {
+    let claims = async {
         let once = scene.client.lock("k").ttl(ms(12)).try_acquire().await;
         assert!(matches!(once, Err(Error::Unreachable { attempts: 1, .. })), "{once:?}");
         let bounded = scene.client.lock("k").ttl(ms(12)).wait(secs(1)).await;
@@ -253,7 +253,7 @@ async fn a_grant_that_always_comes_too_late_is_no_endless_loop() {
         let endless = scene.client.lock("k").ttl(ms(12)).await;
         assert!(matches!(endless, Err(Error::Unreachable { .. })), "{endless:?}");
     };
-    tokio::time::timeout(secs(60), asked).await.expect("it ends");
+    tokio::time::timeout(secs(60), claims).await.expect("it ends");
     scene.pass(secs(1)).await;
     assert_eq!(scene.holding("k").await, None, "and what came too late was given back");
 }
@@ -264,7 +264,7 @@ async fn a_thousand_waiters_cost_a_handful_of_requests_each() {
     let waiters = 1000;
     let order = served(&scene, std::slice::from_ref(&scene.client), waiters).await;
     assert_eq!(order.len(), waiters);
-    // Each asks once when it comes, and then once a second while the others hold for 3 ms each.
+    // Each claims once when it arrives, and then once a second while the others hold for 3 ms each.
     let polls = scene.net.calls(Verb::Acquire);
     assert!(polls < waiters * 5, "{polls}");
 }
@@ -288,7 +288,7 @@ async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
     scene.net.next(Verb::Acquire, [Fate::Pass, Fate::HangAfter]);
     let before = scene.now();
     let outcome = scene.client.lock("k").wait(secs(2)).await;
-    assert!(matches!(outcome, Err(Error::Busy { .. })), "who has it was told before: {outcome:?}");
+    assert!(matches!(outcome, Err(Error::Busy { .. })), "the holder was reported before: {outcome:?}");
     assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
     scene.pass(secs(5)).await;
     assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
@@ -308,19 +308,19 @@ async fn a_wait_without_any_answer_is_over_in_time_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_asks_about_once_a_second_and_not_after_it_was_handed_the_key() {
+async fn a_waiter_polls_about_once_a_second_and_not_after_it_was_handed_the_key() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").await.unwrap();
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
     scene.pass(ms(10)).await;
-    let asked = scene.net.calls(Verb::Acquire);
-    assert_eq!(asked, 1);
+    let claims = scene.net.calls(Verb::Acquire);
+    assert_eq!(claims, 1);
     scene.pass(secs(10)).await;
-    let asked = scene.net.calls(Verb::Acquire) - asked;
-    assert!((5..=20).contains(&asked), "about once a second: {asked}");
+    let claims = scene.net.calls(Verb::Acquire) - claims;
+    assert!((5..=20).contains(&claims), "about once a second: {claims}");
     held.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().is_held());
-    assert_eq!(scene.net.calls(Verb::Acquire), 1 + asked, "the hand-off woke it for good");
+    assert_eq!(scene.net.calls(Verb::Acquire), 1 + claims, "the hand-off woke it for good");
 }
 
 #[tokio::test(start_paused = true)]

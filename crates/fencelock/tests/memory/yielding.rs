@@ -67,7 +67,7 @@ async fn the_bound_is_settable_and_holds_for_any_rhythm_below_it() {
     let (tasks, _) = hammer(&client, 8, ms(1));
     for every in [ms(1), ms(7), ms(50), ms(100)] {
         let waited = stranger(&scene, every).await;
-        assert!(waited <= ms(300 + 110 + 10), "asking every {every:?}: after {waited:?}");
+        assert!(waited <= ms(300 + 110 + 10), "polling every {every:?}: after {waited:?}");
     }
     stop(tasks);
 }
@@ -152,7 +152,7 @@ async fn a_wait_ends_in_time_also_in_a_pause() {
     let third = third.await.unwrap().unwrap();
     scene.pass(ms(10)).await;
     third.release().await.unwrap();
-    // The pause lasts longer than the wait, which asks for the last time at its end, and may have it then.
+    // The pause lasts longer than the wait. The last poll is at the end of the wait, and may get the key.
     let end = tokio::time::timeout(secs(2), last).await.expect("in time").unwrap();
     assert!(matches!(end, Ok(_) | Err(Error::Busy { .. })), "{end:?}");
 }

@@ -11,11 +11,11 @@ impl Pair {
         &mut self,
         step: &Step,
         server: &Server,
-        tell: &mut impl FnMut(HandOff) -> Delivery,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
     ) -> Said {
         let (now, open) = (server.now_us, &Gate::Open);
         match step {
-            Step::Claim(holder, intent) => self.claim_of_model(*holder, *intent, server, tell),
+            Step::Claim(holder, intent) => self.claim_of_model(*holder, *intent, server, publish),
             Step::Renew(holder, ttl_ms) => {
                 match self.model.renew(server, *holder as u128, *ttl_ms, 1_000_000).unwrap() {
                     Renew::Renewed { waiters } => Said::Renewed(waiters),
@@ -25,7 +25,7 @@ impl Pair {
                 }
             }
             Step::Release(holder) => {
-                match self.model.release(server, *holder as u128, now, HAND_OFF_MS, open, tell).unwrap() {
+                match self.model.release(server, *holder as u128, now, HAND_OFF_MS, open, publish).unwrap() {
                     Release::Released(_) => Said::Yes,
                     Release::Absent(_) => Said::Nobody,
                     Release::Taken(by) => Said::Taken(one(&by)),
@@ -35,7 +35,7 @@ impl Pair {
             Step::Downgrade(holder) => {
                 let me = *holder as u128;
                 let claim = Claim { proposed: false, ..Claim::try_for(me, HOLDERS[*holder].0, now) };
-                match self.model.downgrade(server, &claim, open, tell).unwrap() {
+                match self.model.downgrade(server, &claim, open, publish).unwrap() {
                     Downgrade::Downgraded { fence, .. } => Said::Downgraded(fence),
                     Downgrade::Absent => Said::Nobody,
                     Downgrade::Taken(by) => Said::Taken(one(&by)),
@@ -46,7 +46,7 @@ impl Pair {
                 }
             }
             Step::Resize(limit) => {
-                match self.model.resize(server, *limit, None, now, HAND_OFF_MS, open, tell).unwrap() {
+                match self.model.resize(server, *limit, None, now, HAND_OFF_MS, open, publish).unwrap() {
                     Resize::Resized { before, used, held: holders, .. } => {
                         Said::Resized { before, limit: (*limit).into(), used, holders }
                     }
@@ -64,7 +64,7 @@ impl Pair {
                 .model
                 .inspect(server)
                 .map_or(Said::Nobody, |seen| Said::Held { by: holds(&seen), waiters: seen.waiters }),
-            Step::Evict(which) => self.evict_of_model(*which, server, tell),
+            Step::Evict(which) => self.evict_of_model(*which, server, publish),
             Step::Wait(_) => Said::Yes,
         }
     }
@@ -73,7 +73,7 @@ impl Pair {
         &mut self,
         which: Option<usize>,
         server: &Server,
-        tell: &mut impl FnMut(HandOff) -> Delivery,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
     ) -> Said {
         let Some(seen) = self.model.inspect(server) else { return Said::Nobody };
         let mut listed = holds(&seen);
@@ -83,9 +83,9 @@ impl Pair {
             return Said::Nobody;
         }
         let evicted = if seen.listed.is_some() {
-            self.model.evict_holds(server, &listed, server.now_us, HAND_OFF_MS, &Gate::Open, tell)
+            self.model.evict_holds(server, &listed, server.now_us, HAND_OFF_MS, &Gate::Open, publish)
         } else {
-            self.model.evict(server, (&seen.by, HoldKind::Ours), server.now_us, HAND_OFF_MS, &Gate::Open, tell)
+            self.model.evict(server, (&seen.by, HoldKind::Ours), server.now_us, HAND_OFF_MS, &Gate::Open, publish)
         };
         if evicted.unwrap() == Evict::AnotherByNow { Said::No } else { Said::Yes }
     }
@@ -95,7 +95,7 @@ impl Pair {
         holder: usize,
         intent: fencelock_core::Intent,
         server: &Server,
-        tell: &mut impl FnMut(HandOff) -> Delivery,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
     ) -> Said {
         let (ttl_ms, wanted) = HOLDERS[holder];
         let mut claim = Claim::try_for(holder as u128, ttl_ms, server.now_us);
@@ -106,11 +106,11 @@ impl Pair {
             fencelock_core::Intent::Enqueue => Intent::Enqueue,
             fencelock_core::Intent::Poll => Intent::Poll,
         };
-        let mut answer = self.model.acquire(server, &claim, &Gate::Open, tell).unwrap();
+        let mut answer = self.model.acquire(server, &claim, &Gate::Open, publish).unwrap();
         if answer == Acquire::Yours {
             // As production does, for the full lease.
             claim.intent = Intent::Poll;
-            answer = self.model.acquire(server, &claim, &Gate::Open, tell).unwrap();
+            answer = self.model.acquire(server, &claim, &Gate::Open, publish).unwrap();
         }
         match answer {
             Acquire::Granted { fence, count, .. } => Said::Granted { last: fence, count },

@@ -1,7 +1,7 @@
 //! One Redis with a replica that must confirm, and a network between the two that is cut off.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, is_free, number, server, text, waiting};
+use crate::support::{calls, client, command, is_free, number, server, text, waiting};
 use fencelock::{Client, Error, Fault, Level};
 use fencelock_testkit::{Proxy, RedisServer};
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ struct Pair {
 }
 
 /// With subcommands from Redis 7 on, without before.
-fn is_asking(line: &str) -> bool {
+fn is_own_line(line: &str) -> bool {
     ["cmd=client|list ", "cmd=client "].iter().any(|command| line.contains(command))
 }
 
@@ -23,7 +23,7 @@ impl Pair {
         let (master, replica) = (server()?, RedisServer::start().unwrap());
         let link = Proxy::to(master.port()).unwrap();
         replica.follow(link.port());
-        ask(&master, &["CONFIG", "RESETSTAT"]);
+        command(&master, &["CONFIG", "RESETSTAT"]);
         Some(Self { master, replica, link })
     }
 
@@ -45,8 +45,8 @@ impl Pair {
     /// Those of clients.
     fn connections(&self) -> usize {
         let listed = text(&self.master, &["CLIENT", "LIST"]).unwrap();
-        // Neither the replica nor the one that asks.
-        listed.lines().filter(|line| !line.contains("flags=S") && !is_asking(line)).count()
+        // Neither the replica nor this connection.
+        listed.lines().filter(|line| !line.contains("flags=S") && !is_own_line(line)).count()
     }
 
     /// Until a `WAIT` holds a connection up.
@@ -231,7 +231,7 @@ async fn a_proof_that_is_renewed_or_resumed_without_a_replica_is_kept() {
 
 #[tokio::test]
 async fn every_renewal_is_written_even_if_it_changes_nothing() {
-    // Else the replica would be asked for something older, which it may have although it lacks the lock.
+    // Otherwise the replica would confirm an older write, which it may have although it lacks the lock.
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("").await;
     let holder = client.lock("k").ttl(secs(60)).await.unwrap().into_holder();
@@ -254,11 +254,11 @@ async fn scripts_are_loaded_again_into_a_server_that_lost_them() {
     let client = pair.client("?acks=1").await;
     let guard = client.lock("k").ttl(secs(60)).await.unwrap();
     for _ in 0..3 {
-        ask(&pair.master, &["SCRIPT", "FLUSH"]);
+        command(&pair.master, &["SCRIPT", "FLUSH"]);
         let before = pair.waits();
         client.renew("k", guard.holder(), secs(60)).await.unwrap();
         assert!(pair.waits() >= before + 2, "what was sent again is confirmed again");
-        ask(&pair.master, &["SCRIPT", "FLUSH"]);
+        command(&pair.master, &["SCRIPT", "FLUSH"]);
         client.lock("other").await.unwrap().release().await.unwrap();
     }
 }
@@ -282,7 +282,7 @@ async fn a_hold_deleted_by_another_program_is_reported_immediately_with_acks_too
     let client = pair.client("?acks=1").await;
     let guard = client.lock("k").ttl(secs(600)).await.unwrap();
     eventually("the first look is over", async || pair.waits() >= 3).await;
-    ask(&pair.master, &["DEL", "k"]);
+    command(&pair.master, &["DEL", "k"]);
     tokio::time::timeout(secs(20), guard.lost()).await.expect("long before the lease ends");
 }
 
@@ -300,7 +300,7 @@ async fn a_hold_at_rest_is_not_renewed_on_and_on() {
 async fn without_acks_there_is_no_wait_and_no_second_connection() {
     let Some(pair) = Pair::start() else { return };
     for (options, connections) in [("", 1), ("?acks=0", 1), ("?acks=1", 2)] {
-        ask(&pair.master, &["CONFIG", "RESETSTAT"]);
+        command(&pair.master, &["CONFIG", "RESETSTAT"]);
         let client = pair.client(options).await;
         let guard = client.lock("k").await.unwrap();
         client.renew("k", guard.holder(), secs(60)).await.unwrap();
@@ -315,7 +315,7 @@ async fn without_acks_there_is_no_wait_and_no_second_connection() {
 #[tokio::test]
 async fn a_server_that_does_not_wait_is_refused_at_the_connection() {
     let Some(pair) = Pair::start() else { return };
-    ask(&pair.master, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait"]);
+    command(&pair.master, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait"]);
     let url = format!("redis://app:pw@127.0.0.1:{}", pair.master.port());
     let denied = Client::connect(&format!("{url}?acks=1")).await.unwrap_err();
     assert!(matches!(denied, Error::Config(_)), "{denied:?}");

@@ -2,7 +2,7 @@
 //! named by `doctor`, and nothing is held or waited for in doubt.
 
 use crate::common::{ms, secs};
-use crate::support::{ask, client, in_line, is_free, server, waiting};
+use crate::support::{client, command, in_line, is_free, server, waiting};
 use fencelock::{Client, Error, Level, Topology};
 use fencelock_testkit::{Intercept, Proxy, RedisServer};
 use std::time::Duration;
@@ -137,7 +137,7 @@ async fn no_wait() {
 #[tokio::test]
 async fn no_time_in_scripts() {
     let Some(lacking) = Lacking::start(|_| Intercept::Forward) else { return };
-    ask(&lacking.server, &["ACL", "SETUSER", "default", "-time"]);
+    command(&lacking.server, &["ACL", "SETUSER", "default", "-time"]);
     lacking.locks_in_order("").await;
     let refused = tokio::time::timeout(secs(5), client(&lacking.url("")).await.lock("r").shared().acquire()).await;
     assert!(matches!(refused, Ok(Err(Error::Config(_)))), "{refused:?}");
@@ -265,7 +265,7 @@ async fn a_proxy_that_closes_connections() {
     lacking.shared_locks_work("").await;
     lacking.lacks("", &["wake_ups", "tracking", "acks", "quarantine", "list"]).await;
     assert!(lacking.doctor("", "proxy").await.contains("two clients hold one lock"));
-    assert!(lacking.doctor("", "clock").await.contains("differ by"), "scripts tell the time");
+    assert!(lacking.doctor("", "clock").await.contains("differ by"), "scripts return the time");
     for (options, needed) in [("?quarantine=on", "INFO"), ("?acks=1", "WAIT"), ("/3", "SELECT")] {
         let error = lacking.refused(options).await;
         assert!(error.contains(needed) && error.contains("closes the connection"), "{error}");

@@ -26,7 +26,7 @@ impl Actor {
     }
 
     /// Sends it a line.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         self.0.send(line);
     }
 
@@ -55,7 +55,7 @@ fn say(line: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-fn heard() -> Option<String> {
+fn received() -> Option<String> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).ok().filter(|read| *read > 0).map(|_| line.trim().to_owned())
 }
@@ -75,7 +75,7 @@ fn plays_its_part() {
         // The guard goes, then the client, then the process.
         return;
     }
-    while let Some(question) = heard() {
+    while let Some(question) = received() {
         match question.as_str() {
             "held?" => say(&format!("held {}", guard.is_held())),
             "end" => break,

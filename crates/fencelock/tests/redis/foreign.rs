@@ -1,12 +1,12 @@
 //! Programs without fencelock use the same keys.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, is_free, server, text, waiting};
+use crate::support::{calls, client, command, is_free, server, text, waiting};
 use fencelock::contract::Foreign;
 use fencelock::{Error, Expiry, Guard, LossReason, Occupant};
 
 async fn lost(guard: &Guard) -> LossReason {
-    tokio::time::timeout(secs(5), guard.lost()).await.expect("told long before the renewal after 10 s")
+    tokio::time::timeout(secs(5), guard.lost()).await.expect("notified long before the renewal after 10 s")
 }
 
 /// What another program put in the place of the lock.
@@ -24,13 +24,13 @@ async fn taken_by_another_program(guard: &Guard) -> Foreign {
 async fn a_foreign_release_wakes_the_first_waiter() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let rounds = 10;
     let begun = tokio::time::Instant::now();
     for _ in 0..rounds {
         assert!(text(&server, &["SET", "k", "theirs", "NX", "PX", "30000"]).is_some());
         let guard = waiting(&server, "k", client.lock("k")).await;
-        ask(&server, &["DEL", "k"]);
+        command(&server, &["DEL", "k"]);
         guard.await.unwrap().release().await.unwrap();
     }
     // Without wake-ups each round would take half a second on average.
@@ -44,15 +44,15 @@ async fn a_foreign_release_wakes_the_first_waiter() {
 async fn a_foreign_delete_of_a_held_key_is_reported_immediately() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
-    for command in ["DEL", "UNLINK"] {
+    for lock_command in ["DEL", "UNLINK"] {
         let guard = client.lock("k").ttl(secs(30)).await.unwrap();
-        // The server is asked to tell once a hold has lasted some milliseconds.
+        // Tracking is enabled after a hold has lasted some milliseconds.
         eventually("looked at", async || calls(&server, "pexpire") > 0).await;
         tokio::time::sleep(ms(20)).await;
-        ask(&server, &[command, "k"]);
-        assert_eq!(lost(&guard).await, LossReason::Deleted, "{command}");
+        command(&server, &[lock_command, "k"]);
+        assert_eq!(lost(&guard).await, LossReason::Deleted, "{lock_command}");
         assert!(is_free(&server, "k"), "and it was not made again");
-        ask(&server, &["CONFIG", "RESETSTAT"]);
+        command(&server, &["CONFIG", "RESETSTAT"]);
     }
 }
 
@@ -62,7 +62,7 @@ async fn a_foreign_overwrite_of_a_held_key_is_reported_immediately() {
     let client = client(&server.url()).await;
     let guard = client.lock("k").ttl(secs(30)).await.unwrap();
     tokio::time::sleep(ms(100)).await;
-    ask(&server, &["SET", "k", "mine now"]);
+    command(&server, &["SET", "k", "mine now"]);
     let what = taken_by_another_program(&guard).await;
     assert!(what.to_string().contains("8 bytes, \"mine\""), "{what}");
     guard.release().await.unwrap();
@@ -77,10 +77,10 @@ async fn a_flush_is_reported_to_every_holder_and_wakes_every_waiter() {
     for i in 0..50 {
         guards.push(client.lock(format!("k{i}")).ttl(secs(30)).await.unwrap());
     }
-    ask(&server, &["SET", "theirs", "x"]);
+    command(&server, &["SET", "theirs", "x"]);
     let next = waiting(&server, "theirs", client.lock("theirs")).await;
     tokio::time::sleep(ms(100)).await;
-    ask(&server, &["FLUSHALL"]);
+    command(&server, &["FLUSHALL"]);
     for guard in &guards {
         assert_eq!(lost(guard).await, LossReason::Deleted);
     }
@@ -100,14 +100,14 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         (&["SET", "k", "plain"], "a string of 5 bytes"),
     ];
     for (put, name) in oddities {
-        ask(&server, put);
+        command(&server, put);
         assert!(client.lock("k").try_acquire().await.unwrap().is_none(), "{name}");
         let busy = client.lock("k").wait(ms(20)).await.unwrap_err();
         assert!(matches!(&busy, Error::Busy { expires_in: Expiry::Never, .. }), "{busy:?}");
         assert!(busy.to_string().contains(name) && busy.to_string().contains("without an end"), "{busy}");
         assert_eq!(client.inspect("k").await.unwrap().unwrap().first().expiry, Expiry::Never);
         // Now it takes the place of a lock that is held.
-        ask(&server, &["DEL", "k"]);
+        command(&server, &["DEL", "k"]);
         let guard = client.lock("k").await.unwrap();
         // One transaction, so that no client sees the gap.
         let mut other = server.connect().unwrap();
@@ -120,18 +120,18 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         assert!(what.to_string().contains(name), "{what}");
         guard.release().await.unwrap();
         assert!(!is_free(&server, "k"), "{name} is not ours to delete");
-        ask(&server, &["DEL", "k"]);
+        command(&server, &["DEL", "k"]);
     }
 }
 
 #[tokio::test]
-async fn a_value_that_only_looks_like_ours_is_not_ours() {
+async fn a_value_in_the_format_of_fencelock_may_be_foreign() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let guard = client.lock("k").await.unwrap();
     tokio::time::sleep(ms(100)).await;
     let (proof, longer) = (guard.holder(), format!("{}0", guard.holder()));
-    ask(&server, &["SET", "k", &longer]);
+    command(&server, &["SET", "k", &longer]);
     assert!(matches!(lost(&guard).await, LossReason::TakenBy(_)));
     client.release("k", proof).await.unwrap();
     assert_eq!(text(&server, &["GET", "k"]), Some(longer));

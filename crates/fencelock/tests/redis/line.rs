@@ -1,7 +1,7 @@
 //! The queue of waiters: its order, its cost, and that no waiter is forgotten.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, in_line, keys, server};
+use crate::support::{calls, client, command, in_line, keys, server};
 use std::sync::{Arc, Mutex};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -12,7 +12,7 @@ async fn two_hundred_waiters_are_served_in_order_at_two_commands_each() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     let waiters = 200;
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let begun = tokio::time::Instant::now();
     for i in 0..waiters {
         let (lock, order) = (clients[i % 2].lock("k"), Arc::clone(&order));
@@ -40,7 +40,7 @@ async fn two_hundred_waiters_are_served_in_order_at_two_commands_each() {
 async fn ten_thousand_releases_race_with_those_that_come_and_none_is_missed() {
     let Some(server) = server() else { return };
     let clients = [client(&server.url()).await, client(&server.url()).await];
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let (tasks, rounds) = (4, 2500);
     let working: Vec<_> = (0..tasks)
         .map(|i| {

@@ -54,8 +54,8 @@ async fn of_a_single_try() {
         let client = client(&format!("{}?timeout=200", proxy.url())).await;
         client.lock("other").await.unwrap().release().await.unwrap();
         proxy.drop_reply_to("try", then);
-        let asked = client.lock("k").ttl(secs(60)).try_acquire().await;
-        assert!(matches!(asked, Err(Error::Unreachable { attempts: 1, .. })), "{asked:?}");
+        let claimed = client.lock("k").ttl(secs(60)).try_acquire().await;
+        assert!(matches!(claimed, Err(Error::Unreachable { attempts: 1, .. })), "{claimed:?}");
         eventually("given back", async || is_free(&server, "k")).await;
     }
 }
@@ -100,8 +100,8 @@ async fn of_a_request_that_was_given_up_between_sending_and_reply() {
     let client = client(&proxy.url()).await;
     proxy.delay(ms(0), ms(200));
     for _ in 0..5 {
-        let asked = tokio::time::timeout(ms(50), client.lock("k").ttl(secs(60)).acquire()).await;
-        assert!(asked.is_err());
+        let claimed = tokio::time::timeout(ms(50), client.lock("k").ttl(secs(60)).acquire()).await;
+        assert!(claimed.is_err());
         eventually("given back", async || is_free(&server, "k")).await;
     }
 }

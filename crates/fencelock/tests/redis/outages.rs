@@ -1,7 +1,7 @@
 //! The server is frozen, killed, restarted, or cut off.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, in_line, is_free, kill_connections, server, text, waiting};
+use crate::support::{calls, client, command, in_line, is_free, kill_connections, server, text, waiting};
 use fencelock::{Client, Error, Guard, Level, LossReason};
 use fencelock_testkit::{Proxy, Then};
 
@@ -12,7 +12,7 @@ async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again()
     let guard = mine.lock("k").ttl(secs(1)).await.unwrap();
     let left = guard.remaining();
     server.freeze();
-    let lost = tokio::time::timeout(left + secs(5), guard.lost()).await.expect("its own clock tells it");
+    let lost = tokio::time::timeout(left + secs(5), guard.lost()).await.expect("its own clock detects the loss");
     assert_eq!(lost, LossReason::Expired);
     assert!(!guard.is_held());
     server.thaw();
@@ -34,14 +34,14 @@ async fn a_frozen_server_answers_a_hundred_callers_together() {
     let begun = tokio::time::Instant::now();
     // The second time, the connection is given up already.
     for _ in 0..2 {
-        let asking: Vec<_> = (0..100).map(|i| tokio::spawn(client.lock(format!("k{i}")).try_acquire())).collect();
-        for asked in asking {
-            assert!(matches!(asked.await.unwrap(), Err(Error::Unreachable { .. })));
+        let claims: Vec<_> = (0..100).map(|i| tokio::spawn(client.lock(format!("k{i}")).try_acquire())).collect();
+        for claim in claims {
+            assert!(matches!(claim.await.unwrap(), Err(Error::Unreachable { .. })));
         }
     }
     assert!(begun.elapsed() < secs(10), "200 time limits would be a minute: {:?}", begun.elapsed());
     server.thaw();
-    // What they asked for is carried out now, and given back.
+    // Their claims are executed now, and the locks are released.
     eventually("nothing is held", async || (0..100).all(|i| is_free(&server, &format!("k{i}")))).await;
 }
 
@@ -65,7 +65,7 @@ async fn a_waiter_gets_its_lock_from_a_server_that_restarted_empty() {
     server.restart_empty().unwrap();
     let next = tokio::time::timeout(secs(15), next).await.unwrap().unwrap();
     assert!(next.is_held());
-    assert!(tokio::time::timeout(secs(8), held.lost()).await.is_ok(), "and the old holder is told");
+    assert!(tokio::time::timeout(secs(8), held.lost()).await.is_ok(), "the old holder is notified");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_cut_in_the_middle_of_a_wait_costs_at_most_the_time_of_the_cut() {
     held.release().await.unwrap();
     assert!(is_free(&server, "k"), "the waiter's channel has no reader, so the lock is not handed to it");
     proxy.forward();
-    let next = tokio::time::timeout(secs(10), next).await.expect("woken or not, it asks").unwrap();
+    let next = tokio::time::timeout(secs(10), next).await.expect("it polls, whether it was woken or not").unwrap();
     assert!(next.is_held());
 }
 
@@ -153,7 +153,7 @@ async fn a_lost_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
             least = guard.remaining();
             tokio::time::sleep(ms(5)).await;
         }
-        // Work that needs a third of the TTL to end would have been told to end below that.
+        // With less time left, work that needs a third of the TTL to end would have been stopped.
         assert!(least > ttl / 3, "{least:?} of {ttl:?}");
     }
 }
@@ -168,7 +168,7 @@ async fn a_waiter_without_replies_polls_over_a_new_connection_after_one_timeout(
     proxy.black_hole_open();
     held.release().await.unwrap();
     // Two time limits would be twenty seconds.
-    let next = tokio::time::timeout(secs(18), next).await.expect("it asks again").unwrap();
+    let next = tokio::time::timeout(secs(18), next).await.expect("it polls again").unwrap();
     assert!(next.is_held());
 }
 
@@ -201,7 +201,7 @@ async fn a_listener_that_is_killed_comes_back() {
     let Some(server) = server() else { return };
     let client = client(&format!("{}?protocol=resp2", server.url())).await;
     let held = client.lock("k").await.unwrap();
-    ask(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
     let mut waiters = Vec::new();
     for _ in 0..5 {
         waiters.push(waiting(&server, "k", client.lock("k")).await);
@@ -210,7 +210,7 @@ async fn a_listener_that_is_killed_comes_back() {
         text(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).unwrap().contains("sub=1")
     })
     .await;
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     held.release().await.unwrap();
     for waiter in waiters {
         waiter.await.unwrap().release().await.unwrap();

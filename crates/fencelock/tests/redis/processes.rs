@@ -34,14 +34,14 @@ async fn a_holding_process_that_is_killed_costs_its_lease() {
 }
 
 #[tokio::test]
-async fn a_holder_stopped_for_longer_than_its_lease_knows_it_at_once_and_takes_nothing_back() {
+async fn a_holder_stopped_for_longer_than_its_lease_detects_the_loss_at_once_and_does_not_get_the_lock_back() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let mut sleeper = Actor::play("holds", &server.url(), secs(1));
     sleeper.says("holds").await;
     sleeper.freeze();
     let next = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.unwrap().unwrap();
-    sleeper.tell("held?");
+    sleeper.send("held?");
     sleeper.thaw();
     assert_eq!(sleeper.says("held").await, "false");
     for _ in 0..50 {
@@ -49,9 +49,9 @@ async fn a_holder_stopped_for_longer_than_its_lease_knows_it_at_once_and_takes_n
         assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&next.holder().to_string()));
     }
     assert!(next.is_held());
-    sleeper.tell("held?");
+    sleeper.send("held?");
     assert_eq!(sleeper.says("held").await, "false");
-    sleeper.tell("end");
+    sleeper.send("end");
     sleeper.ends().await;
     assert!(next.is_held() && !is_free(&server, "k"), "its release touches nothing of ours");
 }

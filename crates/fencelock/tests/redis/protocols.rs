@@ -1,7 +1,7 @@
 //! The main promises also without RESP3, and without wake-ups.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, client, in_line, is_free, server, waiting};
+use crate::support::{client, command, in_line, is_free, server, waiting};
 use fencelock::LossReason;
 
 const OPTIONS: [&str; 4] = ["?protocol=resp2", "?push=off", "?protocol=resp2&push=off", "?protocol=resp3"];
@@ -48,8 +48,8 @@ async fn a_foreign_delete_is_reported_by_the_next_renewal_at_the_latest() {
         let client = client(&format!("{}{options}", server.url())).await;
         let guard = client.lock("k").ttl(secs(3)).await.unwrap();
         tokio::time::sleep(ms(100)).await;
-        ask(&server, &["DEL", "k"]);
-        assert_eq!(guard.lost().await, LossReason::Deleted, "{options}: told before the lease ended");
+        command(&server, &["DEL", "k"]);
+        assert_eq!(guard.lost().await, LossReason::Deleted, "{options}: notified before the lease ended");
         assert!(is_free(&server, "k"));
     }
 }
@@ -59,9 +59,9 @@ async fn a_foreign_release_is_noticed_by_the_next_poll_at_the_latest() {
     let Some(server) = server() else { return };
     for options in OPTIONS {
         let client = client(&format!("{}{options}", server.url())).await;
-        ask(&server, &["SET", "k", "theirs"]);
+        command(&server, &["SET", "k", "theirs"]);
         let next = waiting(&server, "k", client.lock("k")).await;
-        ask(&server, &["DEL", "k"]);
+        command(&server, &["DEL", "k"]);
         let next = tokio::time::timeout(secs(5), next).await.expect(options).unwrap();
         next.release().await.unwrap();
     }

@@ -64,15 +64,15 @@ fn careful(servers: &[RedisServer], max_ttl: u64) -> String {
 async fn a_waiter_outlasts_a_quarantine_that_is_longer_than_its_ttl() {
     let Some(servers) = servers_or_skip(3) else { return };
     let client = client(&careful(&servers, 60_000)).await;
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&told);
+    let reports = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reports);
     let lock = client.lock("k").ttl(ms(500)).on_trouble(move |cause| {
         assert!(cause.is_quarantine(), "{cause}");
         count.fetch_add(1, Ordering::SeqCst);
     });
     let waiting = tokio::spawn(lock.acquire());
     tokio::time::sleep(secs(2)).await;
-    assert!(!waiting.is_finished() && told.load(Ordering::SeqCst) > 0);
+    assert!(!waiting.is_finished() && reports.load(Ordering::SeqCst) > 0);
     for server in &servers {
         server.command(&["HSET", "fencelock:node", "until", "1"]);
     }

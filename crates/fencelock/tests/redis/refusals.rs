@@ -1,7 +1,7 @@
 //! The server answers, and its answer is no.
 
 use crate::common::{Counter, eventually, ms, secs};
-use crate::support::{ask, client, is_free, number, server, server_with, version, waiting};
+use crate::support::{client, command, is_free, number, server, server_with, version, waiting};
 use fencelock::{Error, Fault};
 use fencelock_testkit::{RedisServer, Reply, say_skipped};
 
@@ -19,7 +19,7 @@ fn with_user(rights: &[&str]) -> Option<(RedisServer, String)> {
     let server = server()?;
     let mut words = vec!["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"];
     words.extend(rights);
-    ask(&server, &words);
+    command(&server, &words);
     let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
     Some((server, url))
 }
@@ -28,8 +28,8 @@ fn with_user(rights: &[&str]) -> Option<(RedisServer, String)> {
 async fn a_user_without_scripts_is_a_configuration_error_at_once() {
     let Some((_server, url)) = with_user(&["-@scripting"]) else { return };
     let client = client(&url).await;
-    let asked = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
-    let Err(error @ Error::Config(_)) = asked else { panic!("{asked:?}") };
+    let claimed = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    let Err(error @ Error::Config(_)) = claimed else { panic!("{claimed:?}") };
     assert!(error.to_string().contains("access denied"), "{error}");
 }
 
@@ -37,8 +37,8 @@ async fn a_user_without_scripts_is_a_configuration_error_at_once() {
 async fn a_user_without_the_commands_in_the_scripts_is_one_too() {
     let Some((_server, url)) = with_user(&["-set"]) else { return };
     let client = client(&url).await;
-    let asked = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
-    assert!(matches!(asked, Err(Error::Config(_))), "{asked:?}");
+    let claimed = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    assert!(matches!(claimed, Err(Error::Config(_))), "{claimed:?}");
 }
 
 #[tokio::test]
@@ -68,12 +68,12 @@ async fn a_master_that_becomes_a_replica_is_read_only_and_not_a_loss() {
     let held = client.lock("held").ttl(secs(5)).await.unwrap();
     tokio::time::sleep(ms(100)).await;
     // A master that does not exist: the data stay, and writes are refused.
-    ask(&server, &["REPLICAOF", "127.0.0.1", "1"]);
+    command(&server, &["REPLICAOF", "127.0.0.1", "1"]);
     assert_eq!(fault(&client, "k").await, Fault::ReadOnly);
     let waiting = tokio::spawn(client.lock("k").acquire());
     tokio::time::sleep(ms(500)).await;
     assert!(!waiting.is_finished() && held.is_held());
-    ask(&server, &["REPLICAOF", "NO", "ONE"]);
+    command(&server, &["REPLICAOF", "NO", "ONE"]);
     assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
     let before = held.remaining();
     eventually("renewed", async || held.remaining() > before).await;
@@ -86,14 +86,14 @@ async fn a_full_server_refuses_locks_clearly_and_takes_them_back() {
     let held = client.lock("held").await.unwrap();
     let handed = client.lock("handed").await.unwrap();
     let next = waiting(&server, "handed", client.lock("handed")).await;
-    ask(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    ask(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    command(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(fault(&client, "k").await, Fault::Full);
     assert_eq!(held.release().await.unwrap(), fencelock::Released::Released);
     assert!(is_free(&server, "held"));
     assert_eq!(handed.release().await.unwrap(), fencelock::Released::Released);
     assert!(tokio::time::timeout(secs(5), next).await.expect("handed over").unwrap().is_held());
-    ask(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
     assert!(client.lock("k").await.is_ok());
 }
 
@@ -139,7 +139,7 @@ async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
     assert_eq!(fault(&client, "k").await, Fault::Busy);
     let waiting = tokio::spawn(client.lock("k").acquire());
     tokio::time::sleep(ms(1200)).await;
-    ask(&server, &["SCRIPT", "KILL"]);
+    command(&server, &["SCRIPT", "KILL"]);
     assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
     assert!(held.is_held());
     let before = held.remaining();
@@ -168,7 +168,7 @@ async fn scripts_flushed_every_few_milliseconds_cost_no_lock() {
         .collect();
     let mut flushes = 0;
     while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
-        ask(&server, &["SCRIPT", "FLUSH"]);
+        command(&server, &["SCRIPT", "FLUSH"]);
         flushes += 1;
         tokio::time::sleep(ms(3)).await;
     }

@@ -2,7 +2,7 @@
 //! server's own line, so there each task claims for itself.
 
 use crate::common::{eventually, ms};
-use crate::support::{ask, calls, in_line, keys, server, text};
+use crate::support::{calls, command, in_line, keys, server, text};
 use fencelock::{Client, FencingToken, Released};
 use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingT
 async fn tokens_grow_over_shared_leases_with_few_calls_to_the_server() {
     let Some(server) = server() else { return };
     let clients = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let tokens = tokens(&clients, 32, 200).await;
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));
     let evals = calls(&server, "evalsha");
@@ -94,7 +94,7 @@ async fn a_lease_that_is_kept_needs_no_call_to_the_server() {
         drop(sticky.lock("k").await.unwrap());
         tokio::time::sleep(ms(50)).await;
     }
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let mut last = None;
     for _ in 0..1000 {
         let guard = sticky.lock("k").await.unwrap();
@@ -102,7 +102,7 @@ async fn a_lease_that_is_kept_needs_no_call_to_the_server() {
         last = Some(guard.fencing_token());
     }
     let evals = calls(&server, "evalsha");
-    // The block of tokens is used up a few times, and a renewal asks whether another client waits after each claim.
+    // The block of tokens is used up a few times, and a renewal checks after each claim whether another client waits.
     assert!(evals < 50, "{evals} calls for 1000 grants");
 }
 
@@ -118,8 +118,8 @@ async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
         })
         .await;
         let polls = Arc::new(AtomicUsize::new(0));
-        let told = Arc::clone(&polls);
-        let lock = other.lock("k").on_wait(move |_| _ = told.fetch_add(1, Ordering::SeqCst));
+        let counter = Arc::clone(&polls);
+        let lock = other.lock("k").on_wait(move |_| _ = counter.fetch_add(1, Ordering::SeqCst));
         drop(lock.await.unwrap());
         // A first answer says that the key is held; a poll would say so again.
         assert!(polls.load(Ordering::SeqCst) <= 1, "round {round}: {polls:?} answers");
@@ -153,7 +153,7 @@ async fn a_program_that_polls_gets_a_key_that_is_kept() {
             .await;
             tokio::time::sleep(ms(20)).await;
             assert_eq!(text(&server, &["GET", "k"]).as_deref(), Some("theirs"));
-            ask(&server, &["DEL", "k"]);
+            command(&server, &["DEL", "k"]);
             eventually("it is kept again", async || text(&server, &["GET", "k"]).is_some()).await;
         }
         for task in tasks {

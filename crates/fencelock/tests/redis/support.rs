@@ -1,4 +1,4 @@
-//! Servers, and what is asked of them behind the client's back.
+//! Servers, and direct access to them.
 
 use fencelock::{Client, Guard, Lock};
 use fencelock_testkit::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
@@ -21,7 +21,7 @@ pub(crate) async fn client(url: &str) -> Client {
 }
 
 /// What the server says to a command that it must carry out.
-pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> Reply {
+pub(crate) fn command(server: &RedisServer, words: &[&str]) -> Reply {
     match server.command(words) {
         Reply::Error(why) | Reply::NoAnswer(why) => panic!("{words:?}: {why}"),
         reply => reply,
@@ -29,11 +29,11 @@ pub(crate) fn ask(server: &RedisServer, words: &[&str]) -> Reply {
 }
 
 pub(crate) fn text(server: &RedisServer, words: &[&str]) -> Option<String> {
-    ask(server, words).text().map(str::to_owned)
+    command(server, words).text().map(str::to_owned)
 }
 
 pub(crate) fn number(server: &RedisServer, words: &[&str]) -> i64 {
-    match ask(server, words) {
+    match command(server, words) {
         Reply::Int(number) => number,
         other => panic!("{words:?}: {other:?}"),
     }
@@ -54,7 +54,7 @@ pub(crate) fn calls(server: &RedisServer, command: &str) -> usize {
 /// Ends every connection to the server but the one that says so.
 pub(crate) fn kill_connections(server: &RedisServer) {
     for kind in ["normal", "pubsub"] {
-        ask(server, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+        command(server, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn in_line(server: &RedisServer, key: &str) -> i64 {
 }
 
 pub(crate) fn keys(server: &RedisServer) -> Vec<String> {
-    match ask(server, &["KEYS", "*"]) {
+    match command(server, &["KEYS", "*"]) {
         Reply::Array(keys) => keys.iter().map(|key| key.text().unwrap().to_owned()).collect(),
         other => panic!("{other:?}"),
     }

@@ -1,7 +1,7 @@
 //! Servers that answer but take no locks, permanently or for a while.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, server, server_with, text};
+use crate::support::{calls, client, command, server, server_with, text};
 use fencelock::{Client, Error, Fault};
 use fencelock_testkit::{RedisOptions, RedisServer, Reply};
 use std::io::{Read, Write};
@@ -25,7 +25,8 @@ async fn forty_wait(server: &RedisServer, fault: Fault, refuse: impl AsyncFnOnce
     let waiting: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(take(lock.clone()))).collect();
     tokio::time::sleep(secs(3)).await;
     let asked = calls(server, "evalsha") - before;
-    // A dozen claims until the pauses are at their longest, which is a quarter of a second; each new connection asks at once.
+    // A dozen claims until the pauses are at their longest, which is a quarter of a second; each new connection sends a claim at
+    // once.
     let rounds = 12 + begun.elapsed().as_millis() / 225 + begun.elapsed().as_millis() / 500 + 2;
     assert!(asked < WAITERS * usize::try_from(rounds).unwrap(), "{fault:?}: {asked} claims in {:?}", begun.elapsed());
     heal();
@@ -37,8 +38,8 @@ async fn forty_wait(server: &RedisServer, fault: Fault, refuse: impl AsyncFnOnce
 #[tokio::test]
 async fn waiters_for_a_full_server_back_off() {
     let Some(server) = server() else { return };
-    let memory = |limit| drop(ask(&server, &["CONFIG", "SET", "maxmemory", limit]));
-    ask(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let memory = |limit| drop(command(&server, &["CONFIG", "SET", "maxmemory", limit]));
+    command(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     forty_wait(&server, Fault::Full, async || memory("1"), || memory("0")).await;
 }
 
@@ -46,14 +47,14 @@ async fn waiters_for_a_full_server_back_off() {
 async fn waiters_for_a_replica_back_off() {
     let Some(server) = server() else { return };
     // A master that does not exist: the data stay, and writes are refused.
-    let follow = |host, port| drop(ask(&server, &["REPLICAOF", host, port]));
+    let follow = |host, port| drop(command(&server, &["REPLICAOF", host, port]));
     forty_wait(&server, Fault::ReadOnly, async || follow("127.0.0.1", "1"), || follow("NO", "ONE")).await;
 }
 
 #[tokio::test]
 async fn waiters_for_a_server_that_lacks_its_replicas_back_off() {
     let Some(server) = server() else { return };
-    let replicas = |count| drop(ask(&server, &["CONFIG", "SET", "min-replicas-to-write", count]));
+    let replicas = |count| drop(command(&server, &["CONFIG", "SET", "min-replicas-to-write", count]));
     forty_wait(&server, Fault::Full, async || replicas("1"), || replicas("0")).await;
 }
 
@@ -62,15 +63,15 @@ async fn waiters_for_a_server_that_cannot_save_back_off() {
     let Some(server) = server_with(RedisOptions::default().args(["--save", "3600", "1"])) else {
         return;
     };
-    let Reply::Array(dir) = ask(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };
+    let Reply::Array(dir) = command(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };
     let dir = dir[1].text().unwrap().to_owned();
     let refuse = async || {
         std::fs::remove_dir_all(&dir).unwrap();
-        ask(&server, &["BGSAVE"]);
+        command(&server, &["BGSAVE"]);
         let refused = || matches!(server.command(&["SET", "x", "1"]), Reply::Error(why) if why.starts_with("MISCONF"));
         eventually("the save has failed", async || refused()).await;
     };
-    forty_wait(&server, Fault::Full, refuse, || drop(ask(&server, &["CONFIG", "SET", "save", ""]))).await;
+    forty_wait(&server, Fault::Full, refuse, || drop(command(&server, &["CONFIG", "SET", "save", ""]))).await;
 }
 
 /// What connecting and taking a lock say at once, and never again.
@@ -103,18 +104,18 @@ async fn a_node_of_a_cluster_is_identified() {
     eventually("a cluster", async || state().contains("cluster_state:ok")).await;
     let right = format!("use redis+cluster://127.0.0.1:{}", server.port());
     for options in ["", "?protocol=resp2"] {
-        let told = refused_for_good(&format!("{}{options}", server.url())).await;
-        assert!(told.contains("Redis Cluster") && told.contains(&right), "{told}");
+        let error = refused_for_good(&format!("{}{options}", server.url())).await;
+        assert!(error.contains("Redis Cluster") && error.contains(&right), "{error}");
     }
-    // A user who may not ask for the mode of the server hears of it with the first lock.
-    ask(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info"]);
-    let told = refused_for_good(&format!("redis://app:pw@127.0.0.1:{}", server.port())).await;
-    assert!(told.contains("MOVED") && told.contains("use redis+cluster://"), "{told}");
+    // For a user without the right to query the mode of the server, the first lock reports it.
+    command(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info"]);
+    let error = refused_for_good(&format!("redis://app:pw@127.0.0.1:{}", server.port())).await;
+    assert!(error.contains("MOVED") && error.contains("use redis+cluster://"), "{error}");
 }
 
 /// The same server with another idea of the cluster that it is in.
 fn restarted_with(mut server: RedisServer, nodes: &str) -> RedisServer {
-    let Reply::Array(dir) = ask(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };
+    let Reply::Array(dir) = command(&server, &["CONFIG", "GET", "dir"]) else { panic!("a directory") };
     let file = std::path::Path::new(dir[1].text().unwrap()).join("nodes.conf");
     server.kill();
     std::fs::write(file, nodes).unwrap();
@@ -126,28 +127,28 @@ fn restarted_with(mut server: RedisServer, nodes: &str) -> RedisServer {
 async fn a_database_that_is_not_there_is_identified() {
     let Some(server) = server() else { return };
     for options in ["", "?protocol=resp2"] {
-        let told = refused_for_good(&format!("{}/99{options}", server.url())).await;
-        assert!(told.contains("DB index is out of range") && told.contains("at the end of the URL"), "{told}");
+        let error = refused_for_good(&format!("{}/99{options}", server.url())).await;
+        assert!(error.contains("DB index is out of range") && error.contains("at the end of the URL"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
     let Some(server) = server() else { return };
-    ask(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    command(&server, &["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
     let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
     for lack in ["set", "zadd", "get", "getrange", "zcard", "evalsha"] {
-        ask(&server, &["ACL", "SETUSER", "app", &format!("-{lack}")]);
+        command(&server, &["ACL", "SETUSER", "app", &format!("-{lack}")]);
         // A lock that only stands in line does not come to the command that it may not use.
-        ask(&server, &["SET", "k", "somebody", "PX", "60000"]);
+        command(&server, &["SET", "k", "somebody", "PX", "60000"]);
         if lack == "set" || lack == "zcard" {
-            ask(&server, &["DEL", "k"]);
+            command(&server, &["DEL", "k"]);
         }
-        let told = refused_for_good(&url).await;
-        assert!(told.contains("access denied") && !told.contains("user_script"), "{lack}: {told}");
-        ask(&server, &["ACL", "SETUSER", "app", &format!("+{lack}")]);
+        let error = refused_for_good(&url).await;
+        assert!(error.contains("access denied") && !error.contains("user_script"), "{lack}: {error}");
+        command(&server, &["ACL", "SETUSER", "app", &format!("+{lack}")]);
     }
-    ask(&server, &["ACL", "SETUSER", "app", "resetkeys", "~other:*", "~fencelock:*"]);
+    command(&server, &["ACL", "SETUSER", "app", "resetkeys", "~other:*", "~fencelock:*"]);
     assert!(refused_for_good(&url).await.contains("access denied"));
 }
 
@@ -155,8 +156,8 @@ async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
 async fn a_command_that_was_renamed_is_identified() {
     for command in ["SET", "EVALSHA"] {
         let Some(server) = server_with(RedisServer::options().args(["--rename-command", command, ""])) else { return };
-        let told = refused_for_good(&server.url()).await;
-        assert!(told.contains("cannot hold these locks") && told.to_lowercase().contains("unknown"), "{told}");
+        let error = refused_for_good(&server.url()).await;
+        assert!(error.contains("cannot hold these locks") && error.to_lowercase().contains("unknown"), "{error}");
     }
 }
 
@@ -164,12 +165,12 @@ async fn a_command_that_was_renamed_is_identified() {
 async fn a_port_that_speaks_something_else_is_identified() {
     let http = answers("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     for scheme in ["redis", "rediss"] {
-        let told = refused_for_good(&format!("{scheme}://127.0.0.1:{http}")).await;
-        assert!(told.contains("this is an HTTP server"), "{scheme}: {told}");
+        let error = refused_for_good(&format!("{scheme}://127.0.0.1:{http}")).await;
+        assert!(error.contains("this is an HTTP server"), "{scheme}: {error}");
     }
     let ssh = answers("SSH-2.0-OpenSSH_9.2\r\n");
-    let told = refused_for_good(&format!("redis://127.0.0.1:{ssh}")).await;
-    assert!(told.contains("sends \"SSH-2.0-OpenSSH_9.2\""), "{told}");
+    let error = refused_for_good(&format!("redis://127.0.0.1:{ssh}")).await;
+    assert!(error.contains("sends \"SSH-2.0-OpenSSH_9.2\""), "{error}");
 }
 
 /// A port with the same reply for every client.
@@ -193,16 +194,16 @@ fn answers(what: &'static str) -> u16 {
 #[tokio::test]
 async fn a_port_without_tls_is_reported_to_a_client_with_it() {
     let Some(server) = server() else { return };
-    let told = refused_for_good(&format!("rediss://127.0.0.1:{}", server.port())).await;
-    assert!(told.contains("speaks Redis without TLS: use redis://"), "{told}");
+    let error = refused_for_good(&format!("rediss://127.0.0.1:{}", server.port())).await;
+    assert!(error.contains("speaks Redis without TLS: use redis://"), "{error}");
 }
 
 #[tokio::test]
 async fn a_port_with_tls_is_reported_to_a_client_without_it() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     for options in ["", "?protocol=resp2"] {
-        let told = refused_for_good(&format!("{}{options}", server.tls_url().replace("rediss", "redis"))).await;
-        assert!(told.contains("speaks TLS: use rediss://"), "{told}");
+        let error = refused_for_good(&format!("{}{options}", server.tls_url().replace("rediss", "redis"))).await;
+        assert!(error.contains("speaks TLS: use rediss://"), "{error}");
     }
 }
 
@@ -228,22 +229,22 @@ async fn a_url_that_cannot_be_read_is_refused_with_the_reason() {
         ("redis://u:pa#ss@h", "write @ : / # ? as %40"),
         ("redis://:s3cret@", "empty host"),
     ] {
-        let told = refused_for_good(url).await;
-        assert!(told.contains(reason) && !told.contains("s3cret") && !told.contains("pa#ss"), "{told}");
+        let error = refused_for_good(url).await;
+        assert!(error.contains(reason) && !error.contains("s3cret") && !error.contains("pa#ss"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_counter_at_its_maximum_is_reported_with_the_remedy() {
     let Some(server) = server() else { return };
-    ask(&server, &["SET", "fencelock:{k}:fence", "9007199254740991"]);
-    let told = refused_for_good(&server.url()).await;
-    assert!(told.contains("reached 2^53") && told.contains("fencelock:{KEY}:fence"), "{told}");
+    command(&server, &["SET", "fencelock:{k}:fence", "9007199254740991"]);
+    let error = refused_for_good(&server.url()).await;
+    assert!(error.contains("reached 2^53") && error.contains("fencelock:{KEY}:fence"), "{error}");
 }
 
 #[tokio::test]
 async fn a_certificate_that_is_not_trusted_is_reported_with_the_remedy() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
-    let told = refused_for_good(&server.tls_url()).await;
-    assert!(told.contains("its certificate is not trusted: UnknownIssuer; ca=FILE"), "{told}");
+    let error = refused_for_good(&server.tls_url()).await;
+    assert!(error.contains("its certificate is not trusted: UnknownIssuer; ca=FILE"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! Users with the rights that `docs/en/operations.md` names, one trying to harm the other.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, client, in_line, number, server, text, waiting};
+use crate::support::{client, command, in_line, number, server, text, waiting};
 use fencelock::{LossReason, Released};
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 
@@ -19,7 +19,7 @@ fn user(server: &RedisServer, name: &str, blocks: &[&str]) -> String {
     let prefix = format!("{name}:");
     let rights: Vec<String> = blocks.iter().flat_map(|block| rights(block, &prefix)).collect();
     let words = ["ACL", "SETUSER", name].into_iter().chain(rights.iter().map(String::as_str));
-    assert_eq!(ask(server, &words.collect::<Vec<_>>()), Reply::Simple("OK".into()));
+    assert_eq!(command(server, &words.collect::<Vec<_>>()), Reply::Simple("OK".into()));
     format!("redis://{name}:secret@127.0.0.1:{}?prefix={prefix}", server.port())
 }
 
@@ -42,11 +42,11 @@ async fn the_rights_of_the_page_suffice_for_everything_a_holder_and_a_waiter_do(
         let polls = number(&server, &["DBSIZE"]);
         assert!(polls >= 5, "lock, fence, line, waiters, alive: {polls}");
         assert_eq!(held.release().await.unwrap(), Released::Released);
-        // Sooner than a waiter asks by itself; but a machine may be slow, so what matters is that it is served at all.
+        // Usually sooner than a waiter polls; on a slow machine, it only matters that the waiter is served.
         let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap();
         tokio::time::sleep(ms(100)).await;
-        ask(&server, &["DEL", &format!("a:{key}")]);
-        let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking tells at once");
+        command(&server, &["DEL", &format!("a:{key}")]);
+        let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking reports at once");
         assert_eq!(why, LossReason::Deleted, "{key}");
         let findings = one.diagnose().await;
         let bad = findings.iter().find(|finding| finding.text.contains("refused"));
@@ -88,7 +88,7 @@ async fn a_hostile_tenant_can_do_nothing_to_the_locks_of_another() {
     let held = holder.lock("k").ttl(secs(30)).await.unwrap();
     let _tagged = holder.lock("{x}y").await.unwrap();
     let next = waiting_of(&server, "b:k", waiter.lock("k").ttl(secs(30)).acquire()).await;
-    let entry = ask(&server, &["HVALS", "fencelock:{b:k}:waiters"]);
+    let entry = command(&server, &["HVALS", "fencelock:{b:k}:waiters"]);
     let Reply::Array(entries) = entry else { panic!("{entry:?}") };
     let channel = entries[0].text().unwrap().split(' ').nth(2).unwrap().to_owned();
     assert!(channel.starts_with("fencelock:wake:b:"), "{channel}");
@@ -147,17 +147,17 @@ async fn a_forged_message_gives_no_token_beyond_the_servers_time() {
     let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
     let held = holder.lock("k").ttl(secs(30)).await.unwrap();
     let next = waiting(&server, "k", waiter.lock("k").ttl(secs(30))).await;
-    let Reply::Array(ids) = ask(&server, &["HGETALL", "fencelock:{k}:waiters"]) else { panic!("no hash") };
+    let Reply::Array(ids) = command(&server, &["HGETALL", "fencelock:{k}:waiters"]) else { panic!("no hash") };
     let (id, entry) = (ids[0].text().unwrap(), ids[1].text().unwrap());
     let channel = entry.split(' ').nth(2).unwrap();
     let info = text(&server, &["INFO", "server"]).unwrap();
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
     let far = held.fencing_token().get() + 3_600_000_000;
     for token in [9_007_199_254_740_991, far] {
-        let heard = ask(&server, &["PUBLISH", channel, &format!("1 {run_id} {id} {token} 1 3000\tk")]);
-        assert_eq!(heard, Reply::Int(1), "the waiter hears it");
+        let subscribers = command(&server, &["PUBLISH", channel, &format!("1 {run_id} {id} {token} 1 3000\tk")]);
+        assert_eq!(subscribers, Reply::Int(1), "the waiter receives it");
     }
-    // It asks after each message that it does not believe; an answer shows that it has heard them.
+    // It polls after each message that it does not trust; a reply shows that it has received them.
     tokio::time::sleep(ms(1500)).await;
     assert!(!next.is_finished() && held.is_held());
     held.release().await.unwrap();

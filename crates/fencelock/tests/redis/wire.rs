@@ -1,7 +1,7 @@
 //! What others see on the server.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{ask, calls, client, in_line, is_free, keys, number, server, text, waiting};
+use crate::support::{calls, client, command, in_line, is_free, keys, number, server, text, waiting};
 
 #[tokio::test]
 async fn a_held_lock_is_a_string_of_proof_and_owner_with_a_ttl() {
@@ -27,7 +27,7 @@ async fn an_uncontended_lock_costs_two_scripts_and_nothing_else() {
     for sharing in [true, false] {
         let client = fencelock::Client::builder().sharing(sharing).connect(&server.url()).await.unwrap();
         client.lock("k").await.unwrap().release().await.unwrap();
-        ask(&server, &["CONFIG", "RESETSTAT"]);
+        command(&server, &["CONFIG", "RESETSTAT"]);
         let cycles = 300;
         for _ in 0..cycles {
             client.lock("k").await.unwrap().release().await.unwrap();
@@ -55,14 +55,14 @@ async fn a_hand_off_costs_two_scripts_and_one_message() {
         held.release().await.unwrap();
         held = next.await.unwrap();
     }
-    ask(&server, &["CONFIG", "RESETSTAT"]);
+    command(&server, &["CONFIG", "RESETSTAT"]);
     let handoffs = 200;
     for turn in 0..handoffs {
         let next = waiting(&server, "k", if turn % 2 == 0 { &b } else { &a }.lock("k")).await;
         held.release().await.unwrap();
         held = next.await.unwrap();
     }
-    // On a machine that has other things to do, holds last long enough to be looked at, and waiters to ask again.
+    // On a busy machine, holds last long enough for inspections, and for waiters to poll again.
     let scripts = calls(&server, "evalsha");
     let (looks, polls) = (calls(&server, "client|caching"), calls(&server, "hset") - handoffs);
     let least = 2 * handoffs;
@@ -119,7 +119,7 @@ async fn a_prefix_stands_before_the_key() {
     let taken = text(&server, &["SET", "lock:k", "other", "NX", "PX", "1000"]);
     assert_eq!(taken, None, "a program that sets it itself is kept out");
     tokio::time::sleep(ms(100)).await;
-    ask(&server, &["DEL", "lock:k"]);
+    command(&server, &["DEL", "lock:k"]);
     assert!(tokio::time::timeout(secs(5), guard.lost()).await.is_ok());
 }
 
@@ -129,7 +129,7 @@ async fn another_database_is_another_place() {
     let (zero, three) = (client(&server.url()).await, client(&format!("{}/3", server.url())).await);
     let _zero = zero.lock("k").await.unwrap();
     let three = three.lock("k").try_acquire().await.unwrap().expect("free there");
-    ask(&server, &["FLUSHDB"]);
+    command(&server, &["FLUSHDB"]);
     assert!(tokio::time::timeout(ms(300), three.lost()).await.is_err(), "its database was not flushed");
 }
 

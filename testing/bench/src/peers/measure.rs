@@ -35,7 +35,7 @@ pub(crate) fn measure(server: &RedisServer, peers: &[&Peer], effort: Effort) -> 
                 let span = Duration::from_millis(effort.span_ms + peer.warm_up_ms);
                 let sell = || sell(server, peer, span, STOCK).map_err(|error| error.to_string());
                 let sale = peer.measures(LoadMode::Exclusive).then(sell);
-                println!("{}: {version}; {}", peer.title, sale.as_ref().map_or_else(String::new, told));
+                println!("{}: {version}; {}", peer.title, sale.as_ref().map_or_else(String::new, summary));
                 run.present.push(Present { name: peer.name.to_owned(), version, sale });
                 taking_part.push(peer);
             }
@@ -128,7 +128,7 @@ fn clear(server: &RedisServer) -> Result<(), Failure> {
     }
 }
 
-fn told(sale: &Result<Sale, String>) -> String {
+fn summary(sale: &Result<Sale, String>) -> String {
     match sale {
         Ok(sale) if sale.is_exact() => format!("sold {} exactly", sale.sold),
         Ok(sale) => format!("NO MUTUAL EXCLUSION: sold {}, of which the stock misses {}", sale.sold, sale.oversold),

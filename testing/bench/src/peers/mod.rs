@@ -38,7 +38,7 @@ struct Options {
 
 /// Measures, stores the run, and draws it. `--quick`, `--only NAME,NAME`, `--render`.
 pub fn main() -> ExitCode {
-    if let Some(code) = ours::run_if_asked() {
+    if let Some(code) = ours::run_as_worker() {
         return code;
     }
     let options = match options(std::env::args().skip(1)) {

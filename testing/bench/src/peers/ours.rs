@@ -6,7 +6,7 @@ use std::process::ExitCode;
 pub(crate) const VARIABLE: &str = "FENCELOCK_PEERS_WORKER";
 
 /// Runs the job of a worker; `None` in the main process.
-pub(crate) fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_as_worker() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     Some(match fencelock_lab::load::serve() {
         Ok(()) => ExitCode::SUCCESS,

@@ -31,7 +31,7 @@ pub struct Cell {
     pub processes: u32,
     /// The number of tasks of each process.
     pub tasks: u32,
-    /// What the tasks ask for.
+    /// The locks that the tasks request.
     #[serde(default, skip_serializing_if = "is_exclusive")]
     pub mode: LoadMode,
 }

@@ -75,12 +75,12 @@ async fn only_the_first_waiter_is_handed_the_key(fixture: &dyn Fixture) {
         second.is_queued(0).await;
         third.is_queued(1).await;
         assert_eq!(first.releases().await, Release::Released);
-        let told = is_notified_of_its_grant(&recorder, &second).await;
+        let notified = is_notified_of_its_grant(&recorder, &second).await;
         let not_me = |event: &Event| handed(event, third.holder.id).is_some();
         assert!(!bystander.recorded().iter().any(not_me), "{} is not the first waiter", third.holder.id);
         third.releases().await;
         second.releases().await;
-        if told {
+        if notified {
             return;
         }
     }

@@ -149,10 +149,10 @@ async fn a_hand_off_is_a_short_lease_and_the_claim_makes_it_a_full_one(fixture: 
     assert_eq!(a.releases().await, Release::Released);
     let unclaimed = waiter.time_left().await;
     assert!(unclaimed < LONG / 2, "{unclaimed:?} for a waiter that may be dead");
-    let asked = Instant::now();
+    let requested = Instant::now();
     waiter.still_holds().await;
     let claimed = waiter.time_left().await;
-    assert!(claimed + asked.elapsed() + CLOCK_RESOLUTION >= LONG, "{claimed:?}");
+    assert!(claimed + requested.elapsed() + CLOCK_RESOLUTION >= LONG, "{claimed:?}");
 }
 
 async fn an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_gone(fixture: &dyn Fixture) {

@@ -60,15 +60,15 @@ async fn a_renewed_lease_lasts_a_full_ttl_from_the_request(fixture: &dyn Fixture
     a.takes().await;
     fixture.let_time_pass(Duration::from_secs(1)).await;
     assert!(a.time_left().await + Duration::from_secs(1) <= LONG + CLOCK_RESOLUTION);
-    let asked = Instant::now();
+    let requested = Instant::now();
     assert_eq!(a.renews().await, Renew::Renewed { waiters: 0 });
-    has_at_least(&a, LONG, asked).await;
+    has_at_least(&a, LONG, requested).await;
 }
 
-/// Checks that the hold lasts `whole` from `asked` or later.
-async fn has_at_least(a: &TestClient, whole: Duration, asked: Instant) {
+/// Checks that the hold lasts `whole` from `requested` or later.
+async fn has_at_least(a: &TestClient, whole: Duration, requested: Instant) {
     let left = a.time_left().await;
-    let gone = asked.elapsed() + CLOCK_RESOLUTION;
+    let gone = requested.elapsed() + CLOCK_RESOLUTION;
     assert!(left + gone >= whole && left <= whole, "{left:?} left of {whole:?} after {gone:?} at most");
 }
 

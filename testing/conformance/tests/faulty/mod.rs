@@ -109,7 +109,7 @@ impl FaultyBackend {
     }
 
     /// The answer that is given instead of this one.
-    fn retold(&self, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
+    fn replaced(&self, claim: &Claim, answer: Acquire) -> Result<Acquire, Unknown> {
         let count = self.answers.fetch_add(1, Ordering::SeqCst);
         let fence = FencingToken::new(count).unwrap();
         match (self.defect, answer) {
@@ -203,7 +203,7 @@ impl Backend for FaultyBackend {
                 return tokio::spawn(later).await.unwrap();
             }
             self.overtakes(&bent).await;
-            self.retold(claim, self.memory.acquire(&bent).await?)
+            self.replaced(claim, self.memory.acquire(&bent).await?)
         })
     }
 

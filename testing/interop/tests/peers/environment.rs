@@ -64,15 +64,15 @@ impl TestEnvironment {
 
     /// Deletes the lock without checking its owner.
     pub(crate) async fn deleted_by(&self, peer: &mut Process) {
-        assert_eq!(ask(peer, &format!("delete {}", self.wire())).await, "deleted");
+        assert_eq!(request(peer, &format!("delete {}", self.wire())).await, "deleted");
     }
 
     /// A fencelock task that waits; the key was reported as busy when this returns.
     pub(crate) async fn waiter(&self) -> JoinHandle<Guard> {
-        let (told, mut hears) = mpsc::unbounded_channel();
-        let lock = self.client.lock(KEY).wait(PATIENCE).on_wait(move |_| _ = told.send(()));
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let lock = self.client.lock(KEY).wait(PATIENCE).on_wait(move |_| _ = sender.send(()));
         let waiter = tokio::spawn(async move { lock.acquire().await.expect("the lock") });
-        hears.recv().await.expect("a key that is busy");
+        receiver.recv().await.expect("a key that is busy");
         waiter
     }
 
@@ -99,20 +99,20 @@ fn url(servers: &[RedisServer], preset: Option<Preset>) -> String {
 }
 
 /// The reply of a peer, which must not be an error.
-pub(crate) async fn ask(peer: &mut Process, line: &str) -> String {
-    let said = peer.ask(line).await.unwrap_or_else(|error| panic!("{line}: {error}"));
-    assert!(!said.starts_with("error"), "{line}: {said}");
-    said
+pub(crate) async fn request(peer: &mut Process, line: &str) -> String {
+    let reply = peer.request(line).await.unwrap_or_else(|error| panic!("{line}: {error}"));
+    assert!(!reply.starts_with("error"), "{line}: {reply}");
+    reply
 }
 
 pub(crate) async fn attempt(peer: &mut Process, ttl: Duration) -> String {
-    ask(peer, &format!("try {KEY} {}", ttl.as_millis())).await
+    request(peer, &format!("try {KEY} {}", ttl.as_millis())).await
 }
 
 /// Releases the lock, and checks the reported result, if any.
 pub(crate) async fn unlock(peer: &mut Process, expected: &str) {
-    let said = ask(peer, "unlock").await;
-    assert!(said == expected || said == "done", "{expected}, not {said}");
+    let reply = request(peer, "unlock").await;
+    assert!(reply == expected || reply == "done", "{expected}, not {reply}");
 }
 
 pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {

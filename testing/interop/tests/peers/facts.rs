@@ -1,6 +1,6 @@
 //! The common facts of fencelock and every peer.
 
-use crate::environment::{AWAKE, KEY, LONG, TestEnvironment, ask, attempt, in_time, unlock, within};
+use crate::environment::{AWAKE, KEY, LONG, TestEnvironment, attempt, in_time, request, unlock, within};
 use fencelock::{LossReason, Released};
 use fencelock_interop::Process;
 use std::time::Duration;
@@ -48,11 +48,11 @@ pub(crate) async fn while_we_hold_they_are_refused(environment: &TestEnvironment
 
 pub(crate) async fn our_release_wakes_their_waiter(environment: &TestEnvironment, mut peer: Process) {
     let guard = environment.held().await;
-    peer.tell(&format!("lock {KEY} {} {WAIT}", LONG.as_millis())).await.expect("a peer that listens");
-    let early = timeout(Duration::from_millis(150), peer.hear()).await;
+    peer.send(&format!("lock {KEY} {} {WAIT}", LONG.as_millis())).await.expect("a peer that listens");
+    let early = timeout(Duration::from_millis(150), peer.receive()).await;
     assert!(early.is_err(), "while we hold: {early:?}");
     assert_eq!(guard.release().await, Ok(Released::Released));
-    assert_eq!(within(AWAKE, "their lock", peer.hear()).await.expect("an answer"), "held");
+    assert_eq!(within(AWAKE, "their lock", peer.receive()).await.expect("an answer"), "held");
     assert!(environment.attempt().await.is_none());
     unlock(&mut peer, "freed").await;
 }
@@ -65,7 +65,7 @@ pub(crate) async fn after_our_crash_they_acquire_the_lock_when_the_ttl_ends(
     assert_eq!(attempt(&mut holder, BRIEF).await, "held");
     holder.kill().await.expect("a process that can be killed");
     let line = format!("lock {KEY} {} {WAIT}", LONG.as_millis());
-    assert_eq!(in_time("their lock", ask(&mut peer, &line)).await, "held");
+    assert_eq!(in_time("their lock", request(&mut peer, &line)).await, "held");
     unlock(&mut peer, "freed").await;
 }
 

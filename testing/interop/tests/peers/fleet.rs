@@ -1,6 +1,6 @@
 //! Processes of all languages concurrently, each adding to one number that only the lock protects.
 
-use crate::environment::{KEY, TestEnvironment, ask, in_time, zero};
+use crate::environment::{KEY, TestEnvironment, in_time, request, zero};
 use fencelock_interop::{KNOWN, Peer, Places, Preset, Process, Shares};
 use std::fs;
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ impl Fleet {
         for (number, (mut member, name)) in processes.into_iter().enumerate() {
             let line = format!("count {} 20000 {file} {TIMES}", key(number, name));
             work.spawn(async move {
-                let said = in_time(&member.versions.clone(), ask(&mut member, &line)).await;
+                let said = in_time(&member.versions.clone(), request(&mut member, &line)).await;
                 assert_eq!(said, "counted", "{}", member.versions);
             });
         }

@@ -90,7 +90,7 @@ impl Sentinel {
     }
 
     fn command(&self, words: &[&str]) -> Reply {
-        // It would not answer, and the others are not asked until then.
+        // A stopped sentinel would not reply, and the others are queried only after that.
         if self.is_frozen.load(Ordering::SeqCst) {
             return Reply::NoAnswer("it is stopped".to_owned());
         }

@@ -57,6 +57,6 @@ async fn lead(
             Err(failure) if failure.exit == Exit::Lost => {}
             ended => return ended.map(|ended| ended.exit),
         }
-        context.report.tell(&Event::Campaigning { key: name });
+        context.report.emit(&Event::Campaigning { key: name });
     }
 }

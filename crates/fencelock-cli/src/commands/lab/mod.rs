@@ -75,9 +75,12 @@ async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<SchemeR
 
 async fn one(wanted: &Lab, results: SchemeResults, context: &Context) -> Result<Exit, Failure> {
     let lang = wanted.lang.into();
-    let (asked, under) = (wanted.property.as_deref().and_then(property), wanted.fault.as_deref().and_then(fault));
-    let shown = results.chosen(asked, under).and_then(|(property, faults)| Trace::of(&results, property, faults, lang));
-    let Some(trace) = shown else { return holds(&results, asked, under, lang, context) };
+    let (property_asked, under) =
+        (wanted.property.as_deref().and_then(property), wanted.fault.as_deref().and_then(fault));
+    let shown = results
+        .chosen(property_asked, under)
+        .and_then(|(property, faults)| Trace::of(&results, property, faults, lang));
+    let Some(trace) = shown else { return holds(&results, property_asked, under, lang, context) };
     if let Some(file) = &wanted.svg {
         write(file, &diagram(&trace))?;
     }
@@ -91,13 +94,13 @@ async fn one(wanted: &Lab, results: SchemeResults, context: &Context) -> Result<
         }
         return replay::replay(wanted, &url, &results, &trace, context).await;
     }
-    let traces = if wanted.every { every(&results, asked, under, lang) } else { vec![trace] };
+    let traces = if wanted.every { every(&results, property_asked, under, lang) } else { vec![trace] };
     if context.report.json {
-        let told: Vec<_> = traces.iter().map(Trace::json).collect();
-        print(&if wanted.every { format!("{:#}\n", Value::from(told)) } else { format!("{:#}\n", told[0]) })?;
+        let shown: Vec<_> = traces.iter().map(Trace::json).collect();
+        print(&if wanted.every { format!("{:#}\n", Value::from(shown)) } else { format!("{:#}\n", shown[0]) })?;
     } else {
-        let told: Vec<_> = traces.iter().map(|trace| trace.text(CELLS)).collect();
-        print(&if wanted.every { told.join("\n\n") } else { told.concat() + &others(&results, &traces[0]) })?;
+        let shown: Vec<_> = traces.iter().map(|trace| trace.text(CELLS)).collect();
+        print(&if wanted.every { shown.join("\n\n") } else { shown.concat() + &others(&results, &traces[0]) })?;
     }
     Ok(Exit::Success)
 }
@@ -143,11 +146,11 @@ fn holds(
 ) -> Result<Exit, Failure> {
     let id = results.scheme.id;
     if let Some(fault) = fault.filter(|fault| !results.faults().any(|searched| searched == Some(*fault))) {
-        let told = match lang {
+        let shown = match lang {
             Lang::En => format!("{id} is not searched with the fault {}", fault.name()),
             Lang::Zh => format!("方案 {id} 不涉及故障 {}", fault.name()),
         };
-        return Err(Failure::new(Exit::Usage, told));
+        return Err(Failure::new(Exit::Usage, shown));
     }
     if context.report.json {
         print(&format!("{:#}\n", json_table(std::slice::from_ref(results))))?;
@@ -156,7 +159,7 @@ fn holds(
     let mut text = format!("{id}{}{}\n", lang.pick(": ", "："), results.scheme.title.get(lang));
     for kept in Property::ALL.into_iter().filter(|kept| property.is_none_or(|property| property == *kept)) {
         let label = kept.label(lang);
-        let told = match (results.result(kept), lang) {
+        let shown = match (results.result(kept), lang) {
             (PropertyResult::Holds { states }, Lang::En) => format!("  \"{label}\" holds in all {states} states"),
             (PropertyResult::Holds { states }, Lang::Zh) => format!("  “{label}”在全部 {states} 个状态中成立"),
             (PropertyResult::BreaksTogether { .. }, Lang::En) => {
@@ -170,7 +173,7 @@ fn holds(
             }
             (PropertyResult::Breaks { .. }, Lang::Zh) => format!("  “{label}”会被打破，但单凭这个故障不会"),
         };
-        let _ = writeln!(text, "{told}");
+        let _ = writeln!(text, "{shown}");
     }
     print(&format!("{text}{}\n", results.scheme.advice.get(lang)))?;
     Ok(Exit::Success)

@@ -25,6 +25,6 @@ impl Host for Parent {
     }
 
     fn before_write(&self, holder: Entrance) -> io::Result<()> {
-        self.0.ask(&format!("{BEFORE_WRITE}{holder}"))
+        self.0.request(&format!("{BEFORE_WRITE}{holder}"))
     }
 }

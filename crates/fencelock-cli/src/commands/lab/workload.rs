@@ -36,33 +36,34 @@ pub(super) async fn run_workload(command: &WorkloadCommand, context: &Context) -
     let pool = Arc::new(WorkerPool::default());
     let schemes = chosen(&options.scheme);
     let progress = Progress::of(schemes.len(), context.report);
-    let mut told = {
+    let mut results = {
         let (pool, counter) = (Arc::clone(&pool), progress.counter());
         tokio::task::spawn_blocking(move || each(&url, &schemes, load, &pool, &counter))
     };
     let mut ended = None;
-    let told = tokio::select! {
+    let results = tokio::select! {
         biased;
         signal = signals.ending() => {
             pool.stop();
             ended = Some(signal);
             // It removes its keys first.
-            (&mut told).await
+            (&mut results).await
         }
-        told = &mut told => told,
+        results = &mut results => results,
     };
     drop(progress);
     if let Some(signal) = ended {
         return Ok(signal.into());
     }
-    let told = told.map_err(|error| Failure::system("run the workload", error))?.map_err(|reason| refusal(&reason))?;
+    let results =
+        results.map_err(|error| Failure::system("run the workload", error))?.map_err(|reason| refusal(&reason))?;
     if let Some(file) = &options.svg {
-        write(file, &chart(&told, lang))?;
+        write(file, &chart(&results, lang))?;
     }
     if context.report.json {
-        print(&format!("{:#}\n", json_scores(&told)))?;
+        print(&format!("{:#}\n", json_scores(&results)))?;
     } else {
-        print(&scores(&told, lang, may_colour()))?;
+        print(&scores(&results, lang, may_colour()))?;
     }
     Ok(Exit::Success)
 }

@@ -71,8 +71,8 @@ fn derives_keys(name: &str) -> bool {
     name.ends_with(['0', '3', '4', '7', '8'])
 }
 
-fn epoch_check(asks: Option<&(QuarantinedClient, Quarantine)>) -> EpochCheck<'_> {
-    asks.map_or(EpochCheck::without_marker(RUN_ID), |(client, quarantine)| quarantine.epoch_check(client.epoch()))
+fn epoch_check(required: Option<&(QuarantinedClient, Quarantine)>) -> EpochCheck<'_> {
+    required.map_or(EpochCheck::without_marker(RUN_ID), |(client, quarantine)| quarantine.epoch_check(client.epoch()))
 }
 
 impl Both<'_> {
@@ -82,9 +82,9 @@ impl Both<'_> {
         }
         let Self { name, server, key, marker, quarantined_client, mutant } = self;
         let changes = Changes { mutant, cap: server.cap };
-        let asks = &quarantined_client.map(|client| (client, client.quarantine(name)));
-        let epoch_check = epoch_check(asks.as_ref()).deriving_keys(derives_keys(name));
-        let gate = asks.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
+        let required = &quarantined_client.map(|client| (client, client.quarantine(name)));
+        let epoch_check = epoch_check(required.as_ref()).deriving_keys(derives_keys(name));
+        let gate = required.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
         let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
         match command {
@@ -99,10 +99,10 @@ impl Both<'_> {
                 let call = script::raise(name, &id(*holder), to, epoch_check);
                 (Sent::script(call, changes), Expected::or_refused(answer, acked))
             }
-            Command::Renew { holder, ttl_ms, told_ms } => {
-                let answer = key.renew(server, *holder, *ttl_ms, *told_ms);
-                let [ttl, told] = [*ttl_ms, *told_ms].map(Duration::from_millis);
-                let call = script::renew(name, &id(*holder), ttl, told);
+            Command::Renew { holder, ttl_ms, assumed_ms } => {
+                let answer = key.renew(server, *holder, *ttl_ms, *assumed_ms);
+                let [ttl, assumed] = [*ttl_ms, *assumed_ms].map(Duration::from_millis);
+                let call = script::renew(name, &id(*holder), ttl, assumed);
                 (Sent::script(call, changes), Expected::or_refused(answer, renewed))
             }
             Command::Release { holder, proposal } => {
@@ -235,10 +235,10 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     let ttl = Ttl::new(Duration::from_millis(claim.ttl_ms)).unwrap();
     let channel = claim.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
-    let asked = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
-    let asked = asked.with_mode(claim.mode);
-    let asked = if claim.proposed { asked.with_proposal(claim.proposal) } else { asked };
-    script::acquire(name, &asked, Path::Fast, claim.proposal, &channel, epoch_check)
+    let request = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
+    let request = request.with_mode(claim.mode);
+    let request = if claim.proposed { request.with_proposal(claim.proposal) } else { request };
+    script::acquire(name, &request, Path::Fast, claim.proposal, &channel, epoch_check)
 }
 
 fn downgrade(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Call {

@@ -70,7 +70,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
 
 /// A request for a lock in some state.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
+enum Request {
     Claim(u32),
     Release,
 }
@@ -79,10 +79,10 @@ enum Asked {
 struct Case<'a> {
     denied: &'a str,
     state: &'a [&'a str],
-    asked: Asked,
+    request: Request,
 }
 
-impl Asked {
+impl Request {
     fn common(self, name: &str) -> Common {
         match self {
             Self::Claim(wanted) => Common::claim(name, &claim(name, Intent::Try, wanted)),
@@ -118,24 +118,24 @@ impl Asked {
 
 /// The other locks of the batch, with the content of their keys: one to claim and one to release before the lock of the case, and
 /// the same after it.
-const AROUND: [(Asked, &[&str]); 4] = [
-    (Asked::Claim(1), &["SET FENCE 5"]),
-    (Asked::Release, &["SET LOCK ID:host:1 PX 10000"]),
-    (Asked::Claim(64), &["SET FENCE 5"]),
-    (Asked::Release, &["SET LOCK ID:host:1 PX 10000"]),
+const AROUND: [(Request, &[&str]); 4] = [
+    (Request::Claim(1), &["SET FENCE 5"]),
+    (Request::Release, &["SET LOCK ID:host:1 PX 10000"]),
+    (Request::Claim(64), &["SET FENCE 5"]),
+    (Request::Release, &["SET LOCK ID:host:1 PX 10000"]),
 ];
 
 /// The difference between the combined script and the scripts of each lock, if any.
 fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Option<String> {
     // The first half is sent as one batch, the second half one by one.
-    let requests: Vec<_> = [&AROUND[..2], &[(case.asked, case.state)], &AROUND[2..]].concat();
+    let requests: Vec<_> = [&AROUND[..2], &[(case.request, case.state)], &AROUND[2..]].concat();
     let count = requests.len();
     let keys: Vec<_> = (0..2 * count).map(names).collect();
     for (number, key) in keys.iter().enumerate() {
         prepare(real, key, requests[number % count].1);
     }
     let together: Vec<_> =
-        requests.iter().zip(&keys).map(|((asked, _), [lock, ..])| Some(asked.common(lock))).collect();
+        requests.iter().zip(&keys).map(|((request, _), [lock, ..])| Some(request.common(lock))).collect();
     let (call, positions) = combined::call(&together);
     let right = |real: &mut Real, sign| match case.denied {
         "" => {}
@@ -150,25 +150,25 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
         return Some(format!("{case:?}\n  {reply:?}"));
     };
     let mut alone = Vec::new();
-    for (number, (asked, _)) in requests.iter().enumerate() {
+    for (number, (request, _)) in requests.iter().enumerate() {
         let [lock, ..] = &keys[count + number];
-        alone.push(real.play(&[asked.alone(lock)], &[]).replies.remove(0));
+        alone.push(real.play(&[request.alone(lock)], &[]).replies.remove(0));
     }
     let mut combined = Vec::new();
-    for (number, (asked, _)) in requests.iter().enumerate() {
+    for (number, (request, _)) in requests.iter().enumerate() {
         let [lock, ..] = &keys[number];
         combined.push(match &answers[positions[number]] {
             // As the client does.
-            Reply::Int(0) => real.play(&[asked.alone(lock)], &[]).replies.remove(0),
+            Reply::Int(0) => real.play(&[request.alone(lock)], &[]).replies.remove(0),
             answer => answer.clone(),
         });
     }
     right(real, '+');
     let states = real.play(&[], &keys).states;
     let differs = (0..count).find_map(|number| {
-        let asked = requests[number].0;
+        let request = requests[number].0;
         let [combined, alone] = [(&combined[number], number), (&alone[number], count + number)]
-            .map(|(reply, key)| (described(&asked.in_full(reply.clone())), described(&states[key])));
+            .map(|(reply, key)| (described(&request.in_full(reply.clone())), described(&states[key])));
         (combined != alone)
             .then(|| format!("{case:?}, request {number}\n  together {combined:?}\n  alone    {alone:?}"))
     });
@@ -182,10 +182,10 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
 /// The first difference of all cases.
 fn find(real: &mut Real, mutant: Option<Mutant>) -> Option<String> {
     real.begin(START_US);
-    let asked = [Asked::Claim(1), Asked::Claim(64), Asked::Release];
+    let request = [Request::Claim(1), Request::Claim(64), Request::Release];
     let cases = || {
-        let denied = asked.into_iter().flat_map(|asked| DENIED.iter().map(move |denied| (asked, *denied)));
-        denied.flat_map(|(asked, denied)| STATES.iter().map(move |state| Case { denied, state, asked }))
+        let denied = request.into_iter().flat_map(|request| DENIED.iter().map(move |denied| (request, *denied)));
+        denied.flat_map(|(request, denied)| STATES.iter().map(move |state| Case { denied, state, request }))
     };
     if let Some(found) = cases().find_map(|case| difference(real, &case, mutant)) {
         return Some(found);

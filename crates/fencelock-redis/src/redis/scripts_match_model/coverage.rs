@@ -21,8 +21,8 @@ impl Coverage {
         }
     }
 
-    pub(super) fn hand_off(&mut self, heard: Delivery) {
-        self.see(&format!("hand-off {heard:?}"), 1);
+    pub(super) fn hand_off(&mut self, delivery: Delivery) {
+        self.see(&format!("hand-off {delivery:?}"), 1);
     }
 
     pub(super) fn answer(&mut self, answer: &Expected) {

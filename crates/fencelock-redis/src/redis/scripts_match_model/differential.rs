@@ -56,7 +56,7 @@ impl<'a> Differential<'a> {
     pub(super) fn round(&mut self, steps: &[Step], coverage: &mut Coverage) -> Result<(), Difference> {
         let around = &steps[0].around;
         self.surround(around);
-        let mut told = Vec::new();
+        let mut published = Vec::new();
         let (mut calls, mut expected) = (Vec::new(), Vec::new());
         let places = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
         for (step, ((key, marker), [name, ..])) in steps.iter().zip(places) {
@@ -64,12 +64,12 @@ impl<'a> Differential<'a> {
                 .quarantined_client
                 .map_or(RUN_ID, |quarantined_client| EpochCheck::without_marker(quarantined_client.epoch()).epoch);
             let mut publish = |message: HandOff| {
-                let heard = heard(around, &message);
-                coverage.hand_off(heard);
-                if heard == Delivery::Received {
-                    told.push((format!("c{}", message.channel.0), message.text(run_id, name)));
+                let delivery = delivery(around, &message);
+                coverage.hand_off(delivery);
+                if delivery == Delivery::Received {
+                    published.push((format!("c{}", message.channel.0), message.text(run_id, name)));
                 }
-                heard
+                delivery
             };
             let both = Both {
                 name,
@@ -88,7 +88,7 @@ impl<'a> Differential<'a> {
         coverage.around(around, outcome.sent_in_full);
         let abbreviated = expected.iter().zip(&outcome.replies).filter(|(expected, reply)| expected.abbreviates(reply));
         coverage.abbreviated(abbreviated.count());
-        self.compare(&calls, &expected, &told, &outcome)
+        self.compare(&calls, &expected, &published, &outcome)
     }
 
     fn surround(&mut self, around: &Around) {
@@ -112,7 +112,7 @@ impl<'a> Differential<'a> {
         &self,
         calls: &[Sent],
         expected: &[Expected],
-        told: &[(String, String)],
+        published: &[(String, String)],
         outcome: &Outcome,
     ) -> Result<(), Difference> {
         let differ = |key, what| Err(Difference { key, what });
@@ -127,13 +127,13 @@ impl<'a> Differential<'a> {
                 return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
             }
             let of_this = |(_, text): &&(String, String)| text.ends_with(&format!("\t{}", self.names[key][0]));
-            let model: Vec<_> = told.iter().filter(of_this).collect();
+            let model: Vec<_> = published.iter().filter(of_this).collect();
             let server: Vec<_> = outcome.messages.iter().filter(of_this).collect();
             if model != server {
                 return differ(key, format!("the messages\n  model  {model:?}\n  server {server:?}"));
             }
         }
-        assert_eq!(told.len(), outcome.messages.len(), "a message of no key: {:?}", outcome.messages);
+        assert_eq!(published.len(), outcome.messages.len(), "a message of no key: {:?}", outcome.messages);
         Ok(())
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn names(number: usize) -> [String; 8] {
     [name, fence, line, waiters, alive, holds, held, marker]
 }
 
-fn heard(around: &Around, message: &HandOff) -> Delivery {
+fn delivery(around: &Around, message: &HandOff) -> Delivery {
     let reader = around.readers[usize::try_from(message.channel.0).unwrap()];
     match (around.publish_refused, reader) {
         (true, _) => Delivery::Denied,

@@ -92,7 +92,7 @@ pub(super) enum Command {
     Renew {
         holder: u128,
         ttl_ms: u64,
-        told_ms: u64,
+        assumed_ms: u64,
     },
     Release {
         holder: u128,
@@ -164,7 +164,7 @@ const OWNERS: [&str; 3] = ["host:1", "host:2 a label", "h:3  two  spaces "];
 const WANTED: [u32; 7] = [1, 1, 2, 64, 1_000_000, 1_500_000, 2_500_000];
 const TTLS: [u64; 8] = [10, 11, 1000, 2999, 3000, 3001, 30_000, FENCE_TTL_MS];
 /// The lease that a holder may assume, up to the actual one.
-const TOLD: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
+const ASSUMED: [u64; 8] = [0, 0, 10, 1000, 3000, 30_000, FENCE_TTL_MS, u64::MAX >> 12];
 const HOLD_KINDS: [HoldKind; 6] =
     [HoldKind::Ours, HoldKind::Ours, HoldKind::Foreign, HoldKind::Endless, HoldKind::Shared, HoldKind::Shared];
 /// Other programs may request less than fencelock does.
@@ -327,7 +327,7 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
             mode: mode(rng, trace),
         },
         9..=12 => Command::Release { holder, proposal: proposal(rng) },
-        13 | 14 => Command::Renew { holder, ttl_ms: rng.pick(&TTLS), told_ms: rng.pick(&TOLD) },
+        13 | 14 => Command::Renew { holder, ttl_ms: rng.pick(&TTLS), assumed_ms: rng.pick(&ASSUMED) },
         15 | 16 => Command::Raise {
             holder,
             to: match rng.below(3) {

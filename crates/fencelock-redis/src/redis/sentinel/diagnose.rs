@@ -7,7 +7,7 @@ const ENOUGH: usize = 3;
 
 /// Checks whether the sentinels reply and agree on the master of this session.
 pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
-    let answers = mastership.sentinels().ask(|_| false).await;
+    let answers = mastership.sentinels().query(|_| false).await;
     let (named, all) = (mastership.named(), answers.named.len());
     let votes = votes_for(&answers.named, named);
     let answered = answers.named.iter().flatten().count();
@@ -21,13 +21,13 @@ pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
         _ if votes * 2 <= all => Finding::new(
             Level::Failure,
             "sentinels",
-            format!("{text}: no majority{}", told(&answers.faults)),
+            format!("{text}: no majority{}", listed(&answers.faults)),
             "start the sentinels, or wait for the end of a failover; with quarantine=on nothing is granted until then",
         ),
         _ if answered < all => Finding::new(
             Level::Warning,
             "sentinels",
-            format!("{text}{}", told(&answers.faults)),
+            format!("{text}{}", listed(&answers.faults)),
             "check these sentinels, or remove them from the URL of all clients",
         ),
         _ => {
@@ -45,6 +45,6 @@ pub(crate) async fn diagnose(mastership: &Mastership) -> Vec<Finding> {
     findings
 }
 
-fn told(faults: &[NodeFault]) -> String {
-    faults.iter().fold(String::new(), |told, fault| told + "; " + &fault.to_string())
+fn listed(faults: &[NodeFault]) -> String {
+    faults.iter().fold(String::new(), |text, fault| text + "; " + &fault.to_string())
 }

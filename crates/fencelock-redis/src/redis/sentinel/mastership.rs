@@ -1,4 +1,4 @@
-use super::ask::{Answers, no_majority};
+use super::query::{Answers, no_majority};
 use super::{Named, Sentinels};
 use crate::redis::fault::unknown;
 use crate::redis::hosts::shown;
@@ -25,18 +25,18 @@ pub(crate) struct Mastership {
     /// Until when its replies are valid; `None` without a quarantine, because then no limit makes them safe.
     lease: Option<Mutex<MasterLease>>,
     /// The last failed confirmation, and its end. Callers that wait at the same time share one confirmation.
-    asking: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
+    failure: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
     replication_id: OnceLock<String>,
 }
 
 impl Mastership {
-    /// `asked` is the time before the sentinels were queried, `window` that of a quarantine.
-    pub(crate) fn new(sentinels: &Arc<Sentinels>, named: Named, asked: Moment, window: Option<Duration>) -> Self {
+    /// `queried` is the time before the sentinels were queried, `window` that of a quarantine.
+    pub(crate) fn new(sentinels: &Arc<Sentinels>, named: Named, queried: Moment, window: Option<Duration>) -> Self {
         Self {
             sentinels: Arc::clone(sentinels),
             named,
-            lease: window.map(|window| Mutex::new(MasterLease::new(asked, window))),
-            asking: tokio::sync::Mutex::default(),
+            lease: window.map(|window| Mutex::new(MasterLease::new(queried, window))),
+            failure: tokio::sync::Mutex::default(),
             replication_id: OnceLock::new(),
         }
     }
@@ -126,13 +126,13 @@ impl Mastership {
 
     /// Queries the sentinels, because they have not confirmed the master for too long. Without a confirmation, no reply is valid.
     pub(crate) async fn ensure(&self, node: &str) -> Result<(), Unknown> {
-        let asked = BootClock.now();
-        let mut failed = self.asking.lock().await;
+        let queried = BootClock.now();
+        let mut failed = self.failure.lock().await;
         if self.counts() {
             return Ok(());
         }
         if let Some((ended, unknown)) = &*failed
-            && *ended >= asked
+            && *ended >= queried
         {
             return Err(unknown.clone());
         }
@@ -142,19 +142,19 @@ impl Mastership {
     }
 
     /// Queries the sentinels. If a majority names this master, its replies are valid for another window.
-    async fn ask(&self) -> Answers {
-        let asked = BootClock.now();
-        let answers = self.sentinels.ask(|named| master_by_majority(named).is_some()).await;
+    async fn query(&self) -> Answers {
+        let queried = BootClock.now();
+        let answers = self.sentinels.query(|named| master_by_majority(named).is_some()).await;
         if let Some(lease) = &self.lease
             && master_by_majority(&answers.named) == Some(&self.named)
         {
-            lock(lease).confirmed(asked);
+            lock(lease).confirmed(queried);
         }
         answers
     }
 
     async fn confirm(&self, node: &str) -> Result<(), Unknown> {
-        let answers = self.ask().await;
+        let answers = self.query().await;
         match master_by_majority(&answers.named) {
             Some(master) if *master == self.named => Ok(()),
             Some(master) => {
@@ -186,7 +186,7 @@ impl Mastership {
             loop {
                 // The message is a hint; the replies to a query decide.
                 let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
-                if this.sentinels.has_another(&this.ask().await, &this.named) {
+                if this.sentinels.has_another(&this.query().await, &this.named) {
                     break;
                 }
             }

@@ -38,7 +38,12 @@ impl SentinelNode {
     }
 
     /// The master that this sentinel names. `switched` is notified when it publishes another one.
-    pub(super) async fn ask(&self, master: &str, limit: Duration, switched: &Arc<Notify>) -> Result<Named, NodeFault> {
+    pub(super) async fn query(
+        &self,
+        master: &str,
+        limit: Duration,
+        switched: &Arc<Notify>,
+    ) -> Result<Named, NodeFault> {
         let fault = |fault, detail: String| NodeFault::new(format!("sentinel {}", self.name), fault, detail);
         match tokio::time::timeout(limit, self.answer(master, limit, switched)).await {
             Ok(Ok(Some(named))) => Ok(named),
@@ -78,10 +83,10 @@ impl SentinelNode {
     /// With RESP3, the connection also receives changes of the master. Otherwise the next query detects them.
     async fn connect(&self, limit: Duration, switched: &Arc<Notify>) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
-        let heard = Arc::clone(switched);
+        let notify = Arc::clone(switched);
         let pushed = config.clone().set_push_sender(move |info: PushInfo| {
             if info.kind == PushKind::Message {
-                heard.notify_one();
+                notify.notify_one();
             }
             Ok::<(), redis::aio::SendError>(())
         });
@@ -101,7 +106,7 @@ impl SentinelNode {
     }
 
     /// Queries the sentinel over a connection for this request only, without a runtime.
-    pub(super) fn ask_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
+    pub(super) fn query_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
         let mut connection = self.client.get_connection_with_timeout(limit)?;
         connection.set_read_timeout(Some(limit))?;
         let answers: Vec<Value> = question(master).query(&mut connection)?;

@@ -20,7 +20,7 @@ use std::time::Duration;
 const PROBE_DELAYS: [Duration; 3] = [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
 
 /// After the close of a file of a row, the waiters that still wait are notified again after this time: the other holders keep the
-/// lock file locked, so a probe does not tell whether the kernel has released the locks of a dead holder.
+/// lock file locked, so a probe does not show whether the kernel has released the locks of a dead holder.
 const ROW_DELAY: Duration = Duration::from_millis(10);
 
 /// The keys with waiters in this process, by file name; `None` while no thread watches. Each subscription is notified once,

@@ -200,7 +200,7 @@ impl ClusterNodes {
     /// What a node says about all nodes; `None` if it does not run or does not know a node yet.
     fn view(&self, index: usize) -> Option<Vec<NodeLine>> {
         let node = &self.nodes[index];
-        // A stopped node would not answer, and the others are not asked until then.
+        // A stopped node would not reply, and the others are queried only after that.
         node.is_running().then(|| node.command(&["CLUSTER", "NODES"])).and_then(|reply| view::read(reply.text()?))
     }
 }
@@ -230,18 +230,18 @@ impl ClusterNodes {
             Some(NodeLine { master: Some(id), .. }) => {
                 let master = self.ids.iter().position(|of| of == id);
                 let online = format!("port={},state=online", node.port());
-                let knows_me = |master: usize| {
+                let lists_own_master = |master: usize| {
                     let info = self.nodes[master].command(&["INFO", "replication"]);
                     owners.contains(&Some(master)) && info.text().is_some_and(|info| info.contains(&online))
                 };
-                master.is_some_and(knows_me) && has(&["INFO", "replication"], "master_link_status:up")
+                master.is_some_and(lists_own_master) && has(&["INFO", "replication"], "master_link_status:up")
             }
             None => false,
         };
         // A master ignores the request of a replica of which it does not know that it is one.
-        let knows = |line: &NodeLine| view.iter().any(|of| of.id == line.id && of.master == line.master);
+        let is_listed = |line: &NodeLine| view.iter().any(|of| of.id == line.id && of.master == line.master);
         linked
-            && own.iter().all(knows)
+            && own.iter().all(is_listed)
             && view::owners(&view, &self.ids) == owners
             && has(&["CLUSTER", "INFO"], "cluster_state:ok")
     }

@@ -51,14 +51,14 @@ impl Sentinels {
 
     /// Queries all sentinels at the same time. `until` ends the wait before all have replied. The other requests continue in the
     /// background, because otherwise a slow sentinel would never be connected.
-    pub(crate) async fn ask(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
+    pub(crate) async fn query(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
         let (answer, mut answered) = mpsc::channel(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (node, master, switched) = (Arc::clone(node), self.master.clone(), Arc::clone(&self.switched));
             let (limit, answer) = (self.limit, answer.clone());
             tokio::spawn(async move {
                 // Without a receiver, the reply is too late.
-                let _ = answer.send((number, node.ask(&master, limit, &switched).await)).await;
+                let _ = answer.send((number, node.query(&master, limit, &switched).await)).await;
             });
         }
         drop(answer);
@@ -77,7 +77,7 @@ impl Sentinels {
 
     /// The servers to try, those with most votes first.
     pub(crate) async fn candidates(&self, node: &str) -> Result<Vec<Named>, Unknown> {
-        let answers = self.ask(|named| master_by_majority(named).is_some()).await;
+        let answers = self.query(|named| master_by_majority(named).is_some()).await;
         if let Some(master) = master_by_majority(&answers.named) {
             return Ok(vec![master.clone()]);
         }
@@ -102,10 +102,10 @@ impl Sentinels {
     }
 
     /// The address of the master according to the first sentinel that replies, for uses other than locks.
-    pub(crate) fn ask_blocking(&self) -> Result<Address, Invalid> {
+    pub(crate) fn query_blocking(&self) -> Result<Address, Invalid> {
         let mut last = String::new();
         for node in &self.nodes {
-            match node.ask_blocking(&self.master, self.limit) {
+            match node.query_blocking(&self.master, self.limit) {
                 Ok(Some(named)) => return Ok(named.address),
                 Ok(None) => last = format!("it monitors no master {:?}", self.master),
                 Err(error) => last = error.to_string(),
