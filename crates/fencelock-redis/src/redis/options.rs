@@ -167,7 +167,7 @@ impl Options {
             if self.quarantine == Some(true) || self.max_ttl.is_some() || self.trust_empty.is_some() {
                 return Err(Invalid::new(
                     "redis+cluster:// has no quarantine: its marker is one key, and scripts of a cluster can only read keys in the slot of \
-                     the lock; without one, a fail-over may lose the last locks, so let the protected resource check fencing tokens, or \
+                     the lock; without one, a failover may lose the last locks, so let the protected resource check fencing tokens, or \
                      use redlock:// or redis+sentinel:// with quarantine=on",
                 ));
             }

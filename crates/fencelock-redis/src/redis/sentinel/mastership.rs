@@ -103,11 +103,11 @@ impl Mastership {
             )),
             (Some(_), _) => None,
             (None, None) => Some(format!(
-                "a fail-over {lost}, and two clients then hold one lock: quarantine=on in the URL prevents that, and acks=N makes \
+                "a failover {lost}, and two clients then hold one lock: quarantine=on in the URL prevents that, and acks=N makes \
                  it rare"
             )),
             (None, Some(acks)) => Some(format!(
-                "a fail-over to a replica that is not among the {} of acks= {lost}, and two clients then hold one lock: \
+                "a failover to a replica that is not among the {} of acks= {lost}, and two clients then hold one lock: \
                  quarantine=on in the URL prevents that",
                 acks.replicas
             )),
