@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn acks_is_rejected_for_a_quorum() {
         for option in ["acks=1", "acks=0", "acks_timeout=50"] {
-            assert!(lazily(&format!("a,b,c?{option}")).unwrap_err().contains("others know"), "{option}");
+            assert!(lazily(&format!("a,b,c?{option}")).unwrap_err().contains("still on the others"), "{option}");
         }
     }
 

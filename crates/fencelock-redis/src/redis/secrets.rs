@@ -96,7 +96,7 @@ mod tests {
         std::fs::write(file("empty"), "").unwrap();
         assert!(refused(&file("empty")).contains("has no certificate"));
         std::fs::write(file("broken"), "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();
-        assert!(refused(&file("broken")).contains("cannot be read"));
+        assert!(refused(&file("broken")).contains("contains an invalid certificate"));
         let long = File::create(file("long")).unwrap();
         long.set_len(CERTIFICATES_MAX + 1).unwrap();
         assert!(refused(&file("long")).contains("longer than 1048576 bytes"));
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_certificate_comes_with_its_key() {
         for (cert, key) in [(Some("/x"), None), (None, Some("/x"))] {
-            assert!(certificates(None, cert, key).unwrap_err().to_string().contains("go together"));
+            assert!(certificates(None, cert, key).unwrap_err().to_string().contains("require each other"));
         }
     }
 

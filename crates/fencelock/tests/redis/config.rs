@@ -141,7 +141,7 @@ async fn a_server_that_wants_a_certificate_gets_the_one_of_the_url() {
         assert!(matches!(refused, Error::Config(_)), "{refused:?}");
     }
     let alone = Client::connect(&format!("{trusting}&cert={}", files.client_certificate.display())).await;
-    assert!(alone.unwrap_err().to_string().contains("go together"));
+    assert!(alone.unwrap_err().to_string().contains("require each other"));
 }
 
 #[tokio::test]
