@@ -66,6 +66,23 @@ fn a_standby_leads_when_the_command_of_the_leader_exits() {
     assert_eq!(second.end().status, 0);
 }
 
+/// Without a queue: the standby tries again and again.
+#[test]
+fn a_quorum_has_one_leader_also_while_a_server_is_down() {
+    let Some(mut place) = Place::quorum() else { return };
+    let mut first = candidate(&place, "--value one");
+    let before = term(&mut first);
+    let mut second = candidate(&place, "--value two");
+    place.nodes[1].kill();
+    Test::new(&place, "-q elect -n e -- true").status(75).run();
+    first.say("\n");
+    assert_eq!(first.end().status, 0);
+    assert!(term(&mut second) > before);
+    Test::new(&place, "status e").stdout("e: held by * (two) for *\n").status(75).run();
+    second.say("\n");
+    assert_eq!(second.end().status, 0);
+}
+
 #[test]
 fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
     let Some(place) = Place::redis() else { return };

@@ -1,4 +1,5 @@
-use fencelock_testkit::{RedisServer, redis_or_skip};
+use crate::test::Test;
+use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -7,6 +8,8 @@ pub(crate) struct Place {
     dir: TempDir,
     url: String,
     pub(crate) redis: Option<RedisServer>,
+    /// The nodes of a quorum.
+    pub(crate) nodes: Vec<RedisServer>,
 }
 
 impl Place {
@@ -14,18 +17,33 @@ impl Place {
     pub(crate) fn files() -> Self {
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
         let url = format!("file:{}/locks", dir.path().display());
-        Self { dir, url, redis: None }
+        Self { dir, url, redis: None, nodes: Vec::new() }
     }
 
     /// A Redis server for this test; `None`, after a message on stderr, if there is no `redis-server`.
     pub(crate) fn redis() -> Option<Self> {
         let server = redis_or_skip()?;
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
-        Some(Self { dir, url: server.url(), redis: Some(server) })
+        Some(Self { dir, url: server.url(), redis: Some(server), nodes: Vec::new() })
     }
 
-    /// Files, and a Redis server if there is one.
+    /// Three Redis servers for this test.
+    pub(crate) fn quorum() -> Option<Self> {
+        let nodes = servers_or_skip(3)?;
+        // A busy machine may not run one of them for some time. Some tests have long leases.
+        let url = redlock_url(&nodes, "node_timeout=500&max_ttl=3600000");
+        let place = Self { url, nodes, ..Self::files() };
+        Test::new(&place, "init --trust-empty").ok();
+        Some(place)
+    }
+
+    /// Files, and a Redis server and a quorum if there is a server.
     pub(crate) fn every_kind() -> Vec<Self> {
+        [Some(Self::files()), Self::redis(), Self::quorum()].into_iter().flatten().collect()
+    }
+
+    /// The places that have semaphores.
+    pub(crate) fn with_semaphores() -> Vec<Self> {
         [Some(Self::files()), Self::redis()].into_iter().flatten().collect()
     }
 

@@ -6,7 +6,7 @@ use fencelock_testkit::{redlock_url, servers_or_skip};
 
 #[test]
 fn a_change_says_what_it_changed_and_status_shows_it() {
-    for place in Place::every_kind() {
+    for place in Place::with_semaphores() {
         let held = Test::new(&place, "run --permits 2 --weight 2 k -- sh -c").arg("echo held; read _").start();
         let mut held = [held];
         held[0].wait_for("held");
@@ -60,7 +60,7 @@ fn a_quorum_refuses_a_resize_in_its_own_words() {
 
 #[test]
 fn what_cannot_be_resized_is_refused_by_name() {
-    for place in Place::every_kind() {
+    for place in Place::with_semaphores() {
         for (line, why) in [
             ("resize --permits 3 k", "k is not in use"),
             ("resize --permits 0 k", "0 is not in 1..=1000000"),

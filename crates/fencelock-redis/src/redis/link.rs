@@ -174,8 +174,11 @@ impl Link {
 
     /// Logs once for each session that the server does not grant.
     pub(crate) fn warn_of(&self, session: &Session, state: &MarkerState) {
+        let trusts = self.target.quarantine.as_ref().is_some_and(|quarantine| quarantine.trust);
         let why = match state {
             MarkerState::Serving => return,
+            // The next claim puts it into service.
+            MarkerState::Restarted | MarkerState::Unmarked if trusts => return,
             MarkerState::Quarantined(rest) => quarantine::forgotten(*rest),
             MarkerState::Restarted | MarkerState::Unmarked => quarantine::NOT_BEGUN.to_owned(),
         };
