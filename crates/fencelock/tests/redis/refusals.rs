@@ -1,8 +1,8 @@
 //! The server answers, and its answer is no.
 
 use crate::common::{Counter, eventually, ms, secs};
-use crate::support::{client, command, is_free, number, server, server_with, version, waiting};
-use fencelock::{Error, Fault};
+use crate::support::{client, command, is_free, keys, number, server, server_with, version, waiting};
+use fencelock::{Error, Fault, Released, ReleasedAll};
 use fencelock_testkit::{RedisServer, Reply, say_skipped};
 
 /// The error of a single try with an unknown result.
@@ -89,12 +89,57 @@ async fn a_full_server_refuses_locks_clearly_and_takes_them_back() {
     command(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(fault(&client, "k").await, Fault::Full);
-    assert_eq!(held.release().await.unwrap(), fencelock::Released::Released);
+    assert_eq!(held.release().await.unwrap(), Released::Released);
     assert!(is_free(&server, "held"));
-    assert_eq!(handed.release().await.unwrap(), fencelock::Released::Released);
+    assert_eq!(handed.release().await.unwrap(), Released::Released);
     assert!(tokio::time::timeout(secs(5), next).await.expect("handed over").unwrap().is_held());
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
     assert!(client.lock("k").await.is_ok());
+}
+
+/// Whether the server said that its memory is full.
+#[track_caller]
+fn is_full<T>(answer: Result<T, Error>) {
+    match answer.map(|_| ()) {
+        Err(Error::Unreachable { cause, .. }) => assert_eq!(cause.nodes()[0].fault, Fault::Full, "{cause}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_every_kind_of_lock_and_keeps_nothing_of_it() {
+    let Some(server) = server() else { return };
+    let client = client(&server.url()).await;
+    let held = client.lock_all(["a", "b"]).await.unwrap();
+    let reader = client.lock("reader").shared().await.unwrap();
+    let permits = client.semaphore("permits", 3).acquire(2).await.unwrap();
+    let slot = client.slots("pool", 2).acquire().await.unwrap();
+    let leader = client.election("election").campaign().await.unwrap();
+    let before = keys(&server);
+    command(&server, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    is_full(client.lock("k").shared().try_acquire().await);
+    is_full(client.semaphore("k", 3).try_acquire(1).await);
+    is_full(client.lock_all(["k", "l"]).try_acquire().await);
+    is_full(client.lock_all(["k", "l"]).wait(ms(50)).acquire().await);
+    is_full(client.slots("k", 2).try_acquire().await);
+    is_full(client.election("k").wait(ms(0)).campaign().await);
+    let did = client.once("k", secs(3600)).wait(ms(100)).run(async |_held| Ok::<_, std::io::Error>(())).await;
+    assert!(did.is_err(), "the work did not begin");
+    // The other slot is refused, and so are a reader and a permit beside those that are in use.
+    is_full(client.slots("pool", 2).try_acquire().await);
+    is_full(client.lock("reader").shared().try_acquire().await);
+    is_full(client.semaphore("permits", 3).try_acquire(1).await);
+    assert_eq!(keys(&server), before);
+    assert_eq!(held.release().await.unwrap(), ReleasedAll::Released);
+    for guard in [reader, permits, slot.into_guard()] {
+        assert_eq!(guard.release().await.unwrap(), Released::Released);
+    }
+    assert_eq!(leader.resign().await.unwrap(), Released::Released);
+    let fences = keys(&server);
+    assert!(fences.iter().all(|key| key.ends_with(":fence")), "{fences:?}");
+    command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(client.lock_all(["a", "b"]).await.is_ok());
 }
 
 #[tokio::test]
