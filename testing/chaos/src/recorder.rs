@@ -1,7 +1,7 @@
 use crate::Failure;
 use crate::history::{History, Line, Op};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Drift};
+use fencelock::{Clock, Drift, Mode};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -32,7 +32,7 @@ pub(crate) struct Recorder {
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
-    /// The number of tasks of this process that hold each key now.
+    /// The number of tasks of this process that hold each key now, readers and holders of permits only.
     present: Mutex<HashMap<String, usize>>,
 }
 
@@ -64,21 +64,24 @@ impl Recorder {
     }
 
     /// A task of this process now holds a key.
-    pub(crate) fn enter(&self, key: &str) {
+    pub(crate) fn enter(&self, key: &str, mode: Mode) {
+        let Some(what) = together(mode) else { return };
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = present.entry(key.to_owned()).or_default();
         *tasks += 1;
-        let together = *tasks > 1;
+        let is_together = *tasks > 1;
         drop(present);
-        if together {
-            self.seen("holders of a key together");
+        if is_together {
+            self.seen(what);
         }
     }
 
     /// The task no longer holds it.
-    pub(crate) fn leave(&self, key: &str) {
+    pub(crate) fn leave(&self, key: &str, mode: Mode) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tasks) = present.get_mut(key) {
+        if together(mode).is_some()
+            && let Some(tasks) = present.get_mut(key)
+        {
             *tasks -= 1;
         }
     }
@@ -95,6 +98,15 @@ impl Recorder {
             let at = now();
             self.note(&Line::new("", "", Op::Seen, at, at).what(what));
         }
+    }
+}
+
+/// The event that two tasks hold a key in this mode; `None` if they must not.
+const fn together(mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Shared => Some("readers together"),
+        Mode::Permits { .. } => Some("permits in use together"),
+        _ => None,
     }
 }
 

@@ -11,16 +11,16 @@ const PERMITS: &str = "permits";
 /// The permits of each semaphore.
 const LIMIT: u32 = 3;
 
-/// The keys of a run. If the servers support all modes, the last two are for readers and permits.
+/// The keys of a run. The last one is for permits, if the servers support them, and the one before it for readers.
 pub(crate) fn keys(count: usize, topology: Topology) -> Vec<String> {
-    let mut keys: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
-    if topology.has_modes()
-        && let [.., readers, permits] = keys.as_mut_slice()
-    {
-        READERS.clone_into(readers);
-        PERMITS.clone_into(permits);
-    }
-    keys
+    let modes: &[&str] = if topology.has_permits() { &[READERS, PERMITS] } else { &[READERS] };
+    let exclusive = (0..count.saturating_sub(modes.len())).map(|number| format!("key-{number}"));
+    exclusive.chain(modes.iter().map(|key| (*key).to_owned())).collect()
+}
+
+/// The mode in which a key must be granted soon after the end of a fault.
+pub(crate) fn soon(key: &str, topology: Topology) -> Mode {
+    if key == READERS && !topology.has_queues() { Mode::Shared } else { Mode::Exclusive }
 }
 
 /// The mode of the next claim of a key: most of those of readers are shared, except for this percentage.

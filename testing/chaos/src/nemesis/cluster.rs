@@ -125,7 +125,8 @@ impl ClusterNemesis {
     pub(crate) fn recover(&self, step: &Step) {
         let healed = now();
         let bound = recovery::bound(self.ttl, healed, healed);
-        let recovery = Recovery { client: &self.client, recorder: &self.recorder, keys: &self.keys, ttl: self.ttl };
+        let Self { client, recorder, keys, ttl, topology, .. } = self;
+        let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
         recovery.demand(step.fault.name(), healed, bound);
         recovery.probe(bound);
     }

@@ -92,9 +92,9 @@ impl ClusterNemesis {
     /// Meanwhile, a client that has never used the old master uses all keys.
     fn while_probed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
-        let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        let (topology, all, ttl, recorder) = (self.topology, self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
         std::thread::scope(|scope| {
-            scope.spawn(|| probe_anew(&url, &all, ttl, &recorder, bound));
+            scope.spawn(|| probe_anew(&url, topology, &all, ttl, &recorder, bound));
             work(self)
         })
     }

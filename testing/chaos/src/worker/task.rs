@@ -50,9 +50,10 @@ impl Task {
         while !*stopped.borrow() {
             let key = self.choose();
             if let Some((guard, hold)) = self.acquire(&key, stopped.clone()).await {
-                self.recorder.enter(&key);
+                let mode = guard.mode();
+                self.recorder.enter(&key, mode);
                 self.hold(guard, hold, &mut writer).await?;
-                self.recorder.leave(&key);
+                self.recorder.leave(&key, mode);
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
         }

@@ -2,9 +2,10 @@
 
 use crate::seed;
 use fencelock_chaos::checker::Check;
-use fencelock_chaos::history::{Line, Op, Outcome};
+use fencelock_chaos::history::{HoldMode, Line, Op, Outcome};
 use fencelock_chaos::{Plan, Run, Settings, Topology, run};
 use fencelock_testkit::redis_or_skip;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,6 +71,26 @@ fn grants_without_a_node(run: &Run) -> usize {
     run.history.lines.iter().filter(|line| line.is(Op::Acquire) && line.fence.is_some()).filter(is_in).count()
 }
 
+/// The number of readers that held a key together with a reader of another process.
+fn readers_of_two_processes(run: &Run) -> usize {
+    let process = |line: &Line| line.client.split('.').next().map(str::to_owned);
+    let mut reading: HashMap<&str, &Line> = HashMap::new();
+    let mut together = 0;
+    // A process that is killed ends nothing, so its readers count for the time of their first lease only.
+    for line in run.history.lines.iter().filter(|line| line.key == "readers") {
+        if line.is_grant() && line.mode == HoldMode::Shared {
+            let is_other = |other: &&&Line| {
+                process(other) != process(line) && other.valid_until_us.is_some_and(|until| until > line.return_us)
+            };
+            together += usize::from(reading.values().any(|other| is_other(&other)));
+            reading.insert(&line.client, line);
+        } else if matches!(line.op, Op::Yield | Op::Release | Op::Lost) {
+            reading.remove(line.client.as_str());
+        }
+    }
+    together
+}
+
 #[test]
 fn a_single_redis_violates_no_guarantee() {
     let Some(run) = good_run(Topology::Single) else { return };
@@ -97,6 +118,8 @@ fn a_quorum_of_three_violates_no_guarantee() {
     assert_no_memory_excuses(&run);
     let through = grants_without_a_node(&run);
     assert!(through > 10, "{through} grants while a node was unavailable");
+    let together = readers_of_two_processes(&run);
+    assert!(together > 10, "{together} readers held a key together with one of another process");
 }
 
 #[test]
