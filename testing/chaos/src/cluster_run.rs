@@ -49,9 +49,11 @@ pub(crate) fn perform(
     let url = cluster.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;
     run::expect(settings, recorder);
-    let keys = workload::keys(settings.keys, settings.topology);
+    let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let client = Client::connect(&url)?;
-    let pulse = Pulse::start(&client, &keys, settings.ttl, recorder);
+    // The keys of the tasks are on all masters. More pulses would only cost time.
+    let measured = workload::keys(settings.keys, settings.topology);
+    let pulse = Pulse::start(&client, &measured, settings.ttl, recorder);
     let workers = run::spawn_workers(settings, &url, resource, histories)?;
     let mut nemesis = ClusterNemesis::new(settings, cluster, workers, keys, client, Arc::clone(recorder))?;
     run::play(settings, |step| {
@@ -62,7 +64,7 @@ pub(crate) fn perform(
     run::await_expected(settings, &nemesis.workers)?;
     drop(pulse);
     let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
-    let keys: Vec<_> = keys.iter().cloned().chain(keys.iter().map(|key| pulse::key_beside(key))).collect();
+    let keys: Vec<_> = keys.iter().cloned().chain(measured.iter().map(|key| pulse::key_beside(key))).collect();
     let look = |key: &str| {
         let owner = cluster.owner_of(cluster.slot_of(key));
         held_at(&cluster.nodes[owner], key).into_iter().collect()

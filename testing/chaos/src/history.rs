@@ -1,8 +1,10 @@
 //! The recorded events of a run, one per line, with the clock that all processes of a machine share.
 
 mod hold_mode;
+mod slot_of;
 
 pub use hold_mode::HoldMode;
+pub use slot_of::SlotOf;
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
@@ -86,6 +88,9 @@ pub struct Line {
     /// The mode of the hold, for a grant.
     #[serde(default, skip_serializing_if = "HoldMode::is_exclusive")]
     pub mode: HoldMode,
+    /// The slot, for a grant of a slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<SlotOf>,
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
@@ -121,6 +126,7 @@ impl Line {
             result: Outcome::Ok,
             holder: None,
             mode: HoldMode::Exclusive,
+            slot: None,
             fence: None,
             valid_until_us: None,
             ttl_us: None,

@@ -1,7 +1,7 @@
 use crate::Failure;
 use crate::history::{History, Line, Op};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Drift, Mode};
+use fencelock::{Clock, Drift};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -32,8 +32,8 @@ pub(crate) struct Recorder {
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
-    /// The number of tasks of this process that hold each key now, readers and holders of permits only.
-    present: Mutex<HashMap<String, usize>>,
+    /// The number of tasks of this process that hold locks now, by the event that several do.
+    present: Mutex<HashMap<&'static str, usize>>,
 }
 
 impl Recorder {
@@ -63,25 +63,22 @@ impl Recorder {
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
-    /// A task of this process now holds a key.
-    pub(crate) fn enter(&self, key: &str, mode: Mode) {
-        let Some(what) = together(mode) else { return };
+    /// A task of this process now holds a lock. If another one holds one of the same kind, that is this event.
+    pub(crate) fn enter(&self, together: &'static str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let tasks = present.entry(key.to_owned()).or_default();
+        let tasks = present.entry(together).or_default();
         *tasks += 1;
         let is_together = *tasks > 1;
         drop(present);
         if is_together {
-            self.seen(what);
+            self.seen(together);
         }
     }
 
     /// The task no longer holds it.
-    pub(crate) fn leave(&self, key: &str, mode: Mode) {
+    pub(crate) fn leave(&self, together: &'static str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if together(mode).is_some()
-            && let Some(tasks) = present.get_mut(key)
-        {
+        if let Some(tasks) = present.get_mut(together) {
             *tasks -= 1;
         }
     }
@@ -98,15 +95,6 @@ impl Recorder {
             let at = now();
             self.note(&Line::new("", "", Op::Seen, at, at).what(what));
         }
-    }
-}
-
-/// The event that two tasks hold a key in this mode; `None` if they must not.
-const fn together(mode: Mode) -> Option<&'static str> {
-    match mode {
-        Mode::Shared => Some("readers together"),
-        Mode::Permits { .. } => Some("permits in use together"),
-        _ => None,
     }
 }
 

@@ -127,7 +127,7 @@ fn perform(
     histories: &Path,
     recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
-    let keys = workload::keys(settings.keys, settings.topology);
+    let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let url = nodes.url(&settings.topology.options(settings.ttl));
     trust(settings, &url)?;
     expect(settings, &recorder);
@@ -203,7 +203,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     // eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
-    let always = always.chain(["readers together", "a downgrade"]);
+    let always = always.chain(["readers together", "a downgrade", "slots in use together"]);
     let always = always.chain(topology.has_permits().then_some("permits in use together"));
     let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.

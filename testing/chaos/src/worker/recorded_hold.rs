@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::history::{Line, Op, Outcome, SUPERSEDED_BY};
+use crate::history::{Line, Op, Outcome, SUPERSEDED_BY, SlotOf};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::resource::{Access, Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Mode, Released};
@@ -20,18 +20,28 @@ pub(crate) struct RecordedHold {
     pub(crate) recorder: Arc<Recorder>,
 }
 
+/// Who claims a lock, since when, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) invoke_us: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) recorder: &'a Arc<Recorder>,
+}
+
 impl RecordedHold {
     /// Records the acquisition. The end of the lease is computed from a time *before* the request: a
     /// process that is paused in between must not assume a longer lease than the library does.
-    pub(crate) fn take(guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
-        let hold = Self::begin(Op::Acquire, guard, client, invoke_us, ttl, recorder);
-        if hold.mode == Mode::Exclusive && recorder.is_again(&hold.key, &hold.holder) {
-            recorder.seen("a lease passed on within a process");
+    pub(crate) fn take(guard: &Guard, claim: &Claim<'_>, slot: Option<SlotOf>) -> Self {
+        let hold = Self::begin(Op::Acquire, guard, claim, slot);
+        if hold.mode == Mode::Exclusive && hold.recorder.is_again(&hold.key, &hold.holder) {
+            hold.recorder.seen("a lease passed on within a process");
         }
         hold
     }
 
-    fn begin(op: Op, guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
+    fn begin(op: Op, guard: &Guard, claim: &Claim<'_>, slot: Option<SlotOf>) -> Self {
+        let Claim { client, invoke_us, ttl, recorder } = *claim;
         let at = now();
         let until_us = at.saturating_add(micros(guard.remaining()));
         let hold = Self {
@@ -48,6 +58,7 @@ impl RecordedHold {
         let mut line = hold.line(op, invoke_us, at).mode(hold.mode);
         line.valid_until_us = Some(until_us);
         line.ttl_us = Some(micros(ttl));
+        line.slot = slot;
         recorder.note(&line);
         hold
     }
@@ -57,9 +68,9 @@ impl RecordedHold {
         let invoke_us = self.begin_release();
         match guard.downgrade().await {
             Ok(guard) => {
-                let Self { client, ttl, recorder, .. } = &self;
-                let hold = Self::begin(Op::Downgrade, &guard, client, invoke_us, *ttl, recorder);
-                recorder.seen("a downgrade");
+                let claim = Claim { client: &self.client, invoke_us, ttl: self.ttl, recorder: &self.recorder };
+                let hold = Self::begin(Op::Downgrade, &guard, &claim, None);
+                self.recorder.seen("a downgrade");
                 Some((guard, hold))
             }
             Err(error) => {

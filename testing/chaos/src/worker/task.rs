@@ -1,5 +1,5 @@
 use super::WorkerJob;
-use super::recorded_hold::RecordedHold;
+use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, now};
@@ -50,10 +50,10 @@ impl Task {
         while !*stopped.borrow() {
             let key = self.choose();
             if let Some((guard, hold)) = self.acquire(&key, stopped.clone()).await {
-                let mode = guard.mode();
-                self.recorder.enter(&key, mode);
+                let together = workload::together(&key, guard.mode());
+                together.into_iter().for_each(|event| self.recorder.enter(event));
                 self.hold(guard, hold, &mut writer).await?;
-                self.recorder.leave(&key, mode);
+                together.into_iter().for_each(|event| self.recorder.leave(event));
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
         }
@@ -62,6 +62,9 @@ impl Task {
 
     /// Usually its own key; otherwise all tasks would wait for a single stalled key.
     fn choose(&mut self) -> String {
+        if let Some(name) = workload::another(&mut self.rng) {
+            return name.to_owned();
+        }
         let keys = &self.job.keys;
         let place = if self.rng.usize(..20) == 0 { self.rng.usize(..keys.len()) } else { self.number % keys.len() };
         keys[place].clone()
@@ -92,8 +95,9 @@ impl Task {
         };
         let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
         let line = match answer {
-            Some(Ok(guard)) => {
-                let hold = RecordedHold::take(&guard, &self.name, invoke_us, self.ttl(), &self.recorder);
+            Some(Ok((guard, slot))) => {
+                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
+                let hold = RecordedHold::take(&guard, &claim, slot);
                 return Some((guard, hold));
             }
             None => line.result(Outcome::Info).what("given up"),
