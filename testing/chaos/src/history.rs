@@ -30,6 +30,8 @@ pub enum Op {
     Release,
     /// A holder was notified that its hold is over.
     Lost,
+    /// The holder of several keys was told that it holds all of them. Recorded for the first of them.
+    Held,
     /// A holder wrote to the protected resource.
     Write,
     /// A holder of a shared hold read from the protected resource, which checked and stored its token.
@@ -100,6 +102,9 @@ pub struct Line {
     /// The requested TTL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_us: Option<u64>,
+    /// The keys that were requested together, for a grant of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
     /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -130,6 +135,7 @@ impl Line {
             fence: None,
             valid_until_us: None,
             ttl_us: None,
+            keys: Vec::new(),
             seq: None,
             bound_us: None,
             what: None,

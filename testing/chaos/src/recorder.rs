@@ -47,8 +47,16 @@ impl Recorder {
     }
 
     pub(crate) fn note(&self, line: &Line) {
-        let mut text = serde_json::to_vec(line).unwrap_or_default();
-        text.push(b'\n');
+        self.note_all(std::slice::from_ref(line));
+    }
+
+    /// Writes lines about one event.
+    pub(crate) fn note_all(&self, lines: &[Line]) {
+        let mut text = Vec::new();
+        for line in lines {
+            text.extend(serde_json::to_vec(line).unwrap_or_default());
+            text.push(b'\n');
+        }
         let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
         if let Err(error) = written {
             // An incomplete history proves nothing, and the run detects a worker that exits.

@@ -16,6 +16,9 @@ const LIMIT: u32 = 3;
 const SLOT_COUNT: u32 = 2;
 /// The share of claims for a slot, in percent.
 const SLOTS_PERCENT: u8 = 12;
+/// The share of claims for several keys, in percent.
+const SEVERAL_PERCENT: u8 = 5;
+const OTHERS_PERCENT: u8 = SLOTS_PERCENT + SEVERAL_PERCENT;
 
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
@@ -36,7 +39,7 @@ pub(crate) fn soon(key: &str, topology: Topology) -> Mode {
 }
 
 /// The mode of the next claim of a key: most of those of readers are shared, except for this percentage.
-pub(crate) fn choose(key: &str, writers_percent: u8, rng: &mut Rng) -> Mode {
+pub(crate) fn mode_of(key: &str, writers_percent: u8, rng: &mut Rng) -> Mode {
     match key {
         READERS if rng.u8(..100) >= writers_percent => Mode::Shared,
         PERMITS if !rng.chance(20_000) => {
@@ -52,9 +55,34 @@ pub(crate) fn has_downgrades(key: &str) -> bool {
     key == READERS
 }
 
-/// Another lock that a task claims from time to time, instead of its own key.
-pub(crate) fn another(rng: &mut Rng) -> Option<&'static str> {
-    (rng.u8(..100) < SLOTS_PERCENT).then_some(SLOTS)
+/// What a task claims next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A key, or a slot of a set.
+    One(String),
+    /// Two keys, in any order.
+    Several(Vec<String>),
+}
+
+/// Usually the own key of the task; otherwise all tasks would wait for a single stalled key.
+pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
+    match rng.u8(..100) {
+        0..SLOTS_PERCENT => Wanted::One(SLOTS.to_owned()),
+        SLOTS_PERCENT..OTHERS_PERCENT => Wanted::Several(several(keys, rng)),
+        _ if rng.usize(..20) == 0 => Wanted::One(keys[rng.usize(..keys.len())].clone()),
+        _ => Wanted::One(keys[task % keys.len()].clone()),
+    }
+}
+
+/// Two keys for exclusive locks. If there is only one, also the key for readers.
+fn several(keys: &[String], rng: &mut Rng) -> Vec<String> {
+    let is_exclusive = |key: &&String| !matches!(key.as_str(), READERS | PERMITS);
+    let count = keys.iter().filter(is_exclusive).count();
+    let fitting = keys.iter().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
+    let mut fitting: Vec<String> = fitting.cloned().collect();
+    rng.shuffle(&mut fitting);
+    fitting.truncate(2);
+    fitting
 }
 
 /// The event that two tasks hold such locks at the same time; `None` if they must not.

@@ -15,12 +15,24 @@ pub enum Check {
     C8,
     C9,
     C10,
+    C11,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 10] =
-        [Self::C1, Self::C2, Self::C3, Self::C4, Self::C5, Self::C6, Self::C7, Self::C8, Self::C9, Self::C10];
+    pub const ALL: [Self; 11] = [
+        Self::C1,
+        Self::C2,
+        Self::C3,
+        Self::C4,
+        Self::C5,
+        Self::C6,
+        Self::C7,
+        Self::C8,
+        Self::C9,
+        Self::C10,
+        Self::C11,
+    ];
 
     /// The guarantee as text.
     pub const fn guarantee(self) -> &'static str {
@@ -37,6 +49,7 @@ impl Check {
             Self::C8 => "locks are granted again after the end of a fault",
             Self::C9 => "the expected events have occurred",
             Self::C10 => "a slot that is granted is one of its set, and its key has its number",
+            Self::C11 => "several keys are granted together, and the loss of one is the loss of all",
         }
     }
 }
