@@ -45,6 +45,7 @@ pub(crate) fn perform(
         held_by_a_master_alone(&holds, &cluster)?;
     }
     holds.unguarded()?;
+    holds.cleared()?;
 
     let url = cluster.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;

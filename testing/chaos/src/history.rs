@@ -32,6 +32,10 @@ pub enum Op {
     Lost,
     /// The holder of several keys was told that it holds all of them. Recorded for the first of them.
     Held,
+    /// A holder recorded the success of work that succeeds at most once in each window.
+    Succeed,
+    /// A client read that the work of a window is done, by the run with this fence.
+    Done,
     /// A holder wrote to the protected resource.
     Write,
     /// A holder of a shared hold read from the protected resource, which checked and stored its token.
@@ -105,6 +109,9 @@ pub struct Line {
     /// The keys that were requested together, for a grant of several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
+    /// The end of a window, in microseconds of the clock of the servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_us: Option<u64>,
     /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -136,6 +143,7 @@ impl Line {
             valid_until_us: None,
             ttl_us: None,
             keys: Vec::new(),
+            window_us: None,
             seq: None,
             bound_us: None,
             what: None,

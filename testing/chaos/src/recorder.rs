@@ -1,13 +1,13 @@
 use crate::Failure;
 use crate::history::{History, Line, Op};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Drift};
+use fencelock::{Clock, Drift, WindowDone};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The clock of histories, which all processes of the machine share.
 pub(crate) fn now() -> u64 {
@@ -104,6 +104,14 @@ impl Recorder {
             self.note(&Line::new("", "", Op::Seen, at, at).what(what));
         }
     }
+}
+
+/// The line about a report that work is done.
+pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> Line {
+    let mut line = Line::new(client, done.key().as_str(), Op::Done, invoke_us, now());
+    line.fence = Some(done.fencing_token().get());
+    line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
+    line
 }
 
 /// Whether any process has observed the event. Reads all histories, so it is slow.

@@ -26,6 +26,7 @@ pub(crate) fn perform(
     let holds = ControlHolds { url: &url, recorder: &recorder, resource };
     promoted_by_sentinels(&holds, &mut sentinels)?;
     holds.unguarded()?;
+    holds.cleared()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;

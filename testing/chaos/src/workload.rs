@@ -10,6 +10,10 @@ use std::time::Duration;
 const READERS: &str = "readers";
 const PERMITS: &str = "permits";
 const SLOTS: &str = "slots";
+/// The key of work that succeeds at most once in each window.
+pub(crate) const ONCE: &str = "once";
+/// The shortest possible window.
+pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// The permits of each semaphore.
 const LIMIT: u32 = 3;
 /// The number of slots of a set.
@@ -17,13 +21,14 @@ const SLOT_COUNT: u32 = 2;
 /// The share of claims for a slot, in percent.
 const SLOTS_PERCENT: u8 = 12;
 /// The share of claims for several keys, in percent.
-const SEVERAL_PERCENT: u8 = 5;
-const OTHERS_PERCENT: u8 = SLOTS_PERCENT + SEVERAL_PERCENT;
+const SEVERAL_PERCENT: u8 = 6;
+/// The share of attempts to do work that succeeds at most once in each window, in percent.
+const ONCE_PERCENT: u8 = 4;
 
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
-    keys(count, topology).into_iter().chain(slots).collect()
+    keys(count, topology).into_iter().chain(slots).chain([ONCE.to_owned()]).collect()
 }
 
 /// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
@@ -62,15 +67,23 @@ pub(crate) enum Wanted {
     One(String),
     /// Two keys, in any order.
     Several(Vec<String>),
+    /// A run of work, if it is not done in this window.
+    Once,
 }
 
 /// Usually the own key of the task; otherwise all tasks would wait for a single stalled key.
 pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
-    match rng.u8(..100) {
-        0..SLOTS_PERCENT => Wanted::One(SLOTS.to_owned()),
-        SLOTS_PERCENT..OTHERS_PERCENT => Wanted::Several(several(keys, rng)),
-        _ if rng.usize(..20) == 0 => Wanted::One(keys[rng.usize(..keys.len())].clone()),
-        _ => Wanted::One(keys[task % keys.len()].clone()),
+    let place = rng.u8(..100);
+    if place < SLOTS_PERCENT {
+        Wanted::One(SLOTS.to_owned())
+    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT {
+        Wanted::Several(several(keys, rng))
+    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT + ONCE_PERCENT {
+        Wanted::Once
+    } else if rng.usize(..20) == 0 {
+        Wanted::One(keys[rng.usize(..keys.len())].clone())
+    } else {
+        Wanted::One(keys[task % keys.len()].clone())
     }
 }
 

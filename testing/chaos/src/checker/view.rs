@@ -64,6 +64,10 @@ pub(super) struct KeyView<'a> {
     pub(super) losses: Vec<(At<'a>, usize)>,
     /// When the holder of several keys was told that it holds them, with the hold of the first.
     pub(super) held: Vec<(At<'a>, usize)>,
+    /// Attempts to record the success of work.
+    pub(super) successes: Vec<At<'a>>,
+    /// Reports that work is done.
+    pub(super) reports: Vec<At<'a>>,
     /// Writes and reads at the resource.
     pub(super) accesses: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
@@ -110,6 +114,8 @@ impl<'a> View<'a> {
                 | Op::Release
                 | Op::Lost
                 | Op::Held
+                | Op::Succeed
+                | Op::Done
                 | Op::Write
                 | Op::Read
                 | Op::Look => {
@@ -184,6 +190,8 @@ impl<'a> KeyView<'a> {
         match (at.line.op, hold) {
             (Op::Write | Op::Read, _) => self.accesses.push(at),
             (Op::Look, _) => self.looks.push(at),
+            (Op::Succeed, _) => self.successes.push(at),
+            (Op::Done, _) => self.reports.push(at),
             (Op::Release, Some(hold)) if at.line.result == Outcome::Ok => self.releases.push((at, hold)),
             (Op::Lost, Some(hold)) => self.losses.push((at, hold)),
             (Op::Held, Some(hold)) => self.held.push((at, hold)),

@@ -16,11 +16,12 @@ pub enum Check {
     C9,
     C10,
     C11,
+    C12,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::C1,
         Self::C2,
         Self::C3,
@@ -32,6 +33,7 @@ impl Check {
         Self::C9,
         Self::C10,
         Self::C11,
+        Self::C12,
     ];
 
     /// The guarantee as text.
@@ -50,6 +52,9 @@ impl Check {
             Self::C9 => "the expected events have occurred",
             Self::C10 => "a slot that is granted is one of its set, and its key has its number",
             Self::C11 => "several keys are granted together, and the loss of one is the loss of all",
+            Self::C12 => {
+                "work succeeds at most once in each window, and is reported as done only if it may have succeeded"
+            }
         }
     }
 }
