@@ -21,7 +21,7 @@ const SLOT_COUNT: u32 = 2;
 /// The share of claims for a slot, in percent.
 const SLOTS_PERCENT: u8 = 12;
 /// The share of claims for several keys, in percent.
-const SEVERAL_PERCENT: u8 = 6;
+const SEVERAL_PERCENT: u8 = 8;
 /// The share of attempts to do work that succeeds at most once in each window, in percent.
 const ONCE_PERCENT: u8 = 4;
 

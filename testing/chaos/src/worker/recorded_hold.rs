@@ -47,17 +47,17 @@ impl RecordedHold {
     }
 
     /// A hold, and the line to record.
-    pub(super) fn begin(op: Op, held: &Held, id: HolderId, claim: &Claim<'_>) -> (Self, Line) {
+    pub(super) fn begin(op: Op, granted: &Held, id: HolderId, claim: &Claim<'_>) -> (Self, Line) {
         let Claim { client, invoke_us, ttl, recorder } = *claim;
         let at = now();
-        let until_us = at.saturating_add(micros(held.remaining()));
+        let until_us = at.saturating_add(micros(granted.remaining()));
         let hold = Self {
             client: client.to_owned(),
-            key: held.key().to_string(),
+            key: granted.key().to_string(),
             id,
             holder: id.to_string(),
-            fence: held.fencing_token(),
-            mode: held.mode(),
+            fence: granted.fencing_token(),
+            mode: granted.mode(),
             until_us,
             ttl,
             recorder: Arc::clone(recorder),

@@ -22,7 +22,9 @@ impl RecordedSet {
         let parts = held.parts().iter().zip(guards.holders());
         let (holds, mut lines): (Vec<_>, Vec<_>) =
             parts.map(|(held, id)| RecordedHold::begin(Op::Acquire, held, id, claim)).unzip();
-        lines.iter_mut().for_each(|line| line.keys.clone_from(&keys));
+        for line in &mut lines {
+            line.keys.clone_from(&keys);
+        }
         claim.recorder.note_all(&lines);
         holds.iter().for_each(RecordedHold::observe_sharing);
         claim.recorder.seen("several keys held together");
@@ -101,7 +103,9 @@ impl RecordedSet {
                 (Ok(_), None) => line,
             });
         }
-        losses.iter().for_each(|loss| self.lost(loss.key.as_str(), &loss.reason));
+        for loss in losses {
+            self.lost(loss.key.as_str(), &loss.reason);
+        }
     }
 
     /// Drops the guards, so that the keys are released in the background.

@@ -25,8 +25,8 @@ impl Task {
         match self.rng.usize(..100) {
             0..2 => return self.overrun_several(guards, set, writer).await,
             2..6 => return self.hold_several_long(guards, set, writer).await,
-            6..22 if set.holds[0].mode == Mode::Exclusive => return self.lose_one(guards, set, writer).await,
-            22..30 => {
+            6..31 if set.holds[0].mode == Mode::Exclusive => return self.lose_one(guards, set, writer).await,
+            31..39 => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
                 let place = self.rng.usize(..set.holds.len());
                 set.holds[place].renew(&self.client).await;

@@ -76,9 +76,13 @@ impl Task {
     async fn use_one(&mut self, key: &str, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
         let Some((guard, hold)) = self.acquire(key, stopped.clone()).await else { return Ok(()) };
         let together = workload::together(key, guard.mode());
-        together.into_iter().for_each(|event| self.recorder.enter(event));
+        if let Some(event) = together {
+            self.recorder.enter(event);
+        }
         self.hold(guard, hold, writer).await?;
-        together.into_iter().for_each(|event| self.recorder.leave(event));
+        if let Some(event) = together {
+            self.recorder.leave(event);
+        }
         Ok(())
     }
 
