@@ -32,8 +32,8 @@ pub(crate) struct Recorder {
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
-    /// The number of tasks of this process that hold locks now, by the event that several do.
-    present: Mutex<HashMap<&'static str, usize>>,
+    /// The number of tasks of this process that hold each lock of several holders now.
+    present: Mutex<HashMap<String, usize>>,
 }
 
 impl Recorder {
@@ -71,10 +71,10 @@ impl Recorder {
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
-    /// A task of this process now holds a lock. If another one holds one of the same kind, that is this event.
-    pub(crate) fn enter(&self, together: &'static str) {
+    /// A task of this process now holds such a lock. If another one does, too, that is this event.
+    pub(crate) fn enter(&self, name: &str, together: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let tasks = present.entry(together).or_default();
+        let tasks = present.entry(name.to_owned()).or_default();
         *tasks += 1;
         let is_together = *tasks > 1;
         drop(present);
@@ -84,9 +84,9 @@ impl Recorder {
     }
 
     /// The task no longer holds it.
-    pub(crate) fn leave(&self, together: &'static str) {
+    pub(crate) fn leave(&self, name: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tasks) = present.get_mut(together) {
+        if let Some(tasks) = present.get_mut(name) {
             *tasks -= 1;
         }
     }

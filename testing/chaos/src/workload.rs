@@ -9,9 +9,10 @@ use std::time::Duration;
 
 const READERS: &str = "readers";
 const PERMITS: &str = "permits";
-const SLOTS: &str = "slots";
+/// In a cluster, this set and the next key move with keys that are in use all the time.
+const SLOTS: &str = "{key-1}:slots";
 /// The key of work that succeeds at most once in each window.
-pub(crate) const ONCE: &str = "once";
+pub(crate) const ONCE: &str = "{key-0}:once";
 /// The shortest possible window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// The permits of each semaphore.
@@ -80,7 +81,7 @@ pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
         Wanted::Several(several(keys, rng))
     } else if place < SLOTS_PERCENT + SEVERAL_PERCENT + ONCE_PERCENT {
         Wanted::Once
-    } else if rng.usize(..20) == 0 {
+    } else if rng.usize(..12) == 0 {
         Wanted::One(keys[rng.usize(..keys.len())].clone())
     } else {
         Wanted::One(keys[task % keys.len()].clone())
@@ -101,8 +102,7 @@ fn several(keys: &[String], rng: &mut Rng) -> Vec<String> {
 /// The event that two tasks hold such locks at the same time; `None` if they must not.
 pub(crate) fn together(name: &str, mode: Mode) -> Option<&'static str> {
     match mode {
-        Mode::Shared => Some("readers together"),
-        Mode::Permits { .. } => Some("permits in use together"),
+        Mode::Shared | Mode::Permits { .. } => Some("holders of a key together"),
         _ if name == SLOTS => Some("slots in use together"),
         _ => None,
     }

@@ -77,11 +77,11 @@ impl Task {
         let Some((guard, hold)) = self.acquire(key, stopped.clone()).await else { return Ok(()) };
         let together = workload::together(key, guard.mode());
         if let Some(event) = together {
-            self.recorder.enter(event);
+            self.recorder.enter(key, event);
         }
         self.hold(guard, hold, writer).await?;
-        if let Some(event) = together {
-            self.recorder.leave(event);
+        if together.is_some() {
+            self.recorder.leave(key);
         }
         Ok(())
     }
