@@ -24,7 +24,7 @@ const SKEWED_LEASE: Duration = Duration::from_secs(3);
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
-pub(crate) const KEYS: [&str; 8] = [
+pub(crate) const KEYS: [&str; 9] = [
     "control-forgotten",
     "control-jumped",
     "control-skewed",
@@ -33,6 +33,7 @@ pub(crate) const KEYS: [&str; 8] = [
     "control-cut-off",
     "control-unguarded",
     "control-guarded",
+    "control-cleared",
 ];
 
 /// The controls of servers behind proxies.
@@ -49,7 +50,8 @@ impl Control<'_> {
         self.skewed()?;
         self.evicted()?;
         self.promoted()?;
-        self.holds.unguarded()
+        self.holds.unguarded()?;
+        self.holds.cleared()
     }
 
     /// The minimum number of servers that two majorities share lose a held lock.

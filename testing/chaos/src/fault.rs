@@ -154,18 +154,17 @@ impl Fault {
     /// one of the nodes of a bare majority; and another program, by a plain `DEL`. After a fail-over by sentinels,
     /// there are two masters for seconds: without a quarantine, the old one also renews locks that the new one has
     /// granted to others. The same is true for a cluster that replaces a master, but for a disconnected master only
-    /// until it stops. A slot that moves loses nothing, and neither does `CLUSTER FAILOVER`, because the master waits
+    /// until it stops. The record that work is done in a window is lost with the data, also where a quarantine protects
+    /// leases. A slot that moves loses nothing, and neither does `CLUSTER FAILOVER`, because the master waits
     /// for it.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
-            _ if self.replaces_a_master() => {
-                if topology.has_quarantine() {
-                    &[]
-                } else {
-                    &["C3", "C4", "C6"]
-                }
+            _ if self.replaces_a_master() && !topology.has_quarantine() => &["C3", "C4", "C6", "C12"],
+            Self::RestartEmpty | Self::Failover | Self::Switchover if !topology.has_quarantine() => {
+                &["C3", "C4", "C12"]
             }
-            Self::RestartEmpty | Self::Failover | Self::Switchover if !topology.has_quarantine() => &["C3", "C4"],
+            Self::RestartEmpty | Self::Failover | Self::Switchover => &["C12"],
+            _ if self.replaces_a_master() => &["C12"],
             Self::ClockForward | Self::ClockBack | Self::ForeignDelete => &["C3", "C4"],
             _ => &[],
         }

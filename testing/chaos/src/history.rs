@@ -1,8 +1,10 @@
 //! The recorded events of a run, one per line, with the clock that all processes of a machine share.
 
 mod hold_mode;
+mod slot_of;
 
 pub use hold_mode::HoldMode;
+pub use slot_of::SlotOf;
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
@@ -28,6 +30,12 @@ pub enum Op {
     Release,
     /// A holder was notified that its hold is over.
     Lost,
+    /// The holder of several keys was told that it holds all of them. Recorded for the first of them.
+    Held,
+    /// A holder recorded the success of work that succeeds at most once in each window.
+    Succeed,
+    /// A client read that the work of a window is done, by the run with this fence.
+    Done,
     /// A holder wrote to the protected resource.
     Write,
     /// A holder of a shared hold read from the protected resource, which checked and stored its token.
@@ -86,6 +94,9 @@ pub struct Line {
     /// The mode of the hold, for a grant.
     #[serde(default, skip_serializing_if = "HoldMode::is_exclusive")]
     pub mode: HoldMode,
+    /// The slot, for a grant of a slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<SlotOf>,
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
@@ -95,6 +106,12 @@ pub struct Line {
     /// The requested TTL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_us: Option<u64>,
+    /// The keys that were requested together, for a grant of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// The end of a window, in microseconds of the clock of the servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_us: Option<u64>,
     /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -121,9 +138,12 @@ impl Line {
             result: Outcome::Ok,
             holder: None,
             mode: HoldMode::Exclusive,
+            slot: None,
             fence: None,
             valid_until_us: None,
             ttl_us: None,
+            keys: Vec::new(),
+            window_us: None,
             seq: None,
             bound_us: None,
             what: None,

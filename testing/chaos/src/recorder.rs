@@ -1,13 +1,13 @@
 use crate::Failure;
 use crate::history::{History, Line, Op};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Drift};
+use fencelock::{Clock, Drift, WindowDone};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The clock of histories, which all processes of the machine share.
 pub(crate) fn now() -> u64 {
@@ -32,7 +32,7 @@ pub(crate) struct Recorder {
     seen: Mutex<HashSet<String>>,
     /// The last holder of each key.
     holders: Mutex<HashMap<String, String>>,
-    /// The number of tasks of this process that hold each key now.
+    /// The number of tasks of this process that hold each lock of several holders now.
     present: Mutex<HashMap<String, usize>>,
 }
 
@@ -47,8 +47,16 @@ impl Recorder {
     }
 
     pub(crate) fn note(&self, line: &Line) {
-        let mut text = serde_json::to_vec(line).unwrap_or_default();
-        text.push(b'\n');
+        self.note_all(std::slice::from_ref(line));
+    }
+
+    /// Writes lines about one event.
+    pub(crate) fn note_all(&self, lines: &[Line]) {
+        let mut text = Vec::new();
+        for line in lines {
+            text.extend(serde_json::to_vec(line).unwrap_or_default());
+            text.push(b'\n');
+        }
         let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
         if let Err(error) = written {
             // An incomplete history proves nothing, and the run detects a worker that exits.
@@ -63,22 +71,22 @@ impl Recorder {
         holders.insert(key.to_owned(), holder.to_owned()).is_some_and(|last| last == holder)
     }
 
-    /// A task of this process now holds a key.
-    pub(crate) fn enter(&self, key: &str) {
+    /// A task of this process now holds such a lock. If another one does, too, that is this event.
+    pub(crate) fn enter(&self, name: &str, together: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let tasks = present.entry(key.to_owned()).or_default();
+        let tasks = present.entry(name.to_owned()).or_default();
         *tasks += 1;
-        let together = *tasks > 1;
+        let is_together = *tasks > 1;
         drop(present);
-        if together {
-            self.seen("holders of a key together");
+        if is_together {
+            self.seen(together);
         }
     }
 
     /// The task no longer holds it.
-    pub(crate) fn leave(&self, key: &str) {
+    pub(crate) fn leave(&self, name: &str) {
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tasks) = present.get_mut(key) {
+        if let Some(tasks) = present.get_mut(name) {
             *tasks -= 1;
         }
     }
@@ -96,6 +104,14 @@ impl Recorder {
             self.note(&Line::new("", "", Op::Seen, at, at).what(what));
         }
     }
+}
+
+/// The line about a report that work is done.
+pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> Line {
+    let mut line = Line::new(client, done.key().as_str(), Op::Done, invoke_us, now());
+    line.fence = Some(done.fencing_token().get());
+    line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
+    line
 }
 
 /// Whether any process has observed the event. Reads all histories, so it is slow.

@@ -2,6 +2,9 @@
 
 use crate::history::{Line, Op};
 use crate::recorder::{Recorder, micros, now};
+use crate::topology::Topology;
+use crate::workload;
+use fencelock::Mode;
 use fencelock::blocking::Client;
 use std::time::Duration;
 
@@ -19,6 +22,7 @@ pub(crate) struct Recovery<'a> {
     pub(crate) recorder: &'a Recorder,
     pub(crate) keys: &'a [String],
     pub(crate) ttl: Duration,
+    pub(crate) topology: Topology,
 }
 
 impl Recovery<'_> {
@@ -42,11 +46,14 @@ impl Recovery<'_> {
 
     fn probe_key(&self, key: &str, bound: Duration) {
         let invoke_us = now();
-        let Ok(guard) = self.client.lock(key).ttl(self.ttl).wait(bound).acquire() else { return };
+        let lock = self.client.lock(key).ttl(self.ttl).wait(bound);
+        let mode = workload::soon(key, self.topology);
+        let lock = if mode == Mode::Shared { lock.shared() } else { lock };
+        let Ok(guard) = lock.acquire() else { return };
         let at = now();
         let until = at.saturating_add(micros(guard.remaining()));
         let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-        let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence);
+        let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence).mode(mode);
         line.valid_until_us = Some(until);
         line.ttl_us = Some(micros(self.ttl));
         self.recorder.note(&line);

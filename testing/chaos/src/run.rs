@@ -40,7 +40,7 @@ pub struct Settings {
     pub workers: usize,
     /// The number of tasks in each.
     pub tasks: usize,
-    /// The number of keys. On a single server, two of them are for readers and for permits.
+    /// The number of keys. One of them is for readers, and one for permits if the servers support them.
     pub keys: usize,
     /// The TTL of the locks.
     pub ttl: Duration,
@@ -127,7 +127,7 @@ fn perform(
     histories: &Path,
     recorder: Arc<Recorder>,
 ) -> Result<(), Failure> {
-    let keys = workload::keys(settings.keys, settings.topology);
+    let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let url = nodes.url(&settings.topology.options(settings.ttl));
     trust(settings, &url)?;
     expect(settings, &recorder);
@@ -203,8 +203,9 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     // eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
-    let of_modes = ["holders of a key together", "a downgrade"].into_iter();
-    let always = always.chain(of_modes.filter(|_| topology.has_modes()));
+    let always = always.chain(["holders of a key together", "a downgrade", "slots in use together"]);
+    let always = always.chain(["several keys held together", "several keys of which one was released"]);
+    let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);
     let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.
     let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);
@@ -227,13 +228,13 @@ pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(
 
 /// After the end of a fault, each key must be granted soon.
 fn recover(nemesis: &Nemesis, client: &Client, step: &Step) {
-    let Nemesis { keys, ttl, recorder, .. } = nemesis;
+    let Nemesis { topology, keys, ttl, recorder, .. } = nemesis;
     let healed = now();
     let mut bound = recovery::bound(*ttl, healed, nemesis.whole_at_us);
     if matches!(step.fault, Fault::ClockForward | Fault::ClockBack) {
         bound += nemesis.jump();
     }
-    let recovery = Recovery { client, recorder, keys, ttl: *ttl };
+    let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
     recovery.demand(step.fault.name(), healed, bound);
     recovery.probe(bound);
     // A token granted under a wrong clock may be ahead of the time by the error of the clock. Until then, a server

@@ -26,12 +26,13 @@ pub(crate) fn perform(
     let holds = ControlHolds { url: &url, recorder: &recorder, resource };
     promoted_by_sentinels(&holds, &mut sentinels)?;
     holds.unguarded()?;
+    holds.cleared()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;
     run::expect(settings, &recorder);
     let workers = run::spawn_workers(settings, &url, resource, histories)?;
-    let keys = workload::keys(settings.keys, settings.topology);
+    let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let client = Client::connect(&url)?;
     let mut nemesis = SentinelNemesis::new(settings, sentinels, workers, keys, client, recorder);
     run::play(settings, |step| {

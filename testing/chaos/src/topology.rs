@@ -47,8 +47,13 @@ impl Topology {
         matches!(self, Self::Quorum(_))
     }
 
-    /// Whether its servers have shared locks and permits.
-    pub const fn has_modes(self) -> bool {
+    /// Whether its locks have permits. All topologies have shared locks.
+    pub const fn has_permits(self) -> bool {
+        !self.is_quorum()
+    }
+
+    /// Whether waiters are served in the order of arrival. Otherwise readers that overlap may keep a writer waiting.
+    pub const fn has_queues(self) -> bool {
         !self.is_quorum()
     }
 

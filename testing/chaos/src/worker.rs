@@ -1,6 +1,9 @@
 //! A process with many tasks that use locks, write to the resource, and record events.
 
+mod once;
 mod recorded_hold;
+mod recorded_set;
+mod several;
 mod task;
 
 use crate::Failure;

@@ -1,5 +1,6 @@
 //! The locks that tasks claim, by the name of the key.
 
+use crate::history::SlotOf;
 use crate::rng_ext::RngExt as _;
 use crate::topology::Topology;
 use fastrand::Rng;
@@ -8,23 +9,43 @@ use std::time::Duration;
 
 const READERS: &str = "readers";
 const PERMITS: &str = "permits";
+/// In a cluster, this set and the next key move with keys that are in use all the time.
+const SLOTS: &str = "{key-1}:slots";
+/// The key of work that succeeds at most once in each window.
+pub(crate) const ONCE: &str = "{key-0}:once";
+/// The shortest possible window.
+pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// The permits of each semaphore.
 const LIMIT: u32 = 3;
+/// The number of slots of a set.
+const SLOT_COUNT: u32 = 2;
+/// The share of claims for a slot, in percent.
+const SLOTS_PERCENT: u8 = 12;
+/// The share of claims for several keys, in percent.
+const SEVERAL_PERCENT: u8 = 8;
+/// The share of attempts to do work that succeeds at most once in each window, in percent.
+const ONCE_PERCENT: u8 = 4;
 
-/// The keys of a run. If the servers support all modes, the last two are for readers and permits.
+/// All keys of a run on the servers.
+pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
+    let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
+    keys(count, topology).into_iter().chain(slots).chain([ONCE.to_owned()]).collect()
+}
+
+/// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
 pub(crate) fn keys(count: usize, topology: Topology) -> Vec<String> {
-    let mut keys: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
-    if topology.has_modes()
-        && let [.., readers, permits] = keys.as_mut_slice()
-    {
-        READERS.clone_into(readers);
-        PERMITS.clone_into(permits);
-    }
-    keys
+    let modes: &[&str] = if topology.has_permits() { &[READERS, PERMITS] } else { &[READERS] };
+    let exclusive = (0..count.saturating_sub(modes.len())).map(|number| format!("key-{number}"));
+    exclusive.chain(modes.iter().map(|key| (*key).to_owned())).collect()
+}
+
+/// The mode in which a key must be granted soon after the end of a fault.
+pub(crate) fn soon(key: &str, topology: Topology) -> Mode {
+    if key == READERS && !topology.has_queues() { Mode::Shared } else { Mode::Exclusive }
 }
 
 /// The mode of the next claim of a key: most of those of readers are shared, except for this percentage.
-pub(crate) fn choose(key: &str, writers_percent: u8, rng: &mut Rng) -> Mode {
+pub(crate) fn mode_of(key: &str, writers_percent: u8, rng: &mut Rng) -> Mode {
     match key {
         READERS if rng.u8(..100) >= writers_percent => Mode::Shared,
         PERMITS if !rng.chance(20_000) => {
@@ -40,9 +61,57 @@ pub(crate) fn has_downgrades(key: &str) -> bool {
     key == READERS
 }
 
+/// What a task claims next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A key, or a slot of a set.
+    One(String),
+    /// Two keys, in any order.
+    Several(Vec<String>),
+    /// A run of work, if it is not done in this window.
+    Once,
+}
+
+/// Usually the own key of the task; otherwise all tasks would wait for a single stalled key.
+pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
+    let place = rng.u8(..100);
+    if place < SLOTS_PERCENT {
+        Wanted::One(SLOTS.to_owned())
+    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT {
+        Wanted::Several(several(keys, rng))
+    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT + ONCE_PERCENT {
+        Wanted::Once
+    } else if rng.usize(..12) == 0 {
+        Wanted::One(keys[rng.usize(..keys.len())].clone())
+    } else {
+        Wanted::One(keys[task % keys.len()].clone())
+    }
+}
+
+/// Two keys for exclusive locks. If there is only one, also the key for readers.
+fn several(keys: &[String], rng: &mut Rng) -> Vec<String> {
+    let is_exclusive = |key: &&String| !matches!(key.as_str(), READERS | PERMITS);
+    let count = keys.iter().filter(is_exclusive).count();
+    let fitting = keys.iter().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
+    let mut fitting: Vec<String> = fitting.cloned().collect();
+    rng.shuffle(&mut fitting);
+    fitting.truncate(2);
+    fitting
+}
+
+/// The event that two tasks hold such locks at the same time; `None` if they must not.
+pub(crate) fn together(name: &str, mode: Mode) -> Option<&'static str> {
+    match mode {
+        Mode::Shared | Mode::Permits { .. } => Some("holders of a key together"),
+        _ if name == SLOTS => Some("slots in use together"),
+        _ => None,
+    }
+}
+
 /// The parameters of a claim.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
+    /// The key, or that of a set of slots.
     pub(crate) key: &'a str,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -50,12 +119,19 @@ pub(crate) struct Request<'a> {
     pub(crate) label: &'a str,
 }
 
-pub(crate) async fn acquire(client: &Client, request: Request<'_>) -> Result<Guard, Error> {
+/// Acquires a lock, or a slot.
+pub(crate) async fn acquire(client: &Client, request: Request<'_>) -> Result<(Guard, Option<SlotOf>), Error> {
     let Request { key, mode, ttl, wait, label } = request;
+    if key == SLOTS {
+        let slot = client.slots(key, SLOT_COUNT).ttl(ttl).wait(wait).label(label).acquire().await?;
+        let of = SlotOf { number: slot.slot(), slots: SLOT_COUNT };
+        return Ok((slot.into_guard(), Some(of)));
+    }
     if let Mode::Permits { weight, limit, .. } = mode {
-        return client.semaphore(key, limit).ttl(ttl).wait(wait).label(label).acquire(weight).await;
+        let semaphore = client.semaphore(key, limit).ttl(ttl).wait(wait).label(label);
+        return Ok((semaphore.acquire(weight).await?, None));
     }
     let lock = client.lock(key).ttl(ttl).wait(wait).label(label);
     let lock = if mode == Mode::Shared { lock.shared() } else { lock };
-    lock.acquire().await
+    Ok((lock.acquire().await?, None))
 }

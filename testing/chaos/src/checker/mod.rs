@@ -11,6 +11,9 @@
 //! | C7 | no lock is left after all clients have stopped | `residue.rs` |
 //! | C8 | locks are granted again after the end of a fault | `recovery.rs` |
 //! | C9 | the expected events have occurred | `sometimes.rs` |
+//! | C10 | a slot that is granted is one of its set, and its key has its number | `slots.rs` |
+//! | C11 | several keys are granted together, and the loss of one is the loss of all | `sets.rs` |
+//! | C12 | work succeeds at most once in each window, and is reported as done only if it may have succeeded | `windows.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
 //! of another limit, or permits that exceed the limit together. Readers need no order, and some may have the same
@@ -28,10 +31,13 @@ mod register;
 mod renewal;
 mod residue;
 mod results;
+mod sets;
+mod slots;
 mod sometimes;
 mod unique;
 mod view;
 mod violation;
+mod windows;
 
 pub use results::CheckResults;
 pub use violation::{Check, Violation};
@@ -52,7 +58,10 @@ pub fn check(history: &History) -> CheckResults {
         renewal::check(key, of_key, &mut found);
         residue::check(key, of_key, &view.run, &mut found);
         recovery::check(key, of_key, &view.run, &mut found);
+        slots::check(key, of_key, &mut found);
+        windows::check(key, of_key, &mut found);
     }
+    sets::check(&view, &mut found);
     sometimes::check(&view.run, &mut found);
     CheckResults::of(found, &view.run)
 }

@@ -70,7 +70,7 @@ impl fmt::Display for CheckResults {
             let count = |of: &[Violation]| of.iter().filter(|violation| violation.check == check).count();
             let (broken, excused, wanted) = (count(&self.broken), count(&self.excused), count(&self.wanted));
             let mark = if broken == 0 { "kept  " } else { "BROKEN" };
-            write!(f, "{check} {mark} {}", check.guarantee())?;
+            write!(f, "{:<3} {mark} {}", check.to_string(), check.guarantee())?;
             for (count, word) in
                 [(broken, "broken"), (excused, "excused by a fault"), (wanted, "required by a control")]
             {

@@ -58,6 +58,16 @@ pub(super) struct KeyView<'a> {
     pub(super) holds: Vec<Hold<'a>>,
     /// Successful renewals, with their hold.
     pub(super) renewals: Vec<(At<'a>, usize)>,
+    /// Successful releases, with their hold.
+    pub(super) releases: Vec<(At<'a>, usize)>,
+    /// Losses that were reported, with their hold.
+    pub(super) losses: Vec<(At<'a>, usize)>,
+    /// When the holder of several keys was told that it holds them, with the hold of the first.
+    pub(super) held: Vec<(At<'a>, usize)>,
+    /// Attempts to record the success of work.
+    pub(super) successes: Vec<At<'a>>,
+    /// Reports that work is done.
+    pub(super) reports: Vec<At<'a>>,
     /// Writes and reads at the resource.
     pub(super) accesses: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
@@ -74,6 +84,8 @@ pub(super) struct RunView<'a> {
     pub(super) stop: Option<At<'a>>,
     pub(super) longest_ttl: u64,
     pub(super) grants: usize,
+    /// The time of the last line of each client.
+    pub(super) last_of: HashMap<&'a str, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -101,12 +113,17 @@ impl<'a> View<'a> {
                 | Op::Yield
                 | Op::Release
                 | Op::Lost
+                | Op::Held
+                | Op::Succeed
+                | Op::Done
                 | Op::Write
                 | Op::Read
                 | Op::Look => {
                     by_key.entry(&line.key).or_default().push(at);
                 }
             }
+            let last = view.run.last_of.entry(&line.client).or_default();
+            *last = line.return_us.max(*last);
             view.run.longest_ttl = view.run.longest_ttl.max(line.ttl_us.unwrap_or(0));
             view.run.grants += usize::from(line.is_grant());
         }
@@ -173,6 +190,11 @@ impl<'a> KeyView<'a> {
         match (at.line.op, hold) {
             (Op::Write | Op::Read, _) => self.accesses.push(at),
             (Op::Look, _) => self.looks.push(at),
+            (Op::Succeed, _) => self.successes.push(at),
+            (Op::Done, _) => self.reports.push(at),
+            (Op::Release, Some(hold)) if at.line.result == Outcome::Ok => self.releases.push((at, hold)),
+            (Op::Lost, Some(hold)) => self.losses.push((at, hold)),
+            (Op::Held, Some(hold)) => self.held.push((at, hold)),
             (Op::Renew, Some(hold)) if at.line.result == Outcome::Ok => {
                 self.renewals.push((at, hold));
                 let hold = &mut self.holds[hold];

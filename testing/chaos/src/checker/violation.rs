@@ -14,12 +14,27 @@ pub enum Check {
     C7,
     C8,
     C9,
+    C10,
+    C11,
+    C12,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 9] =
-        [Self::C1, Self::C2, Self::C3, Self::C4, Self::C5, Self::C6, Self::C7, Self::C8, Self::C9];
+    pub const ALL: [Self; 12] = [
+        Self::C1,
+        Self::C2,
+        Self::C3,
+        Self::C4,
+        Self::C5,
+        Self::C6,
+        Self::C7,
+        Self::C8,
+        Self::C9,
+        Self::C10,
+        Self::C11,
+        Self::C12,
+    ];
 
     /// The guarantee as text.
     pub const fn guarantee(self) -> &'static str {
@@ -35,6 +50,11 @@ impl Check {
             Self::C7 => "no lock is left after all clients have stopped",
             Self::C8 => "locks are granted again after the end of a fault",
             Self::C9 => "the expected events have occurred",
+            Self::C10 => "a slot that is granted is one of its set, and its key has its number",
+            Self::C11 => "several keys are granted together, and the loss of one is the loss of all",
+            Self::C12 => {
+                "work succeeds at most once in each window, and is reported as done only if it may have succeeded"
+            }
         }
     }
 }
@@ -50,7 +70,7 @@ impl FromStr for Check {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|check| check.to_string() == name);
-        found.ok_or_else(|| format!("unknown check {name:?}; the checks are C1 to C9"))
+        found.ok_or_else(|| format!("unknown check {name:?}; the checks are C1 to C{}", Self::ALL.len()))
     }
 }
 

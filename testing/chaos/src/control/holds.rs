@@ -2,16 +2,19 @@
 
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, micros, now};
+use crate::recorder::{Recorder, done_line, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
 use fencelock::FencingToken;
-use fencelock::blocking::Client;
+use fencelock::blocking::{Client, OnceStart};
 use std::time::Duration;
 
 /// Long enough for a restart on a busy machine.
 pub(super) const LEASE: Duration = Duration::from_secs(20);
 /// A lease that ends within the run.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(400);
+
+/// It does not end within the run, except once in a year.
+const LONG_WINDOW: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// The clients of the controls.
 pub(crate) struct ControlHolds<'a> {
@@ -40,6 +43,28 @@ impl ControlHolds<'_> {
         let refused = self.write_late("control-guarded")?;
         if matches!(refused, Written::Refused(_)) {
             self.recorder.seen("a late write was refused");
+        }
+        Ok(())
+    }
+
+    /// The record of work is removed, so it succeeds again in the same window.
+    pub(crate) fn cleared(&self) -> Result<(), Failure> {
+        let key = "control-cleared";
+        self.announce(key, "C12");
+        let once = Client::connect(self.url)?.once(key, LONG_WINDOW).wait(3 * LEASE);
+        for name in ["first", "second"] {
+            let invoke_us = now();
+            let OnceStart::Started(run) = once.clone().begin()? else {
+                return Err("the record of work was not removed".into());
+            };
+            let fence = run.fencing_token().get();
+            run.succeed()?;
+            let mut line = Line::new(name, key, Op::Succeed, invoke_us, now());
+            line.fence = Some(fence);
+            self.recorder.note(&line);
+            let done = once.done()?.ok_or("work that succeeded is not done")?;
+            self.recorder.note(&done_line(name, invoke_us, &done));
+            once.clear(&done)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::resumption::PROMISE;
 use crate::run::Settings;
 use crate::topology::Topology;
 use crate::workers::Workers;
+use crate::workload;
 use fencelock::blocking::Client;
 use fencelock_testkit::ClusterNodes;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) struct ClusterNemesis {
     settled_us: u64,
     pub(crate) workers: Workers,
     pub(crate) keys: Vec<String>,
+    /// Those that are in use all the time.
+    pub(super) busy: Vec<String>,
     line: LineProbe,
     pub(crate) client: Client,
     pub(super) recorder: Arc<Recorder>,
@@ -60,7 +63,8 @@ impl ClusterNemesis {
         let Settings { topology, ttl, .. } = *settings;
         let line = LineProbe::connect(&cluster.url(&topology.options(ttl)), ttl)?;
         let (masters, settled_us) = (cluster.masters(), now());
-        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, line, client, recorder })
+        let busy = workload::keys(settings.keys, topology);
+        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, busy, line, client, recorder })
     }
 
     /// Injects a fault. When this returns, the nodes agree about all slots.
@@ -125,7 +129,8 @@ impl ClusterNemesis {
     pub(crate) fn recover(&self, step: &Step) {
         let healed = now();
         let bound = recovery::bound(self.ttl, healed, healed);
-        let recovery = Recovery { client: &self.client, recorder: &self.recorder, keys: &self.keys, ttl: self.ttl };
+        let Self { client, recorder, keys, ttl, topology, .. } = self;
+        let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
         recovery.demand(step.fault.name(), healed, bound);
         recovery.probe(bound);
     }
@@ -155,13 +160,13 @@ impl ClusterNemesis {
 impl ClusterNemesis {
     /// Moves the slot of a key that clients use, while others wait in the queue of a key in the same slot.
     fn move_slot(&self, step: &Step) -> Result<Injected, Failure> {
-        let key = &self.keys[step.victim % self.keys.len()];
+        let key = &self.busy[step.victim % self.busy.len()];
         let slot = self.cluster.slot_of(key);
         let line = self.line.line_up(key)?;
         for master in &self.masters {
             self.cluster.nodes[*master].command(&["CONFIG", "RESETSTAT"]);
         }
-        let turns = step.victim / self.keys.len();
+        let turns = step.victim / self.busy.len();
         if step.fault == Fault::HalfMoveSlot {
             let to = self.another_master(self.cluster.owner_of(slot), turns);
             // None of the keys, or the first few.

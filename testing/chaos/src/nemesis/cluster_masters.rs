@@ -1,6 +1,5 @@
 //! Faults of the masters of a cluster.
 
-use super::POLLS;
 use super::cluster::{ClusterNemesis, Injected};
 use super::fail_over::probe_anew;
 use crate::Failure;
@@ -9,14 +8,20 @@ use crate::nodes::held_at;
 use crate::partition::CutOff;
 use crate::plan::Step;
 use crate::pulse::key_beside;
+use crate::recorder::{micros, now};
 use crate::recovery;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A master may own one key only, whose holder the replica knows, and which is held for a while.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 impl ClusterNemesis {
-    /// Chooses a master that owns keys of the workload.
+    /// Chooses a master that owns keys which are in use all the time.
     pub(super) fn with_master(&mut self, step: &Step) -> Result<Injected, Failure> {
         let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
-        let owning: Vec<usize> = self.masters.iter().copied().filter(|master| owners.contains(master)).collect();
+        let busy: Vec<usize> = self.busy.iter().map(|key| self.owner_of(key)).collect();
+        let owning: Vec<usize> = self.masters.iter().copied().filter(|master| busy.contains(master)).collect();
         let master = owning[step.victim % owning.len()];
         let with_owner = self.keys.iter().zip(&owners);
         let keys: Vec<String> = with_owner.filter(|(_, owner)| **owner == master).map(|(key, _)| key.clone()).collect();
@@ -92,9 +97,9 @@ impl ClusterNemesis {
     /// Meanwhile, a client that has never used the old master uses all keys.
     fn while_probed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         let (url, bound) = (self.cluster.url(&self.topology.options(self.ttl)), recovery::bound(self.ttl, 0, 0));
-        let (all, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        let (topology, all, ttl, recorder) = (self.topology, self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
         std::thread::scope(|scope| {
-            scope.spawn(|| probe_anew(&url, &all, ttl, &recorder, bound));
+            scope.spawn(|| probe_anew(&url, topology, &all, ttl, &recorder, bound));
             work(self)
         })
     }
@@ -105,8 +110,12 @@ impl ClusterNemesis {
             let held = held_at(&self.cluster.nodes[master], key);
             held.is_some_and(|(value, _)| self.cluster.get_at(replica, key).as_ref() != Some(&value))
         };
-        if (0..POLLS).any(|_| keys.iter().any(is_unknown)) {
-            fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+        let until = now() + micros(LOCK_PATIENCE);
+        while now() < until {
+            if keys.iter().any(is_unknown) {
+                return fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::nodes::held_at;
 use crate::plan::Step;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::Recovery;
+use crate::topology::Topology;
 use fencelock::blocking::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,10 +51,10 @@ impl SentinelNemesis {
         self.expect_quarantine();
         let resumption = self.resumption(new, named_us);
         let (url, bound) = (self.sentinels.url(&self.topology.options(self.ttl)), self.bound(named_us));
-        let (keys, ttl, recorder) = (self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
+        let (topology, keys, ttl, recorder) = (self.topology, self.keys.clone(), self.ttl, Arc::clone(&self.recorder));
         let epoch = std::thread::scope(|scope| {
             scope.spawn(|| resumption.measure());
-            scope.spawn(|| probe_anew(&url, &keys, ttl, &recorder, bound));
+            scope.spawn(|| probe_anew(&url, topology, &keys, ttl, &recorder, bound));
             let epoch = self.sentinels.config_epoch();
             self.restore(step, old).map(|()| epoch)
         })?;
@@ -126,11 +127,18 @@ impl SentinelNemesis {
 
 /// A client that starts after the fail-over has never used the old master, so its holds overlap those of clients that
 /// still use it.
-pub(super) fn probe_anew(url: &str, keys: &[String], ttl: Duration, recorder: &Recorder, bound: Duration) {
+pub(super) fn probe_anew(
+    url: &str,
+    topology: Topology,
+    keys: &[String],
+    ttl: Duration,
+    recorder: &Recorder,
+    bound: Duration,
+) {
     let until = now() + micros(bound);
     while now() < until {
         if let Ok(client) = Client::connect(url) {
-            Recovery { client: &client, recorder, keys, ttl }.probe(bound);
+            Recovery { client: &client, recorder, keys, ttl, topology }.probe(bound);
             // No lock is held any more.
             let _ = client.close(Duration::from_secs(1));
             return;

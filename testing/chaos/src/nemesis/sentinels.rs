@@ -152,8 +152,8 @@ impl SentinelNemesis {
         for _ in 0..REPEATS {
             let healed = now();
             let bound = self.bound(healed);
-            let Self { client, recorder, keys, ttl, .. } = &*self;
-            let recovery = Recovery { client, recorder, keys, ttl: *ttl };
+            let Self { client, recorder, keys, ttl, topology, .. } = &*self;
+            let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
             recovery.probe(bound);
             if self.sentinels.config_epoch() == self.epoch {
                 recovery.demand(step.fault.name(), healed, bound);

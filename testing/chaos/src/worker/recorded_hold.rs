@@ -1,8 +1,8 @@
 use crate::Failure;
-use crate::history::{Line, Op, Outcome, SUPERSEDED_BY};
+use crate::history::{Line, Op, Outcome, SUPERSEDED_BY, SlotOf};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::resource::{Access, Writer, Written};
-use fencelock::{Client, Error, FencingToken, Guard, HolderId, LossReason, Mode, Released};
+use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,27 +20,44 @@ pub(crate) struct RecordedHold {
     pub(crate) recorder: Arc<Recorder>,
 }
 
+/// Who claims a lock, since when, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) invoke_us: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) recorder: &'a Arc<Recorder>,
+}
+
 impl RecordedHold {
     /// Records the acquisition. The end of the lease is computed from a time *before* the request: a
     /// process that is paused in between must not assume a longer lease than the library does.
-    pub(crate) fn take(guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
-        let hold = Self::begin(Op::Acquire, guard, client, invoke_us, ttl, recorder);
-        if hold.mode == Mode::Exclusive && recorder.is_again(&hold.key, &hold.holder) {
-            recorder.seen("a lease passed on within a process");
-        }
+    pub(crate) fn take(guard: &Guard, claim: &Claim<'_>, slot: Option<SlotOf>) -> Self {
+        let (hold, mut line) = Self::begin(Op::Acquire, &guard.held(), guard.holder(), claim);
+        line.slot = slot;
+        hold.recorder.note(&line);
+        hold.observe_sharing();
         hold
     }
 
-    fn begin(op: Op, guard: &Guard, client: &str, invoke_us: u64, ttl: Duration, recorder: &Arc<Recorder>) -> Self {
+    pub(super) fn observe_sharing(&self) {
+        if self.mode == Mode::Exclusive && self.recorder.is_again(&self.key, &self.holder) {
+            self.recorder.seen("a lease passed on within a process");
+        }
+    }
+
+    /// A hold, and the line to record.
+    pub(super) fn begin(op: Op, granted: &Held, id: HolderId, claim: &Claim<'_>) -> (Self, Line) {
+        let Claim { client, invoke_us, ttl, recorder } = *claim;
         let at = now();
-        let until_us = at.saturating_add(micros(guard.remaining()));
+        let until_us = at.saturating_add(micros(granted.remaining()));
         let hold = Self {
             client: client.to_owned(),
-            key: guard.key().to_string(),
-            id: guard.holder(),
-            holder: guard.holder().to_string(),
-            fence: guard.fencing_token(),
-            mode: guard.mode(),
+            key: granted.key().to_string(),
+            id,
+            holder: id.to_string(),
+            fence: granted.fencing_token(),
+            mode: granted.mode(),
             until_us,
             ttl,
             recorder: Arc::clone(recorder),
@@ -48,8 +65,7 @@ impl RecordedHold {
         let mut line = hold.line(op, invoke_us, at).mode(hold.mode);
         line.valid_until_us = Some(until_us);
         line.ttl_us = Some(micros(ttl));
-        recorder.note(&line);
-        hold
+        (hold, line)
     }
 
     /// Downgrades the hold, which counts as shared from the request on. `None` if the lock was lost.
@@ -57,9 +73,10 @@ impl RecordedHold {
         let invoke_us = self.begin_release();
         match guard.downgrade().await {
             Ok(guard) => {
-                let Self { client, ttl, recorder, .. } = &self;
-                let hold = Self::begin(Op::Downgrade, &guard, client, invoke_us, *ttl, recorder);
-                recorder.seen("a downgrade");
+                let claim = Claim { client: &self.client, invoke_us, ttl: self.ttl, recorder: &self.recorder };
+                let (hold, line) = Self::begin(Op::Downgrade, &guard.held(), guard.holder(), &claim);
+                self.recorder.note(&line);
+                self.recorder.seen("a downgrade");
                 Some((guard, hold))
             }
             Err(error) => {
@@ -73,14 +90,14 @@ impl RecordedHold {
         }
     }
 
-    fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
+    pub(super) fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
         Line::new(&self.client, &self.key, op, invoke_us, return_us).hold(&self.holder, Some(self.fence.get()))
     }
 
     /// Checks whether the watchdog has renewed the lease. The new end shows when the renewal was requested.
-    pub(crate) fn look(&mut self, guard: &Guard) {
+    pub(crate) fn look(&mut self, held: &Held) {
         let at = now();
-        let left = guard.remaining();
+        let left = held.remaining();
         let until_us = at.saturating_add(micros(left));
         // The time between the two lines above is less than a millisecond.
         if left.is_zero() || until_us < self.until_us + 1000 {
@@ -132,9 +149,13 @@ impl RecordedHold {
         Ok(())
     }
 
-    pub(crate) fn lost(&self, why: &LossReason) {
+    pub(super) fn note_loss(&self, why: &LossReason) {
         let at = now();
         self.recorder.note(&self.line(Op::Lost, at, at).what(why.to_string()));
+    }
+
+    pub(crate) fn lost(&self, why: &LossReason) {
+        self.note_loss(why);
         self.recorder.seen(match why {
             LossReason::Expired => "lost by expiry",
             LossReason::Deleted => "lost by deletion",
@@ -145,7 +166,7 @@ impl RecordedHold {
     }
 
     /// Records the end of the assumed hold, before another client can acquire the lock.
-    fn begin_release(&self) -> u64 {
+    pub(super) fn begin_release(&self) -> u64 {
         let at = now();
         self.recorder.note(&self.line(Op::Yield, at, at));
         at

@@ -1,26 +1,41 @@
 use super::WorkerJob;
-use super::recorded_hold::RecordedHold;
+use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
-use crate::workload::{self, Request};
+use crate::workload::{self, Request, Wanted};
 use fastrand::Rng;
 use fencelock::{Client, Error, Guard, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// Whether the run has ended.
+pub(super) type Stopped = watch::Receiver<bool>;
+
+/// How often the holder of a long hold checks it.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
 /// One of many tasks that use the same keys.
 #[derive(Debug)]
 pub(crate) struct Task {
     number: usize,
-    name: String,
-    job: Arc<WorkerJob>,
-    client: Client,
-    recorder: Arc<Recorder>,
-    rng: Rng,
+    pub(super) name: String,
+    pub(super) job: Arc<WorkerJob>,
+    pub(super) client: Client,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) rng: Rng,
+}
+
+/// The answer to an attempt, unless it is given up before.
+pub(super) async fn answer<T>(attempt: impl Future<Output = T>, patience: Duration, mut stopped: Stopped) -> Option<T> {
+    tokio::select! {
+        answer = attempt => Some(answer),
+        () = tokio::time::sleep(patience) => None,
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    }
 }
 
 /// How a task uses its lock.
@@ -45,63 +60,80 @@ impl Task {
         Self { number, name: format!("{}.{number}", job.name), job, client, recorder, rng }
     }
 
-    pub(crate) async fn run(mut self, stopped: watch::Receiver<bool>) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, stopped: Stopped) -> Result<(), Failure> {
         let mut writer = Writer::connect(self.job.resource).await?;
         while !*stopped.borrow() {
-            let key = self.choose();
-            if let Some((guard, hold)) = self.acquire(&key, stopped.clone()).await {
-                self.recorder.enter(&key);
-                self.hold(guard, hold, &mut writer).await?;
-                self.recorder.leave(&key);
+            match workload::choose(&self.job.keys, self.number, &mut self.rng) {
+                Wanted::One(key) => self.use_one(&key, &stopped, &mut writer).await?,
+                Wanted::Once => self.use_once(&stopped, &mut writer).await?,
+                Wanted::Several(keys) => self.use_several(&keys, &stopped, &mut writer).await?,
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
         }
         Ok(())
     }
 
-    /// Usually its own key; otherwise all tasks would wait for a single stalled key.
-    fn choose(&mut self) -> String {
-        let keys = &self.job.keys;
-        let place = if self.rng.usize(..20) == 0 { self.rng.usize(..keys.len()) } else { self.number % keys.len() };
-        keys[place].clone()
+    async fn use_one(&mut self, key: &str, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
+        let Some((guard, hold)) = self.acquire(key, stopped.clone()).await else { return Ok(()) };
+        let together = workload::together(key, guard.mode());
+        if let Some(event) = together {
+            self.recorder.enter(key, event);
+        }
+        self.hold(guard, hold, writer).await?;
+        if together.is_some() {
+            self.recorder.leave(key);
+        }
+        Ok(())
     }
 
-    fn ttl(&self) -> Duration {
+    pub(super) fn ttl(&self) -> Duration {
         Duration::from_millis(self.job.ttl_ms)
     }
 
-    async fn acquire(&mut self, key: &str, mut stopped: watch::Receiver<bool>) -> Option<(Guard, RecordedHold)> {
-        // A lease is shared only among attempts with the same label.
-        let label = if self.job.shares { &self.job.name } else { &self.name };
-        let mode = workload::choose(key, self.job.writers_percent, &mut self.rng);
-        let rng = self.rng.usize(..100);
-        let (wait, patience) = match rng {
+    /// A lease is shared only among attempts with the same label.
+    pub(super) fn label(&self) -> &str {
+        if self.job.shares { &self.job.name } else { &self.name }
+    }
+
+    /// How long an attempt waits, and after which time it is dropped.
+    pub(super) fn patience(&mut self) -> (Duration, Duration) {
+        match self.rng.usize(..100) {
             0..15 => (Duration::ZERO, Duration::MAX),
             15..25 => (self.rng.millis(1, 200), Duration::MAX),
             // These attempts time out, so that they are dropped at any point.
             25..30 => (Duration::from_secs(30), self.rng.millis(1, 100)),
             _ => (self.rng.millis(2000, 8000), Duration::MAX),
-        };
-        let request = Request { key, mode, ttl: self.ttl(), wait, label };
+        }
+    }
+
+    async fn acquire(&mut self, key: &str, stopped: Stopped) -> Option<(Guard, RecordedHold)> {
+        let mode = workload::mode_of(key, self.job.writers_percent, &mut self.rng);
+        let (wait, patience) = self.patience();
+        let request = Request { key, mode, ttl: self.ttl(), wait, label: self.label() };
         let invoke_us = now();
-        let answer = tokio::select! {
-            answer = workload::acquire(&self.client, request) => Some(answer),
-            () = tokio::time::sleep(patience) => None,
-            _ = stopped.wait_for(|stopped| *stopped) => None,
-        };
-        let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
-        let line = match answer {
-            Some(Ok(guard)) => {
-                let hold = RecordedHold::take(&guard, &self.name, invoke_us, self.ttl(), &self.recorder);
-                return Some((guard, hold));
+        let answer = answer(workload::acquire(&self.client, request), patience, stopped).await;
+        match answer {
+            Some(Ok((guard, slot))) => {
+                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
+                let hold = RecordedHold::take(&guard, &claim, slot);
+                Some((guard, hold))
             }
+            Some(Err(error)) => self.refused(key, mode, invoke_us, Some(&error)),
+            None => self.refused(key, mode, invoke_us, None),
+        }
+    }
+
+    /// Records an attempt without a grant; without an error, it was given up.
+    pub(super) fn refused<T>(&self, key: &str, mode: Mode, invoke_us: u64, error: Option<&Error>) -> Option<T> {
+        let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
+        let line = match error {
             None => line.result(Outcome::Info).what("given up"),
-            Some(Err(Error::Busy { .. })) => {
+            Some(Error::Busy { .. }) => {
                 self.recorder.seen("busy");
                 line.result(Outcome::Fail).what("busy")
             }
-            Some(Err(error)) => {
-                if let Error::Unreachable { cause, .. } = &error {
+            Some(error) => {
+                if let Error::Unreachable { cause, .. } = error {
                     let is_kept_out = cause.is_quarantine();
                     self.recorder.seen(if is_kept_out { "a claim refused in quarantine" } else { "unreachable" });
                 }
@@ -149,7 +181,7 @@ impl Task {
     }
 
     async fn overrun(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
-        hold.look(&guard);
+        hold.look(&guard.held());
         guard.into_holder();
         let left = Duration::from_micros(hold.until_us.saturating_sub(now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
@@ -167,7 +199,7 @@ impl Task {
                     // The task does not know that its lease has ended: the resource rejects the write.
                     return hold.access(writer).await;
                 }
-                () = tokio::time::sleep(Duration::from_millis(20)) => hold.look(&guard),
+                () = tokio::time::sleep(POLL_INTERVAL) => hold.look(&guard.held()),
             }
         }
         hold.access(writer).await?;

@@ -21,7 +21,9 @@ fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
         println!("{outages}");
     }
     assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
-    for flagged in [(Check::C3, "control-forgotten"), (Check::C5, "control-unguarded")] {
+    let controls =
+        [(Check::C3, "control-forgotten"), (Check::C5, "control-unguarded"), (Check::C12, "control-cleared")];
+    for flagged in controls {
         let (check, key) = flagged;
         assert!(
             run.results.flagged.contains(&(check, key.to_owned())),

@@ -1,0 +1,92 @@
+//! Work that a task does at most once in each window.
+
+use super::recorded_hold::{Claim, RecordedHold};
+use super::task::{Stopped, Task, answer};
+use crate::Failure;
+use crate::history::{Line, Op, Outcome};
+use crate::recorder::{done_line, now};
+use crate::resource::Writer;
+use crate::rng_ext::RngExt as _;
+use crate::workload::{ONCE, WINDOW};
+use fencelock::{Error, Guard, Mode, OncePerWindow, OnceStart, UnfinishedRun, WindowDone};
+use std::time::Duration;
+
+impl Task {
+    /// Tries to do the work in this window, and sometimes also at the begin of the next one, when others do.
+    pub(super) async fn use_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
+        let next = self.try_once(stopped, writer).await?;
+        if let Some(next) = next.filter(|_| self.rng.chance(250_000)) {
+            // A clock that has jumped back makes windows longer.
+            answer(tokio::time::sleep(next.min(WINDOW)), Duration::MAX, stopped.clone()).await;
+            self.try_once(stopped, writer).await?;
+        }
+        Ok(())
+    }
+
+    /// The time until the next window if the work is done in this one.
+    async fn try_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<Option<Duration>, Failure> {
+        let (wait, patience) = self.patience();
+        let once = self.client.once(ONCE, WINDOW).ttl(self.ttl()).wait(wait).label(&self.name);
+        let invoke_us = now();
+        match answer(once.clone().begin(), patience, stopped.clone()).await {
+            Some(Ok(OnceStart::Started(run))) => {
+                let (guard, rest) = run.into_parts();
+                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
+                let hold = RecordedHold::take(&guard, &claim, None);
+                self.work(guard, rest, hold, &once, writer).await?;
+                Ok(None)
+            }
+            Some(Ok(OnceStart::AlreadyDone(done))) => {
+                self.recorder.seen("work that was done before");
+                self.note_done(invoke_us, &done);
+                Ok(Some(done.next_window_in()))
+            }
+            Some(Err(error)) => Ok(self.refused(ONCE, Mode::Exclusive, invoke_us, Some(&error))),
+            None => Ok(self.refused(ONCE, Mode::Exclusive, invoke_us, None)),
+        }
+    }
+
+    async fn work(
+        &mut self,
+        guard: Guard,
+        rest: UnfinishedRun,
+        hold: RecordedHold,
+        once: &OncePerWindow,
+        writer: &mut Writer,
+    ) -> Result<(), Failure> {
+        hold.access(writer).await?;
+        tokio::time::sleep(self.rng.millis(1, 40)).await;
+        if self.rng.chance(400_000) {
+            self.recorder.seen("work that was given back");
+        } else if self.succeed(rest, &hold).await {
+            let invoke_us = now();
+            // Nobody else can succeed before the release, so the report is about this run.
+            if let Ok(Some(done)) = once.done().await {
+                self.note_done(invoke_us, &done);
+            }
+        }
+        hold.access(writer).await?;
+        hold.release(guard).await;
+        Ok(())
+    }
+
+    async fn succeed(&self, rest: UnfinishedRun, hold: &RecordedHold) -> bool {
+        let invoke_us = now();
+        let answer = rest.succeed().await;
+        let line = hold.line(Op::Succeed, invoke_us, now());
+        self.recorder.note(&match &answer {
+            Ok(()) => line,
+            Err(error @ Error::Lost { .. }) => line.result(Outcome::Fail).what(error.to_string()),
+            Err(error) => line.result(Outcome::Info).what(format!("{error:#}")),
+        });
+        if answer.is_ok() {
+            self.recorder.seen("work that succeeded");
+        }
+        answer.is_ok()
+    }
+
+    fn note_done(&self, invoke_us: u64, done: &WindowDone) {
+        let line: Line = done_line(&self.name, invoke_us, done);
+        self.recorder.note(&line);
+    }
+}

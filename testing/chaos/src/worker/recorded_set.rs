@@ -1,0 +1,119 @@
+use super::recorded_hold::{Claim, RecordedHold};
+use crate::Failure;
+use crate::history::{Op, Outcome};
+use crate::recorder::now;
+use crate::resource::Writer;
+use fencelock::{Client, Error, Guards, HeldAll, LossReason, Released, ReleasedAll};
+use std::time::Duration;
+
+/// Several keys that are held together, and the data to record about each. In the order of the caller.
+#[derive(Debug)]
+pub(crate) struct RecordedSet {
+    pub(crate) holds: Vec<RecordedHold>,
+    /// Whether the loss of each key is recorded.
+    lost: Vec<bool>,
+}
+
+impl RecordedSet {
+    /// Records the acquisition of all keys.
+    pub(crate) fn take(guards: &Guards, claim: &Claim<'_>) -> Self {
+        let keys: Vec<String> = guards.keys().iter().map(ToString::to_string).collect();
+        let held = guards.held();
+        let parts = held.parts().iter().zip(guards.holders());
+        let (holds, mut lines): (Vec<_>, Vec<_>) =
+            parts.map(|(held, id)| RecordedHold::begin(Op::Acquire, held, id, claim)).unzip();
+        for line in &mut lines {
+            line.keys.clone_from(&keys);
+        }
+        claim.recorder.note_all(&lines);
+        holds.iter().for_each(RecordedHold::observe_sharing);
+        claim.recorder.seen("several keys held together");
+        Self { lost: vec![false; holds.len()], holds }
+    }
+
+    /// Accesses the resource with the token of each key.
+    pub(crate) async fn access(&self, writer: &mut Writer) -> Result<(), Failure> {
+        for hold in &self.holds {
+            hold.access(writer).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks which keys the watchdog has renewed, and which are lost.
+    pub(crate) fn look(&mut self, held: &HeldAll) {
+        for (place, part) in held.parts().iter().enumerate() {
+            self.holds[place].look(part);
+            if let Err(Error::Lost { key, reason, .. }) = part.check() {
+                self.lost(key.as_str(), &reason);
+            }
+        }
+    }
+
+    /// Records what the library says about the set. The three ways to ask must give one answer.
+    pub(crate) async fn ask(&self, guards: &Guards) {
+        let invoke_us = now();
+        let is_lost = tokio::time::timeout(Duration::ZERO, guards.lost()).await.is_ok();
+        if guards.is_held() || guards.check().is_ok() || !is_lost {
+            let hold = &self.holds[0];
+            hold.recorder.note(&hold.line(Op::Held, invoke_us, now()));
+        }
+    }
+
+    /// Records the loss of a key, once.
+    pub(crate) fn lost(&mut self, key: &str, why: &LossReason) {
+        let Some(place) = self.holds.iter().position(|hold| hold.key == key) else { return };
+        if !std::mem::replace(&mut self.lost[place], true) {
+            self.holds[place].lost(why);
+        }
+    }
+
+    /// Releases one of the keys at the server, without its guard. Whether the server has confirmed that.
+    pub(crate) async fn end_one(&self, place: usize, client: &Client) -> bool {
+        let hold = &self.holds[place];
+        let invoke_us = hold.begin_release();
+        let answer = client.release(&hold.key, hold.id).await;
+        let line = hold.line(Op::Release, invoke_us, now()).what("without its guard");
+        let is_released = matches!(answer, Ok(Released::Released));
+        hold.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));
+        is_released
+    }
+
+    /// Records the loss of the key that [`RecordedSet::end_one`] has ended. It proves nothing about faults.
+    pub(crate) fn lost_as_ended(&mut self, place: usize, why: &LossReason) {
+        self.lost[place] = true;
+        self.holds[place].note_loss(why);
+        self.holds[place].recorder.seen("several keys of which one was released");
+    }
+
+    /// Releases all keys.
+    pub(crate) async fn release(mut self, guards: Guards) {
+        let invoked: Vec<u64> = self.holds.iter().map(RecordedHold::begin_release).collect();
+        let answer = guards.release().await;
+        let losses = if let Ok(ReleasedAll::AlreadyLost { losses }) = &answer { losses.as_slice() } else { &[] };
+        for ((hold, is_lost), invoke_us) in self.holds.iter().zip(&self.lost).zip(invoked) {
+            let line = hold.line(Op::Release, invoke_us, now());
+            let loss = losses.iter().find(|loss| loss.key.as_str() == hold.key);
+            hold.recorder.note(&match (&answer, loss) {
+                (Err(error), _) => line.result(Outcome::Info).what(format!("{error:#}")),
+                (Ok(_), Some(loss)) => line.result(Outcome::Fail).what(loss.reason.to_string()),
+                // The release of this key may not be confirmed.
+                (Ok(_), None) if !losses.is_empty() && !is_lost => {
+                    line.result(Outcome::Info).what("another key was lost")
+                }
+                (Ok(_), None) => line,
+            });
+        }
+        for loss in losses {
+            self.lost(loss.key.as_str(), &loss.reason);
+        }
+    }
+
+    /// Drops the guards, so that the keys are released in the background.
+    pub(crate) fn drop(self, guards: Guards) {
+        let invoked: Vec<u64> = self.holds.iter().map(RecordedHold::begin_release).collect();
+        drop(guards);
+        for (hold, invoke_us) in self.holds.iter().zip(invoked) {
+            hold.recorder.note(&hold.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Several keys that a task holds together.
+
+use super::recorded_hold::Claim;
+use super::recorded_set::RecordedSet;
+use super::task::{POLL_INTERVAL, Stopped, Task, answer};
+use crate::Failure;
+use crate::recorder::now;
+use crate::resource::Writer;
+use crate::rng_ext::RngExt as _;
+use fencelock::{Guards, LossReason, Mode};
+use std::time::Duration;
+
+/// A renewal that was sent before a key was released may extend its lease by one TTL.
+const SLACK: Duration = Duration::from_millis(100);
+
+impl Task {
+    pub(super) async fn use_several(
+        &mut self,
+        keys: &[String],
+        stopped: &Stopped,
+        writer: &mut Writer,
+    ) -> Result<(), Failure> {
+        let Some((guards, set)) = self.acquire_several(keys, stopped).await else { return Ok(()) };
+        set.access(writer).await?;
+        match self.rng.usize(..100) {
+            0..2 => return self.overrun_several(guards, set, writer).await,
+            2..6 => return self.hold_several_long(guards, set, writer).await,
+            6..31 if set.holds[0].mode == Mode::Exclusive => return self.lose_one(guards, set, writer).await,
+            31..39 => {
+                tokio::time::sleep(self.rng.millis(1, 40)).await;
+                let place = self.rng.usize(..set.holds.len());
+                set.holds[place].renew(&self.client).await;
+            }
+            _ => tokio::time::sleep(self.rng.millis(1, 25)).await,
+        }
+        set.access(writer).await?;
+        if self.rng.chance(100_000) {
+            set.drop(guards);
+        } else {
+            set.release(guards).await;
+        }
+        Ok(())
+    }
+
+    /// Exclusive locks, or sometimes shared ones.
+    async fn acquire_several(&mut self, keys: &[String], stopped: &Stopped) -> Option<(Guards, RecordedSet)> {
+        let mode = if self.rng.chance(200_000) { Mode::Shared } else { Mode::Exclusive };
+        let (wait, patience) = self.patience();
+        let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
+        let locks = if mode == Mode::Shared { locks.shared() } else { locks };
+        let invoke_us = now();
+        match answer(locks.acquire(), patience, stopped.clone()).await {
+            Some(Ok(guards)) => {
+                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
+                let set = RecordedSet::take(&guards, &claim);
+                Some((guards, set))
+            }
+            Some(Err(error)) => self.refused(&keys[0], mode, invoke_us, Some(&error)),
+            None => self.refused(&keys[0], mode, invoke_us, None),
+        }
+    }
+
+    /// Stops all renewals, sleeps beyond all leases, and writes anyway.
+    async fn overrun_several(
+        &mut self,
+        guards: Guards,
+        mut set: RecordedSet,
+        writer: &mut Writer,
+    ) -> Result<(), Failure> {
+        set.look(&guards.held());
+        abandon(guards);
+        let until_us = set.holds.iter().map(|hold| hold.until_us).max().unwrap_or(0);
+        let left = Duration::from_micros(until_us.saturating_sub(now()));
+        tokio::time::sleep(left + self.rng.millis(20, 400)).await;
+        set.access(writer).await
+    }
+
+    /// Holds the keys until they are renewed.
+    async fn hold_several_long(
+        &mut self,
+        guards: Guards,
+        mut set: RecordedSet,
+        writer: &mut Writer,
+    ) -> Result<(), Failure> {
+        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
+        while now() < ends {
+            tokio::select! {
+                biased;
+                loss = guards.lost() => {
+                    set.lost(loss.key.as_str(), &loss.reason);
+                    break;
+                }
+                () = tokio::time::sleep(POLL_INTERVAL) => set.look(&guards.held()),
+            }
+            set.ask(&guards).await;
+        }
+        set.ask(&guards).await;
+        // If a key was lost, the resource rejects the write with its token.
+        set.access(writer).await?;
+        set.release(guards).await;
+        Ok(())
+    }
+
+    /// Releases one key at the server without its guard. The loss of this key must be that of all.
+    async fn lose_one(&mut self, guards: Guards, mut set: RecordedSet, writer: &mut Writer) -> Result<(), Failure> {
+        let place = self.rng.usize(..set.holds.len());
+        if !set.end_one(place, &self.client).await {
+            // The request may be executed later, so no other task may get this lease.
+            abandon(guards);
+            return Ok(());
+        }
+        let held = guards.held();
+        let loss = tokio::time::timeout(self.ttl() + SLACK, held.parts()[place].lost()).await;
+        // Without a notification, its lease has certainly ended by now.
+        set.lost_as_ended(place, &loss.unwrap_or(LossReason::Expired));
+        set.look(&held);
+        set.ask(&guards).await;
+        set.access(writer).await?;
+        set.release(guards).await;
+        Ok(())
+    }
+}
+
+/// Leaves all keys to their leases.
+fn abandon(guards: Guards) {
+    for guard in guards.into_guards() {
+        guard.into_holder();
+    }
+}
