@@ -14,8 +14,16 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn start(dir: &Path, name: &str) -> Result<Self, Failure> {
         let clock = WallClock::new(dir, &format!("clock-{name}"))?;
-        // Each write is on disk before its reply is sent, so a killed process loses no data.
-        let options = RedisServer::options().args(["--appendonly", "yes", "--maxmemory-policy", "noeviction"]);
+        // The kernel has each write before its reply is sent, so a killed process loses no data. With `everysec`, a write would
+        // wait for an fsync that is in progress.
+        let options = RedisServer::options().args([
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "no",
+            "--maxmemory-policy",
+            "noeviction",
+        ]);
         let options = options.args(["--repl-diskless-sync-delay", "0"]);
         Ok(Self { server: options.wall_clock(&clock).start()?, clock })
     }

@@ -48,8 +48,10 @@ pub(crate) fn perform(
 }
 
 fn start() -> Result<Sentinels, Failure> {
-    // Each write is on disk before its reply is sent, so a killed process loses no data.
-    let options = RedisServer::options().args(["--appendonly", "yes", "--maxmemory-policy", "noeviction"]);
+    // The kernel has each write before its reply is sent, so a killed process loses no data. With `everysec`, a write would wait
+    // for an fsync that is in progress.
+    let options =
+        RedisServer::options().args(["--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction"]);
     let options = options.args(["--repl-diskless-sync-delay", "0"]);
     let servers = (0..SERVERS).map(|_| options.clone().start()).collect::<Result<_, _>>()?;
     Ok(Sentinels::of(servers)?)
