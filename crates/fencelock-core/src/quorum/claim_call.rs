@@ -365,9 +365,37 @@ impl Call for ClaimCall {
     }
 }
 
-/// The occupant that most nodes report.
+/// The occupants that most nodes report. Of reports that are equally common, the one with the most holders counts: a node may not
+/// have received the claim of the last reader yet.
 fn most_reported(occupied: &[Occupied]) -> Option<&Occupied> {
     let count = |by: &Occupied| occupied.iter().filter(|other| other.holders == by.holders).count();
-    let most = occupied.iter().map(count).max()?;
-    occupied.iter().find(|by| count(by) == most)
+    // The last of equal ones counts, so the first report comes last.
+    occupied.iter().rev().max_by_key(|by| (count(by), by.holders.count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Expiry, Foreign, Holders, Occupant};
+
+    fn report(names: &[&str]) -> Occupied {
+        let mut occupants = names.iter().map(|name| Occupant::Foreign(Foreign::other(*name)));
+        let first = occupants.next().unwrap();
+        let holders = occupants.fold(Holders::one(first.clone()), Holders::and);
+        Occupied { holders, ..Occupied::new(first, Expiry::Never) }
+    }
+
+    #[test]
+    fn the_report_of_most_nodes_counts_and_then_the_longest() {
+        let [a, b, both] = [report(&["a"]), report(&["b"]), report(&["a", "b"])];
+        for (reports, expected) in [
+            (vec![a.clone(), b.clone()], Some(&a)),
+            (vec![a.clone(), both.clone()], Some(&both)),
+            (vec![both.clone(), a.clone()], Some(&both)),
+            (vec![a.clone(), both, a.clone()], Some(&a)),
+            (vec![], None),
+        ] {
+            assert_eq!(most_reported(&reports), expected, "{reports:?}");
+        }
+    }
 }
