@@ -34,18 +34,27 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
     exclusion(stage)
 }
 
-/// At most one guard is valid, and the server knows its holder.
-fn exclusion(stage: &Stage<'_>) -> Result<(), String> {
+/// The valid guards may hold the key at the same time, and the server knows all of their holders.
+fn exclusion(stage: &mut Stage<'_>) -> Result<(), String> {
     let valid = stage.users.iter().filter(|user| user.guard.as_ref().is_some_and(fencelock::Guard::is_held));
-    let valid: Vec<_> = valid.filter_map(|user| user.id).collect();
+    let valid: Vec<_> = valid.filter_map(|user| Some((user.id?, user.part.kind.mode()))).collect();
+    let conflict = valid
+        .iter()
+        .enumerate()
+        .any(|(index, (_, mode))| valid[..index].iter().any(|(_, other)| !mode.same_class(*other)));
+    let permits: u32 = valid.iter().map(|(_, mode)| mode.weight()).sum();
+    let limit = valid.first().and_then(|(_, mode)| mode.limit());
+    if conflict || limit.is_some_and(|limit| permits > limit) {
+        return Err(format!("guards are valid at once that must not be: {valid:?}"));
+    }
+    let holding = stage.network.holding();
+    if let Some((id, _)) = valid.iter().find(|(id, _)| !holding.as_ref().is_some_and(|holding| holding.has(*id))) {
+        return Err(format!("the guard of {id} is valid, and the key is not its own"));
+    }
     if valid.len() > 1 {
-        return Err(format!("{} guards are valid at once", valid.len()));
+        stage.covered.insert(Coverage::HeldTogether);
     }
-    let has = stage.network.holding().and_then(|holding| holding.first().holder_id());
-    match valid.first() {
-        Some(id) if has != Some(*id) => Err("a guard is valid, and the key is not its own".into()),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// A loss is reported when it happens, not before and not later. No other client takes a key away here.

@@ -41,3 +41,13 @@ fn a_release_that_is_not_carried_out_is_found() {
 fn a_grant_of_what_another_holds_is_found() {
     found(Mutant::GrantsTwice, &scenarios::CANCEL_HAND_OFF);
 }
+
+#[test]
+fn a_reader_beside_a_writer_is_found() {
+    found(Mutant::GrantsTwice, &scenarios::READERS);
+}
+
+#[test]
+fn permits_beyond_the_limit_are_found() {
+    found(Mutant::GrantsTwice, &scenarios::PERMITS);
+}

@@ -1,7 +1,7 @@
 //! The scenarios. Each has a small version that is run in the first orders, depth first, and a larger in random ones.
 
 use crate::explore;
-use crate::script::{Coverage, Part, Script};
+use crate::script::{Coverage, Kind, Part, Script};
 use std::time::Duration;
 
 /// No lease ends by itself, so every leftover hold is detected.
@@ -11,8 +11,21 @@ const USUAL: u64 = 200;
 /// Schedules of a small version, unless more are wanted.
 const MOST: u64 = 200;
 
-const NONE: Part =
-    Part { ready: false, cancels: false, drops: false, releases: false, gives_up_release: false, leaves: false };
+const NONE: Part = Part {
+    kind: Kind::Exclusive,
+    ready: false,
+    cancels: false,
+    drops: false,
+    releases: false,
+    gives_up_release: false,
+    leaves: false,
+};
+
+const READER: Part = Part { kind: Kind::Shared, ..NONE };
+
+const fn permits(weight: u32) -> Part {
+    Part { kind: Kind::Permits(weight), ..NONE }
+}
 
 const PLAIN: Script =
     Script { name: "", parts: &[], ttl: LONG, apart: false, times: 0, losses: 0, haste: 0, covered: &[] };
@@ -52,6 +65,45 @@ pub(crate) const DROPS: Script = Script {
     apart: true,
     times: 1,
     covered: &[Coverage::ClientWentFirst],
+    ..PLAIN
+};
+
+/// Two readers wait for a writer, and one of them gives up.
+pub(crate) const READERS: Script = Script {
+    name: "readers",
+    parts: &[
+        Part { ready: true, drops: true, ..NONE },
+        Part { ready: true, cancels: true, drops: true, ..READER },
+        Part { ready: true, releases: true, ..READER },
+    ],
+    haste: 1,
+    covered: &[Coverage::CancelledBeforeHandOff, Coverage::HeldTogether, Coverage::Released],
+    ..PLAIN
+};
+
+/// A writer waits for two readers, of which one lets go while its lease is renewed.
+const WRITER: Script = Script {
+    name: "writer-behind-readers",
+    parts: &[
+        Part { ready: true, releases: true, ..READER },
+        Part { ready: true, drops: true, gives_up_release: true, ..READER },
+        Part { cancels: true, drops: true, ..NONE },
+    ],
+    times: 1,
+    covered: &[Coverage::HeldTogether, Coverage::LetGoDuringRenewal, Coverage::Released],
+    ..PLAIN
+};
+
+/// One holder of both permits, then two that hold one each.
+pub(crate) const PERMITS: Script = Script {
+    name: "permits",
+    parts: &[
+        Part { ready: true, drops: true, ..permits(2) },
+        Part { ready: true, cancels: true, drops: true, ..permits(1) },
+        Part { ready: true, releases: true, ..permits(1) },
+    ],
+    haste: 1,
+    covered: &[Coverage::CancelledBeforeHandOff, Coverage::HeldTogether, Coverage::Released],
     ..PLAIN
 };
 
@@ -96,4 +148,19 @@ fn a_hand_off_to_a_cancelled_waiter_goes_to_the_next() {
 #[test]
 fn guards_and_clients_may_go_in_any_order() {
     explore(&DROPS);
+}
+
+#[test]
+fn readers_are_let_in_together_also_if_one_of_them_has_gone() {
+    explore(&READERS);
+}
+
+#[test]
+fn a_writer_gets_the_key_after_all_readers() {
+    explore(&WRITER);
+}
+
+#[test]
+fn permits_go_to_waiters_that_still_want_them() {
+    explore(&PERMITS);
 }

@@ -1,14 +1,38 @@
 //! What may happen in a scenario.
 
+use fencelock::Mode;
 use std::time::Duration;
+
+/// What a user acquires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Exclusive,
+    Shared,
+    /// So many permits of [`LIMIT`].
+    Permits(u32),
+}
+
+/// The number of permits.
+pub(crate) const LIMIT: u32 = 2;
+
+impl Kind {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Exclusive => Mode::Exclusive,
+            Self::Shared => Mode::Shared,
+            Self::Permits(weight) => Mode::permits(weight, LIMIT).unwrap(),
+        }
+    }
+}
 
 /// What a user may do, each at any moment at which it makes sense.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "they are independent of each other, and a scenario names those it allows"
 )]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
+    pub(crate) kind: Kind,
     /// It claimed before the schedule begins, and has received the reply.
     pub(crate) ready: bool,
     /// It may give up while it waits.
@@ -42,6 +66,8 @@ pub(crate) enum Coverage {
     PassedOn,
     /// A client went before its guard.
     ClientWentFirst,
+    /// Two users held the key at the same time.
+    HeldTogether,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use crate::network::{Network, at_once, key};
-use crate::script::{Part, Script};
+use crate::script::{Kind, LIMIT, Part, Script};
 use fencelock::{Client, Error, Guard, HolderId, LossReason, Moment, Released};
 use std::future::Future;
 use std::sync::Arc;
@@ -44,7 +44,14 @@ impl User {
         self.requested = true;
         let client = self.client.as_ref().expect("it has not left");
         let lock = client.lock(key().as_str()).ttl(script.ttl);
-        self.acquiring = Some(spawn(network, lock.acquire()));
+        self.acquiring = Some(match self.part.kind {
+            Kind::Exclusive => spawn(network, lock.acquire()),
+            Kind::Shared => spawn(network, lock.shared().acquire()),
+            Kind::Permits(weight) => {
+                let semaphore = client.semaphore(key().as_str(), LIMIT).ttl(script.ttl);
+                spawn(network, async move { semaphore.acquire(weight).await })
+            }
+        });
     }
 
     pub(crate) fn cancel(&mut self) {
