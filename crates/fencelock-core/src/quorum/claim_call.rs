@@ -392,8 +392,7 @@ mod tests {
             (vec![a.clone(), b.clone()], Some(&a)),
             (vec![a.clone(), both.clone()], Some(&both)),
             (vec![both.clone(), a.clone()], Some(&both)),
-            (vec![a.clone(), both, a.clone()], Some(&a)),
-            (vec![], None),
+            (vec![a.clone(), both.clone(), a.clone()], Some(&a)),
         ] {
             assert_eq!(most_reported(&reports), expected, "{reports:?}");
         }

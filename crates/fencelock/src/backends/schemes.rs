@@ -163,8 +163,8 @@ mod tests {
             "redlock",
             "redlock+tls",
         ];
-        let redis = REDIS.map(|scheme| (scheme, cfg!(feature = "redis")));
-        for (scheme, on) in redis.into_iter().chain([("file", cfg!(feature = "file"))]) {
+        let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis")));
+        for (scheme, on) in remote.into_iter().chain([("file", cfg!(feature = "file"))]) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),

@@ -81,7 +81,7 @@ pub(crate) const READERS: Script = Script {
     ..PLAIN
 };
 
-/// A writer waits for two readers, of which one lets go while its lease is renewed.
+/// A writer waits for two readers, and gives up.
 const WRITER: Script = Script {
     name: "writer-behind-readers",
     parts: &[
@@ -89,8 +89,8 @@ const WRITER: Script = Script {
         Part { ready: true, drops: true, gives_up_release: true, ..READER },
         Part { cancels: true, drops: true, ..NONE },
     ],
-    times: 1,
-    covered: &[Coverage::HeldTogether, Coverage::LetGoDuringRenewal, Coverage::Released],
+    times: 2,
+    covered: &[Coverage::HeldTogether, Coverage::CancelledBeforeHandOff, Coverage::Released],
     ..PLAIN
 };
 
