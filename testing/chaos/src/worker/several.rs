@@ -110,7 +110,14 @@ impl Task {
             return Ok(());
         }
         let held = guards.held();
-        let loss = tokio::time::timeout(self.ttl() + SLACK, held.parts()[place].lost()).await;
+        let part = &held.parts()[place];
+        let loss = tokio::time::timeout(self.ttl() + SLACK, part.lost()).await;
+        let seen = if loss.is_err() { self.client.inspect(part.key()).await } else { Ok(None) };
+        if !matches!(&seen, Ok(seen) if !seen.as_ref().is_some_and(|seen| seen.has(set.holds[place].id))) {
+            // A new master may not have received the release. Then the lock is still held, and renewed.
+            abandon(guards);
+            return Ok(());
+        }
         // Without a notification, its lease has certainly ended by now.
         set.lost_as_ended(place, &loss.unwrap_or(LossReason::Expired));
         set.look(&held);
