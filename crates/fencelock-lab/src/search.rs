@@ -2,7 +2,8 @@
 //!
 //! It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
 
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
 /// A system with finitely many states, described by its steps.
 pub trait System {
@@ -88,6 +89,77 @@ fn retrace<Y: System>(system: &Y, seen: &Seen<Y::State>, mut at: usize) -> Vec<(
     }
     way.reverse();
     way
+}
+
+/// The states of a search, nearest first, of which only digests are stored: for millions of large states, and for searches that
+/// check more than [`explore`] does.
+///
+/// Two states with the same digest of 128 bits count as one. Among millions of states that is as good as impossible.
+#[derive(Debug)]
+pub struct Frontier<S, A> {
+    seen: HashSet<u128>,
+    /// For each state the one before it, and the action in between; `None` for a start.
+    ways: Vec<Option<(usize, A)>>,
+    next: VecDeque<(S, usize)>,
+}
+
+impl<S: Hash, A: Copy> Frontier<S, A> {
+    /// Begins with these states, which have the numbers from 0.
+    ///
+    /// # Panics
+    /// If two of them are equal.
+    pub fn new(starts: impl IntoIterator<Item = S>) -> Self {
+        let mut frontier = Self { seen: HashSet::new(), ways: Vec::new(), next: VecDeque::new() };
+        for start in starts {
+            assert!(frontier.insert(start, None), "two starts are equal");
+        }
+        frontier
+    }
+
+    /// The nearest state that was not visited yet, with its number.
+    pub fn visit(&mut self) -> Option<(S, usize)> {
+        self.next.pop_front()
+    }
+
+    /// The state after `action` in the state with the number `from`, to be visited unless it is known.
+    pub fn add(&mut self, state: S, from: usize, action: A) {
+        self.insert(state, Some((from, action)));
+    }
+
+    fn insert(&mut self, state: S, way: Option<(usize, A)>) -> bool {
+        let new = self.seen.insert(digest(&state));
+        if new {
+            self.next.push_back((state, self.ways.len()));
+            self.ways.push(way);
+        }
+        new
+    }
+
+    /// The number of different states so far.
+    pub const fn states(&self) -> usize {
+        self.ways.len()
+    }
+
+    /// The number of the start and the actions of the shortest way to a state.
+    pub fn way(&self, mut to: usize) -> (usize, Vec<A>) {
+        let mut actions = Vec::new();
+        while let Some((before, action)) = self.ways[to] {
+            actions.push(action);
+            to = before;
+        }
+        actions.reverse();
+        (to, actions)
+    }
+}
+
+fn digest(state: &impl Hash) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        state.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
 }
 
 /// The states so far, each stored once, and the state from which each was first reached.

@@ -8,9 +8,8 @@ mod setting;
 mod world;
 
 use fencelock_core::once::Runs;
+use fencelock_lab::search::Frontier;
 use setting::{Act, Rule, Setting};
-use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use world::World;
 
 /// One node, whose clock goes on and back.
@@ -39,44 +38,22 @@ struct Found {
 
 /// All states, nearest first.
 fn search(setting: &Setting) -> Found {
-    let start = World::new(setting);
-    let mut seen: HashSet<u128> = HashSet::from([digest(&start)]);
-    let mut ways: Vec<(usize, Option<Act>)> = vec![(0, None)];
-    let mut next = VecDeque::from([(start, 0)]);
+    let mut frontier = Frontier::new([World::new(setting)]);
     let (mut most_done, mut reported) = (0, false);
-    while let Some((world, number)) = next.pop_front() {
+    while let Some((world, number)) = frontier.visit() {
         most_done = most_done.max(world.done.len());
         reported |= world.reported.is_some();
         for act in world.acts(setting) {
             let mut after = world.clone();
-            let result = after.act(act, setting);
-            if let Err(broken) = result {
-                let mut way = vec![act];
-                let mut at = number;
-                while let (before, Some(act)) = ways[at] {
-                    way.push(act);
-                    at = before;
-                }
-                way.reverse();
-                return Found { states: seen.len(), most_done, reported, broken: Some((broken, way)) };
+            if let Err(broken) = after.act(act, setting) {
+                let (_, mut way) = frontier.way(number);
+                way.push(act);
+                return Found { states: frontier.states(), most_done, reported, broken: Some((broken, way)) };
             }
-            if seen.insert(digest(&after)) {
-                ways.push((number, Some(act)));
-                next.push_back((after, ways.len() - 1));
-            }
+            frontier.add(after, number, act);
         }
     }
-    Found { states: seen.len(), most_done, reported, broken: None }
-}
-
-/// Stands for a world: two worlds with one digest are as good as impossible in a search of millions.
-fn digest(world: &World) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        (salt, world).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
+    Found { states: frontier.states(), most_done, reported, broken: None }
 }
 
 fn holds(setting: &Setting, windows: usize) {

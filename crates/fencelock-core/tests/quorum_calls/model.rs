@@ -1,8 +1,8 @@
 //! What a search needs of a world, and the search: every state that can be reached, the nearest first.
 
-use std::collections::{HashSet, VecDeque};
+use fencelock_lab::search::Frontier;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
 pub(crate) trait Model: Clone + Hash {
     type Act: Debug + Copy;
@@ -39,57 +39,28 @@ impl Damage {
     }
 }
 
-/// How a state was reached: from another one, or as a start.
-enum Way<A> {
-    Start(String),
-    After(usize, A),
-}
-
 /// Searches from all these starts.
 pub(crate) fn search<M: Model>(starts: impl Iterator<Item = (String, M)>) -> Result<Search, Damage> {
     let mut search = Search::default();
-    let (mut seen, mut ways, mut next) = (HashSet::new(), Vec::new(), VecDeque::new());
-    for (name, world) in starts {
-        if seen.insert(digest(&world)) {
-            next.push_back((world, ways.len()));
-            ways.push(Way::Start(name));
-        }
-    }
-    while let Some((world, number)) = next.pop_front() {
+    let (names, starts): (Vec<_>, Vec<_>) = starts.unzip();
+    let mut frontier = Frontier::new(starts);
+    while let Some((world, number)) = frontier.visit() {
         let acts = world.acts();
         let checked = if acts.is_empty() { world.check_end() } else { world.check() };
-        checked.map_err(|broken| Damage { broken, way: retrace(&ways, number) })?;
+        checked.map_err(|broken| {
+            let (start, acts) = frontier.way(number);
+            let acts = acts.iter().map(|act: &M::Act| format!("{act:?}"));
+            Damage { broken, way: [names[start].clone()].into_iter().chain(acts).collect() }
+        })?;
         search.ends += usize::from(acts.is_empty());
         search.raised += usize::from(world.is_raising());
         search.released += usize::from(world.is_released());
         for act in acts {
             let mut after = world.clone();
             after.act(act);
-            if seen.insert(digest(&after)) {
-                next.push_back((after, ways.len()));
-                ways.push(Way::After(number, act));
-            }
+            frontier.add(after, number, act);
         }
     }
-    search.states = ways.len();
+    search.states = frontier.states();
     Ok(search)
-}
-
-fn digest(world: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn retrace<A: Debug>(ways: &[Way<A>], mut at: usize) -> Vec<String> {
-    let mut way = Vec::new();
-    while let Way::After(before, act) = &ways[at] {
-        way.push(format!("{act:?}"));
-        at = *before;
-    }
-    if let Way::Start(name) = &ways[at] {
-        way.push(name.clone());
-    }
-    way.reverse();
-    way
 }

@@ -129,13 +129,13 @@ fn clients_that_share_a_key_keep_every_promise() {
 fn a_rule_that_is_dropped_leads_to_damage() {
     let readers = setting(&[WRITER, READER, READER]);
     let plain = Setting { plain: true, renewals: 1, ..setting(&[READER, READER]) };
-    let permits = setting(&[PERMIT, PERMIT, Kind::Permits { weight: 2, limit: 2 }]);
+    let permits = setting(&[PERMIT, PERMIT, permit(2, 2)]);
     breaks(Rule::OvertakesWaiters, &readers, "order", 3);
     breaks(Rule::LockEndsBeforeItsHolds, &plain, "key", 4);
     breaks(Rule::LockEndsBeforeItsHolds, &plain, "a plain client", 5);
     breaks(Rule::DowngradesWithTheReply, &setting(&[Kind::Downgrader, READER]), "exclusion", 3);
     breaks(Rule::FreesTwice, &Setting { duplicates: 1, ..permits }, "too many permits", 4);
-    let limits = setting(&[PERMIT, PERMIT, Kind::Permits { weight: 1, limit: 3 }]);
+    let limits = setting(&[PERMIT, PERMIT, permit(1, 3)]);
     breaks(Rule::IgnoresLimits, &limits, "two limits", 2);
     breaks(Rule::IgnoresLimits, &limits, "too many permits", 3);
     breaks(Rule::CancelsWithoutAdvance, &setting(&[READER, WRITER, READER]), "there is room for the first waiter", 4);
@@ -144,7 +144,7 @@ fn a_rule_that_is_dropped_leads_to_damage() {
     breaks(Rule::ResizeForgetsThePermitsInUse, &resized, "too many permits", 5);
     breaks(Rule::ResizeLeavesWaiters, &resized, "a waiter is refused", 5);
     breaks(Rule::PollsByTheLimitBefore, &resized, "a waiter is refused", 5);
-    let weights = Setting { resizes: 1, ..setting(&[Kind::Permits { weight: 2, limit: 2 }, PERMIT, PERMIT]) };
+    let weights = Setting { resizes: 1, ..setting(&[permit(2, 2), PERMIT, PERMIT]) };
     breaks(Rule::ResizeKeepsEveryWaiter, &weights, "a waiter is refused", 5);
     breaks(Rule::DropsUnknownEntries, &setting(&[Kind::Before, READER, Kind::Before]), "order", 4);
 }

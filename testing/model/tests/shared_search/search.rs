@@ -2,8 +2,7 @@
 
 use crate::coverage::{self, Coverage, CoverageSet};
 use crate::world::{Act, Rule, Setting, World};
-use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use fencelock_lab::search::Frontier;
 
 pub(crate) struct Found {
     pub(crate) states: usize,
@@ -13,49 +12,23 @@ pub(crate) struct Found {
 }
 
 pub(crate) fn search(setting: &Setting) -> Found {
-    let start = World::new(setting);
-    let mut seen = HashSet::from([digest(&start)]);
-    let mut ways: Vec<(usize, Option<Act>)> = vec![(0, None)];
-    let mut next = VecDeque::from([(start, 0)]);
+    let mut frontier = Frontier::new([World::new(setting)]);
     let mut covered = CoverageSet::default();
-    while let Some((world, number)) = next.pop_front() {
+    while let Some((world, number)) = frontier.visit() {
         for act in world.acts(setting) {
             let mut after = world.clone();
             if let Err(broken) = after.act(act, setting)
                 && setting.seeks(&broken)
             {
-                let mut way = way(&ways, number);
+                let (_, mut way) = frontier.way(number);
                 way.push(act);
-                return Found { states: seen.len(), covered, broken: Some((broken, way)) };
+                return Found { states: frontier.states(), covered, broken: Some((broken, way)) };
             }
             covered.extend(coverage::of(&world, act, &after));
-            if seen.insert(digest(&after)) {
-                next.push_back((after, ways.len()));
-                ways.push((number, Some(act)));
-            }
+            frontier.add(after, number, act);
         }
     }
-    Found { states: seen.len(), covered, broken: None }
-}
-
-/// Stands for a world: two worlds with one digest are as good as impossible in a search of millions.
-fn digest(world: &World) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        (salt, world).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
-}
-
-fn way(ways: &[(usize, Option<Act>)], mut at: usize) -> Vec<Act> {
-    let mut acts = Vec::new();
-    while let (before, Some(act)) = ways[at] {
-        acts.push(act);
-        at = before;
-    }
-    acts.reverse();
-    acts
+    Found { states: frontier.states(), covered, broken: None }
 }
 
 /// No promise is broken anywhere, and the search has reached what it is about.
