@@ -1,6 +1,5 @@
 //! Several keys that a task holds together.
 
-use super::recorded_hold::Claim;
 use super::recorded_set::RecordedSet;
 use super::task::{POLL_INTERVAL, Stopped, Task, answer};
 use crate::Failure;
@@ -49,15 +48,10 @@ impl Task {
         let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
         let locks = if mode == Mode::Shared { locks.shared() } else { locks };
         let invoke_us = now();
-        match answer(locks.acquire(), patience, stopped.clone()).await {
-            Some(Ok(guards)) => {
-                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
-                let set = RecordedSet::take(&guards, &claim);
-                Some((guards, set))
-            }
-            Some(Err(error)) => self.refused(&keys[0], mode, invoke_us, Some(&error)),
-            None => self.refused(&keys[0], mode, invoke_us, None),
-        }
+        let answer = answer(locks.acquire(), patience, stopped.clone()).await;
+        let guards = self.granted(&keys[0], mode, invoke_us, answer)?;
+        let set = RecordedSet::take(&guards, &self.claim(invoke_us));
+        Some((guards, set))
     }
 
     /// Stops all renewals, sleeps beyond all leases, and writes anyway.

@@ -112,28 +112,34 @@ impl Task {
         let request = Request { key, mode, ttl: self.ttl(), wait, label: self.label() };
         let invoke_us = now();
         let answer = answer(workload::acquire(&self.client, request), patience, stopped).await;
-        match answer {
-            Some(Ok((guard, slot))) => {
-                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
-                let hold = RecordedHold::take(&guard, &claim, slot);
-                Some((guard, hold))
-            }
-            Some(Err(error)) => self.refused(key, mode, invoke_us, Some(&error)),
-            None => self.refused(key, mode, invoke_us, None),
-        }
+        let (guard, slot) = self.granted(key, mode, invoke_us, answer)?;
+        let hold = RecordedHold::take(&guard, &self.claim(invoke_us), slot);
+        Some((guard, hold))
     }
 
-    /// Records an attempt without a grant; without an error, it was given up.
-    pub(super) fn refused<T>(&self, key: &str, mode: Mode, invoke_us: u64, error: Option<&Error>) -> Option<T> {
+    /// What this task requested at this time.
+    pub(super) fn claim(&self, invoke_us: u64) -> Claim<'_> {
+        Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder }
+    }
+
+    /// What was granted. Without a grant, the attempt is recorded; without an answer, it was given up.
+    pub(super) fn granted<T>(
+        &self,
+        key: &str,
+        mode: Mode,
+        invoke_us: u64,
+        answer: Option<Result<T, Error>>,
+    ) -> Option<T> {
         let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
-        let line = match error {
+        let line = match answer {
+            Some(Ok(granted)) => return Some(granted),
             None => line.result(Outcome::Info).what("given up"),
-            Some(Error::Busy { .. }) => {
+            Some(Err(Error::Busy { .. })) => {
                 self.recorder.seen("busy");
                 line.result(Outcome::Fail).what("busy")
             }
-            Some(error) => {
-                if let Error::Unreachable { cause, .. } = error {
+            Some(Err(error)) => {
+                if let Error::Unreachable { cause, .. } = &error {
                     let is_kept_out = cause.is_quarantine();
                     self.recorder.seen(if is_kept_out { "a claim refused in quarantine" } else { "unreachable" });
                 }
