@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::recorder::now;
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
-use fencelock::{Guards, LossReason, Mode};
+use fencelock::{Guards, HolderId, Key, LossReason, Mode};
 use std::time::Duration;
 
 /// A renewal that was sent before a key was released may extend its lease by one TTL.
@@ -106,8 +106,7 @@ impl Task {
         let held = guards.held();
         let part = &held.parts()[place];
         let loss = tokio::time::timeout(self.ttl() + SLACK, part.lost()).await;
-        let seen = if loss.is_err() { self.client.inspect(part.key()).await } else { Ok(None) };
-        if !matches!(&seen, Ok(seen) if !seen.as_ref().is_some_and(|seen| seen.has(set.holds[place].id))) {
+        if loss.is_err() && self.may_hold(part.key(), set.holds[place].id).await {
             // A new master may not have received the release. Then the lock is still held, and renewed.
             abandon(guards);
             return Ok(());
@@ -119,6 +118,14 @@ impl Task {
         set.access(writer).await?;
         set.release(guards).await;
         Ok(())
+    }
+
+    /// Whether this holder may hold the key at the server.
+    async fn may_hold(&self, key: &Key, holder: HolderId) -> bool {
+        match self.client.inspect(key).await {
+            Ok(seen) => seen.is_some_and(|seen| seen.has(holder)),
+            Err(_) => true,
+        }
     }
 }
 
