@@ -5,12 +5,17 @@ use crate::rng_ext::RngExt as _;
 use crate::topology::Topology;
 use fastrand::Rng;
 use fencelock::{Client, Error, Guard, Mode};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const READERS: &str = "readers";
 const PERMITS: &str = "permits";
 /// In a cluster, this set and the next key move with keys that are in use all the time.
 const SLOTS: &str = "{key-1}:slots";
+/// Keys that are only claimed together with others. In a cluster, they are on different masters.
+const PARTS: [&str; 4] = ["part-0", "part-1", "part-2", "part-3"];
+/// How many keys are claimed together.
+const SET_SIZE: RangeInclusive<usize> = 2..=5;
 /// The key of work that succeeds at most once in each window.
 pub(crate) const ONCE: &str = "{key-0}:once";
 /// The shortest possible window.
@@ -29,7 +34,8 @@ const ONCE_PERCENT: u8 = 4;
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
-    keys(count, topology).into_iter().chain(slots).chain([ONCE.to_owned()]).collect()
+    let others = PARTS.into_iter().chain([ONCE]).map(str::to_owned);
+    keys(count, topology).into_iter().chain(slots).chain(others).collect()
 }
 
 /// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
@@ -66,7 +72,7 @@ pub(crate) fn has_downgrades(key: &str) -> bool {
 pub(crate) enum Wanted {
     /// A key, or a slot of a set.
     One(String),
-    /// Two keys, in any order.
+    /// Two to five keys, in any order.
     Several(Vec<String>),
     /// A run of work, if it is not done in this window.
     Once,
@@ -88,14 +94,16 @@ pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
     }
 }
 
-/// Two keys for exclusive locks. If there is only one, also the key for readers.
+/// Some keys for exclusive locks, and some that only sets use, so most sets share some of their keys with others. If there
+/// is only one for exclusive locks, also the key for readers.
 fn several(keys: &[String], rng: &mut Rng) -> Vec<String> {
-    let is_exclusive = |key: &&String| !matches!(key.as_str(), READERS | PERMITS);
-    let count = keys.iter().filter(is_exclusive).count();
-    let fitting = keys.iter().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
-    let mut fitting: Vec<String> = fitting.cloned().collect();
+    let is_exclusive = |key: &&str| !matches!(*key, READERS | PERMITS);
+    let all = || keys.iter().map(String::as_str);
+    let count = all().filter(is_exclusive).count();
+    let single = all().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
+    let mut fitting: Vec<String> = single.chain(PARTS).map(str::to_owned).collect();
     rng.shuffle(&mut fitting);
-    fitting.truncate(2);
+    fitting.truncate(rng.usize(SET_SIZE));
     fitting
 }
 
@@ -134,4 +142,26 @@ pub(crate) async fn acquire(client: &Client, request: Request<'_>) -> Result<(Gu
     let lock = client.lock(key).ttl(ttl).wait(wait).label(label);
     let lock = if mode == Mode::Shared { lock.shared() } else { lock };
     Ok((lock.acquire().await?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn sets_have_two_to_five_different_keys_and_share_some_of_them() {
+        let mut rng = Rng::with_seed(1);
+        let keys = keys(3, Topology::Single);
+        let sets: Vec<Vec<String>> = (0..100).map(|_| several(&keys, &mut rng)).collect();
+        let different: Vec<BTreeSet<&String>> = sets.iter().map(|set| set.iter().collect()).collect();
+        assert!(sets.iter().zip(&different).all(|(set, different)| set.len() == different.len()));
+        let sizes: BTreeSet<usize> = sets.iter().map(Vec::len).collect();
+        assert!(sizes.into_iter().eq(SET_SIZE));
+        let share_some = |pair: &&[BTreeSet<&String>]| {
+            !pair[0].is_disjoint(&pair[1]) && !pair[0].is_subset(&pair[1]) && !pair[1].is_subset(&pair[0])
+        };
+        let sharing = different.windows(2).filter(share_some).count();
+        assert!(sharing > 40, "{sharing} of 99 pairs share some of their keys");
+    }
 }

@@ -28,6 +28,9 @@ impl RecordedSet {
         claim.recorder.note_all(&lines);
         holds.iter().for_each(RecordedHold::observe_sharing);
         claim.recorder.seen("several keys held together");
+        if holds.len() > 2 {
+            claim.recorder.seen("more than two keys held together");
+        }
         Self { lost: vec![false; holds.len()], holds }
     }
 
