@@ -24,7 +24,7 @@ const SKEWED_LEASE: Duration = Duration::from_secs(3);
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
-pub(crate) const KEYS: [&str; 9] = [
+pub(crate) const KEYS: [&str; 10] = [
     "control-forgotten",
     "control-jumped",
     "control-skewed",
@@ -34,6 +34,7 @@ pub(crate) const KEYS: [&str; 9] = [
     "control-unguarded",
     "control-guarded",
     "control-cleared",
+    "control-restarted",
 ];
 
 /// The controls of servers behind proxies.

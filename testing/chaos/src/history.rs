@@ -34,7 +34,9 @@ pub enum Op {
     Held,
     /// A holder recorded the success of work that succeeds at most once in each window.
     Succeed,
-    /// A client read that the work of a window is done, by the run with this fence.
+    /// A holder started work that starts at most once in each window.
+    Start,
+    /// A client read that the work of a window is done, or was started, by the run with this fence.
     Done,
     /// A holder wrote to the protected resource.
     Write,

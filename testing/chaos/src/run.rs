@@ -207,6 +207,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     let always = always.chain(["several keys held together", "more than two keys held together"]);
     let always = always.chain(["several keys of which one was released"]);
     let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);
+    let always = always.chain(["a failed run whose start counted", "work that succeeded after its start"]);
     let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.
     let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);

@@ -4,6 +4,7 @@ mod once;
 mod recorded_hold;
 mod recorded_set;
 mod several;
+mod start;
 mod task;
 
 use crate::Failure;

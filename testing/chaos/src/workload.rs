@@ -18,6 +18,8 @@ const PARTS: [&str; 4] = ["part-0", "part-1", "part-2", "part-3"];
 const SET_SIZE: RangeInclusive<usize> = 2..=5;
 /// The key of work that succeeds at most once in each window.
 pub(crate) const ONCE: &str = "{key-0}:once";
+/// The key of work that starts at most once in each window.
+pub(crate) const STARTS: &str = "{key-0}:starts";
 /// The shortest possible window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// The permits of each semaphore.
@@ -30,11 +32,13 @@ const SLOTS_PERCENT: u8 = 12;
 const SEVERAL_PERCENT: u8 = 8;
 /// The share of attempts to do work that succeeds at most once in each window, in percent.
 const ONCE_PERCENT: u8 = 4;
+/// The share of attempts to do work that starts at most once in each window, in percent.
+const STARTS_PERCENT: u8 = 3;
 
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
-    let others = PARTS.into_iter().chain([ONCE]).map(str::to_owned);
+    let others = PARTS.into_iter().chain([ONCE, STARTS]).map(str::to_owned);
     keys(count, topology).into_iter().chain(slots).chain(others).collect()
 }
 
@@ -76,21 +80,23 @@ pub(crate) enum Wanted {
     Several(Vec<String>),
     /// A run of work, if it is not done in this window.
     Once,
+    /// A start of work, if it was not started in this window.
+    Start,
 }
 
 /// Usually the own key of the task; otherwise all tasks would wait for a single stalled key.
 pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
-    let place = rng.u8(..100);
-    if place < SLOTS_PERCENT {
-        Wanted::One(SLOTS.to_owned())
-    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT {
-        Wanted::Several(several(keys, rng))
-    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT + ONCE_PERCENT {
-        Wanted::Once
-    } else if rng.usize(..12) == 0 {
-        Wanted::One(keys[rng.usize(..keys.len())].clone())
-    } else {
-        Wanted::One(keys[task % keys.len()].clone())
+    const SEVERAL_FROM: u8 = SLOTS_PERCENT;
+    const ONCE_FROM: u8 = SEVERAL_FROM + SEVERAL_PERCENT;
+    const STARTS_FROM: u8 = ONCE_FROM + ONCE_PERCENT;
+    const REST_FROM: u8 = STARTS_FROM + STARTS_PERCENT;
+    match rng.u8(..100) {
+        ..SEVERAL_FROM => Wanted::One(SLOTS.to_owned()),
+        SEVERAL_FROM..ONCE_FROM => Wanted::Several(several(keys, rng)),
+        ONCE_FROM..STARTS_FROM => Wanted::Once,
+        STARTS_FROM..REST_FROM => Wanted::Start,
+        _ if rng.usize(..12) == 0 => Wanted::One(keys[rng.usize(..keys.len())].clone()),
+        _ => Wanted::One(keys[task % keys.len()].clone()),
     }
 }
 

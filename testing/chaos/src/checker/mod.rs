@@ -13,7 +13,7 @@
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //! | C10 | a slot that is granted is one of its set, and its key has its number | `slots.rs` |
 //! | C11 | several keys are granted together, and the loss of one is the loss of all | `sets.rs` |
-//! | C12 | work succeeds at most once in each window, and is reported as done only if it may have succeeded | `windows.rs` |
+//! | C12 | work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have | `windows.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
 //! of another limit, or permits that exceed the limit together. Readers need no order, and some may have the same

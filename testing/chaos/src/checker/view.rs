@@ -66,6 +66,8 @@ pub(super) struct KeyView<'a> {
     pub(super) held: Vec<(At<'a>, usize)>,
     /// Attempts to record the success of work.
     pub(super) successes: Vec<At<'a>>,
+    /// Starts of work, where starts count.
+    pub(super) starts: Vec<At<'a>>,
     /// Reports that work is done.
     pub(super) reports: Vec<At<'a>>,
     /// Writes and reads at the resource.
@@ -115,6 +117,7 @@ impl<'a> View<'a> {
                 | Op::Lost
                 | Op::Held
                 | Op::Succeed
+                | Op::Start
                 | Op::Done
                 | Op::Write
                 | Op::Read
@@ -191,6 +194,7 @@ impl<'a> KeyView<'a> {
             (Op::Write | Op::Read, _) => self.accesses.push(at),
             (Op::Look, _) => self.looks.push(at),
             (Op::Succeed, _) => self.successes.push(at),
+            (Op::Start, _) => self.starts.push(at),
             (Op::Done, _) => self.reports.push(at),
             (Op::Release, Some(hold)) if at.line.result == Outcome::Ok => self.releases.push((at, hold)),
             (Op::Lost, Some(hold)) => self.losses.push((at, hold)),

@@ -53,7 +53,7 @@ impl Check {
             Self::C10 => "a slot that is granted is one of its set, and its key has its number",
             Self::C11 => "several keys are granted together, and the loss of one is the loss of all",
             Self::C12 => {
-                "work succeeds at most once in each window, and is reported as done only if it may have succeeded"
+                "work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have"
             }
         }
     }

@@ -17,7 +17,8 @@ fn table(head: &[&str], rows: &str) -> String {
 
 pub(super) fn operations(history: &History) -> String {
     let mut rows = String::new();
-    for op in [Op::Acquire, Op::Downgrade, Op::Renew, Op::Release, Op::Lost, Op::Write, Op::Read, Op::Succeed] {
+    let of_holds = [Op::Acquire, Op::Downgrade, Op::Renew, Op::Release, Op::Lost, Op::Write, Op::Read];
+    for op in of_holds.into_iter().chain([Op::Succeed, Op::Start]) {
         let mine: Vec<_> = history.lines.iter().filter(|line| line.op == op).collect();
         let count = |result| mine.iter().filter(|line| line.result == result).count().to_string();
         let mut took: Vec<u64> = mine

@@ -84,7 +84,7 @@ impl Task {
         answer.is_ok()
     }
 
-    fn note_done(&self, invoke_us: u64, done: &WindowDone) {
+    pub(super) fn note_done(&self, invoke_us: u64, done: &WindowDone) {
         let line: Line = done_line(&self.name, invoke_us, done);
         self.recorder.note(&line);
     }

@@ -66,6 +66,7 @@ impl Task {
             match workload::choose(&self.job.keys, self.number, &mut self.rng) {
                 Wanted::One(key) => self.use_one(&key, &stopped, &mut writer).await?,
                 Wanted::Once => self.use_once(&stopped, &mut writer).await?,
+                Wanted::Start => self.use_start(&stopped, &mut writer).await?,
                 Wanted::Several(keys) => self.use_several(&keys, &stopped, &mut writer).await?,
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
