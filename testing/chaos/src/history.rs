@@ -38,6 +38,11 @@ pub enum Op {
     Start,
     /// A client read that the work of a window is done, or was started, by the run with this fence.
     Done,
+    /// An observer of an election was told who leads. It failed if nobody is known to lead, and is unknown if the observer
+    /// ended before the next report. From `invoke_us` on, the observer had waited for it.
+    Observe,
+    /// From `invoke_us` to `return_us`, this leader led without faults, and every observer had to notice.
+    Lead,
     /// A holder wrote to the protected resource.
     Write,
     /// A holder of a shared hold read from the protected resource, which checked and stored its token.
@@ -114,6 +119,9 @@ pub struct Line {
     /// The end of a window, in microseconds of the clock of the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_us: Option<u64>,
+    /// What a leader publishes, or what an observer of its election was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
     /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -146,6 +154,7 @@ impl Line {
             ttl_us: None,
             keys: Vec::new(),
             window_us: None,
+            value: None,
             seq: None,
             bound_us: None,
             what: None,

@@ -26,8 +26,7 @@ pub(crate) fn perform(
     let url = sentinels.url(settings.topology.trusting());
     let holds = ControlHolds { url: &url, recorder: &recorder, resource };
     promoted_by_sentinels(&holds, &mut sentinels)?;
-    holds.unguarded()?;
-    holds.cleared()?;
+    holds.common()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;
@@ -42,6 +41,7 @@ pub(crate) fn perform(
         Ok(())
     })?;
     run::await_expected(settings, &nemesis.workers)?;
+    run::lead_last(settings, &nemesis.client, &nemesis.recorder, histories)?;
     let SentinelNemesis { sentinels, master, workers, client, keys, recorder, .. } = nemesis;
     let master = &sentinels.servers[master];
     let keys: Vec<_> = keys.into_iter().chain([resumption::KEY.to_owned()]).collect();

@@ -16,6 +16,8 @@ const SLOTS: &str = "{key-1}:slots";
 const PARTS: [&str; 4] = ["part-0", "part-1", "part-2", "part-3"];
 /// How many keys are claimed together.
 const SET_SIZE: RangeInclusive<usize> = 2..=5;
+/// The name of the election, in which each process has a candidate and an observer.
+pub(crate) const ELECTION: &str = "{key-0}:election";
 /// The key of work that succeeds at most once in each window.
 pub(crate) const ONCE: &str = "{key-0}:once";
 /// The key of work that starts at most once in each window.
@@ -38,7 +40,7 @@ const STARTS_PERCENT: u8 = 3;
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
-    let others = PARTS.into_iter().chain([ONCE, STARTS]).map(str::to_owned);
+    let others = PARTS.into_iter().chain([ELECTION, ONCE, STARTS]).map(str::to_owned);
     keys(count, topology).into_iter().chain(slots).chain(others).collect()
 }
 

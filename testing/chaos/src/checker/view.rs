@@ -70,6 +70,10 @@ pub(super) struct KeyView<'a> {
     pub(super) starts: Vec<At<'a>>,
     /// Reports that work is done.
     pub(super) reports: Vec<At<'a>>,
+    /// What observers of an election were told.
+    pub(super) observed: Vec<At<'a>>,
+    /// Leaders that every observer had to notice.
+    pub(super) led: Vec<At<'a>>,
     /// Writes and reads at the resource.
     pub(super) accesses: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
@@ -118,6 +122,8 @@ impl<'a> View<'a> {
                 | Op::Held
                 | Op::Succeed
                 | Op::Start
+                | Op::Observe
+                | Op::Lead
                 | Op::Done
                 | Op::Write
                 | Op::Read
@@ -195,6 +201,8 @@ impl<'a> KeyView<'a> {
             (Op::Look, _) => self.looks.push(at),
             (Op::Succeed, _) => self.successes.push(at),
             (Op::Start, _) => self.starts.push(at),
+            (Op::Observe, _) => self.observed.push(at),
+            (Op::Lead, _) => self.led.push(at),
             (Op::Done, _) => self.reports.push(at),
             (Op::Release, Some(hold)) if at.line.result == Outcome::Ok => self.releases.push((at, hold)),
             (Op::Lost, Some(hold)) => self.losses.push((at, hold)),

@@ -15,12 +15,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     reports_have_a_success(key, view, found);
 }
 
-fn one_for_each_window(
-    key: &str,
-    view: &KeyView<'_>,
-    (lines, what): (&[At<'_>], &str),
-    found: &mut Vec<Violation>,
-) {
+fn one_for_each_window(key: &str, view: &KeyView<'_>, (lines, what): (&[At<'_>], &str), found: &mut Vec<Violation>) {
     let ends: HashMap<_, _> = view.reports.iter().map(|at| (at.line.fence, at.line.window_us)).collect();
     let recorded = lines.iter().filter(|at| at.line.result == Outcome::Ok);
     let mut counted: Vec<_> =

@@ -36,8 +36,15 @@ impl ControlHolds<'_> {
         self.recorder.note(&Line::new("control", key, Op::Control, at, at).what(check));
     }
 
+    /// The controls of all topologies. They change no server.
+    pub(crate) fn common(&self) -> Result<(), Failure> {
+        self.unguarded()?;
+        self.cleared()?;
+        self.observed()
+    }
+
     /// A late writer uses a resource that checks no token, and one that does.
-    pub(crate) fn unguarded(&self) -> Result<(), Failure> {
+    fn unguarded(&self) -> Result<(), Failure> {
         self.announce(UNGUARDED, "C5");
         self.write_late(UNGUARDED)?;
         let refused = self.write_late("control-guarded")?;
@@ -48,7 +55,7 @@ impl ControlHolds<'_> {
     }
 
     /// The record of work is removed, so it succeeds again in the same window, or starts again after it has failed.
-    pub(crate) fn cleared(&self) -> Result<(), Failure> {
+    fn cleared(&self) -> Result<(), Failure> {
         let client = Client::connect(self.url)?;
         let once = |key| client.once(key, LONG_WINDOW).wait(3 * LEASE);
         self.run_twice("control-cleared", Op::Succeed, &once("control-cleared"))?;

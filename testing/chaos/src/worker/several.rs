@@ -3,7 +3,7 @@
 use super::recorded_set::RecordedSet;
 use super::task::{POLL_INTERVAL, Stopped, Task, answer};
 use crate::Failure;
-use crate::recorder::now;
+use crate::recorder::{micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use fencelock::{Guards, HolderId, Key, LossReason, Mode};
@@ -28,7 +28,7 @@ impl Task {
             31..39 => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
                 let place = self.rng.usize(..set.holds.len());
-                set.holds[place].renew(&self.client).await;
+                set.holds[place].renew(&self.client, guards.holders()[place]).await;
             }
             _ => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
@@ -76,7 +76,7 @@ impl Task {
         mut set: RecordedSet,
         writer: &mut Writer,
     ) -> Result<(), Failure> {
-        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
+        let ends = now() + micros(self.long_hold());
         while now() < ends {
             tokio::select! {
                 biased;
@@ -98,7 +98,8 @@ impl Task {
     /// Releases one key at the server without its guard. The loss of this key must be that of all.
     async fn lose_one(&mut self, guards: Guards, mut set: RecordedSet, writer: &mut Writer) -> Result<(), Failure> {
         let place = self.rng.usize(..set.holds.len());
-        if !set.end_one(place, &self.client).await {
+        let id = guards.holders()[place];
+        if !set.end_one(place, &self.client, id).await {
             // The request may be executed later, so no other task may get this lease.
             abandon(guards);
             return Ok(());
@@ -106,7 +107,7 @@ impl Task {
         let held = guards.held();
         let part = &held.parts()[place];
         let loss = tokio::time::timeout(self.ttl() + SLACK, part.lost()).await;
-        if loss.is_err() && self.may_hold(part.key(), set.holds[place].id).await {
+        if loss.is_err() && self.may_hold(part.key(), id).await {
             // A new master may not have received the release. Then the lock is still held, and renewed.
             abandon(guards);
             return Ok(());

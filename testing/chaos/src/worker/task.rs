@@ -2,7 +2,7 @@ use super::WorkerJob;
 use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, now};
+use crate::recorder::{Recorder, micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use crate::workload::{self, Request, Wanted};
@@ -91,6 +91,11 @@ impl Task {
         Duration::from_millis(self.job.ttl_ms)
     }
 
+    /// Long enough for a renewal.
+    pub(super) fn long_hold(&mut self) -> Duration {
+        self.ttl() * (12 + self.rng.u32(..10)) / 10
+    }
+
     /// A lease is shared only among attempts with the same label.
     pub(super) fn label(&self) -> &str {
         if self.job.shares { &self.job.name } else { &self.name }
@@ -174,7 +179,7 @@ impl Task {
             }
             Usage::ByHand => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
-                hold.renew(&self.client).await;
+                hold.renew(&self.client, guard.holder()).await;
             }
             Usage::Short | Usage::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
@@ -197,7 +202,7 @@ impl Task {
     }
 
     async fn hold_long(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
-        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
+        let ends = now() + micros(self.long_hold());
         while now() < ends {
             tokio::select! {
                 biased;
