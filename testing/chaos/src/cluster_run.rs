@@ -1,6 +1,7 @@
 //! A run on a cluster.
 
 use crate::Failure;
+use crate::connect::connect;
 use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
 use crate::history::{History, HoldMode, Line, Op};
 use crate::nemesis::ClusterNemesis;
@@ -10,7 +11,6 @@ use crate::recorder::{self, Recorder, now};
 use crate::run::{self, Settings};
 use crate::topology::Topology;
 use crate::workload;
-use fencelock::blocking::Client;
 use fencelock_testkit::{ClusterNodes, RedisServer};
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) fn perform(
     run::trust(settings, &url)?;
     run::expect(settings, recorder);
     let keys = workload::keys_on_servers(settings.keys, settings.topology);
-    let client = Client::connect(&url)?;
+    let client = connect(&url)?;
     // The keys of the tasks are on all masters. More pulses would only cost time.
     let measured = workload::keys(settings.keys, settings.topology);
     let pulse = Pulse::start(&client, &measured, settings.ttl, recorder);

@@ -12,8 +12,8 @@ pub(crate) use holds::ControlHolds;
 pub(crate) use sentinels::promoted_by_sentinels;
 
 use crate::Failure;
+use crate::connect::connect;
 use crate::nodes::{Node, Nodes};
-use fencelock::blocking::Client;
 use fencelock::{Finding, Level};
 use fencelock_testkit::Shift;
 use holds::{LEASE, SHORT_LEASE};
@@ -66,7 +66,7 @@ impl Control<'_> {
             node.machine.server.restart_empty()?;
         }
         self.nodes.outside().for_each(|node| node.proxy.forward());
-        self.holds.take(&Client::connect(self.holds.url)?, "successor", key, SHORT_LEASE)?;
+        self.holds.take(&connect(self.holds.url)?, "successor", key, SHORT_LEASE)?;
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Control<'_> {
             node.machine.clock.set(Shift::Forward(2 * LEASE))?;
         }
         self.nodes.outside().for_each(|node| node.proxy.forward());
-        let taken = Client::connect(self.holds.url).map_err(Failure::from);
+        let taken = connect(self.holds.url);
         let taken = taken.and_then(|client| self.holds.take(&client, "successor", key, SHORT_LEASE));
         self.shift(Shift::None)?;
         taken?;
@@ -95,7 +95,7 @@ impl Control<'_> {
     fn skewed(&mut self) -> Result<(), Failure> {
         let key = "control-skewed";
         self.holds.announce(key, "C3");
-        let client = Client::connect(self.holds.url)?;
+        let client = connect(self.holds.url)?;
         self.shift(Shift::Rate(SKEW))?;
         let taken = self.holds.take(&client, "sleeper", key, SKEWED_LEASE);
         let taken = taken.and_then(|_| self.holds.take(&client, "successor", key, SHORT_LEASE));
@@ -110,7 +110,7 @@ impl Control<'_> {
         for node in &self.nodes.all {
             node.may_evict()?;
         }
-        let client = Client::connect(self.holds.url)?;
+        let client = connect(self.holds.url)?;
         let names_it =
             |it: &Finding| it.subject == "eviction" && it.level >= Level::Warning && it.text.contains("allkeys-lru");
         if client.diagnose().iter().any(names_it) {
@@ -134,7 +134,7 @@ impl Control<'_> {
             return Ok(());
         }
         self.holds.announce(key, "C3");
-        let client = Client::connect(self.holds.url)?;
+        let client = connect(self.holds.url)?;
         for standby in self.nodes.all.iter().filter_map(|node| node.standby.as_ref()) {
             standby.until_linked()?;
             standby.lag();
@@ -152,7 +152,7 @@ impl Control<'_> {
     /// A hold on the minimum number of nodes.
     fn take_sparely(&mut self, key: &str) -> Result<(), Failure> {
         self.nodes.outside().for_each(|node| node.proxy.cut());
-        self.holds.take(&Client::connect(self.holds.url)?, "sleeper", key, LEASE)?;
+        self.holds.take(&connect(self.holds.url)?, "sleeper", key, LEASE)?;
         Ok(())
     }
 }

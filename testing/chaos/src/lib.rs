@@ -11,6 +11,7 @@
 
 pub mod checker;
 mod cluster_run;
+mod connect;
 mod control;
 mod fault;
 mod foreign;

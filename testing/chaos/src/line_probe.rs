@@ -1,6 +1,7 @@
 //! Clients that wait in the queue of a key while its slot moves.
 
 use crate::Failure;
+use crate::connect::connect;
 use crate::recorder::{micros, now};
 use fencelock::blocking::{Client, Guard};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +32,7 @@ pub(crate) struct WaitingLine {
 
 impl LineProbe {
     pub(crate) fn connect(url: &str, ttl: Duration) -> Result<Self, Failure> {
-        let connect = |_| Client::connect(url);
-        Ok(Self { clients: (0..=WAITERS).map(connect).collect::<Result<_, _>>()?, ttl })
+        Ok(Self { clients: (0..=WAITERS).map(|_| connect(url)).collect::<Result<_, _>>()?, ttl })
     }
 
     /// Queues the clients for a key in the slot of another one, in a known order.

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::checker::{CheckResults, check};
 use crate::cluster_run;
+use crate::connect::{connect, once_answered};
 use crate::control::{self, Control, ControlHolds};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
@@ -115,9 +116,9 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
 pub(crate) fn trust(settings: &Settings, url: &str) -> Result<(), Failure> {
     if settings.topology.has_quarantine() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(init(url, true))?;
+        once_answered(|| runtime.block_on(init(url, true)))?;
     }
-    drop(Client::connect(url)?);
+    drop(connect(url)?);
     Ok(())
 }
 
@@ -138,7 +139,7 @@ fn perform(
     let foreign_client = ForeignClient::start(foreign, keys.clone(), settings.ttl, Arc::clone(&recorder), rng);
     let mut nemesis =
         Nemesis { topology: settings.topology, nodes, workers, keys, ttl: settings.ttl, recorder, whole_at_us: 0 };
-    let client = Client::connect(&url)?;
+    let client = connect(&url)?;
     play(settings, |step| {
         nemesis.inject(step)?;
         recover(&nemesis, &client, step);

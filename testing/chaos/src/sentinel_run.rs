@@ -1,6 +1,7 @@
 //! A run on a master with two replicas and three sentinels.
 
 use crate::Failure;
+use crate::connect::connect;
 use crate::control::{ControlHolds, promoted_by_sentinels};
 use crate::machine::durable_options;
 use crate::nemesis::SentinelNemesis;
@@ -9,7 +10,6 @@ use crate::recorder::Recorder;
 use crate::resumption;
 use crate::run::{self, Settings};
 use crate::workload;
-use fencelock::blocking::Client;
 use fencelock_testkit::Sentinels;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) fn perform(
     run::expect(settings, &recorder);
     let workers = run::spawn_workers(settings, &url, resource, histories)?;
     let keys = workload::keys_on_servers(settings.keys, settings.topology);
-    let client = Client::connect(&url)?;
+    let client = connect(&url)?;
     let mut nemesis = SentinelNemesis::new(settings, sentinels, workers, keys, client, recorder);
     run::play(settings, |step| {
         nemesis.inject(step)?;

@@ -1,5 +1,6 @@
 use super::holds::{ControlHolds, LEASE};
 use crate::Failure;
+use crate::connect::connect;
 use crate::history::{Line, Op};
 use crate::recorder::{now, observation_line};
 use fencelock::blocking::Client;
@@ -24,7 +25,7 @@ impl ControlHolds<'_> {
     /// What the servers say about a leader and its successor.
     fn two_leaders(&self, key: &str) -> Result<(Leader, Leader), Failure> {
         self.announce(key, "C13");
-        let client = Client::connect(self.url)?;
+        let client = connect(self.url)?;
         Ok((self.lead(&client, key, "first")?, self.lead(&client, key, "second")?))
     }
 

@@ -1,6 +1,7 @@
 //! The holds of the controls, and what they write.
 
 use crate::Failure;
+use crate::connect::connect;
 use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, done_line, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
@@ -56,7 +57,7 @@ impl ControlHolds<'_> {
 
     /// The record of work is removed, so it succeeds again in the same window, or starts again after it has failed.
     fn cleared(&self) -> Result<(), Failure> {
-        let client = Client::connect(self.url)?;
+        let client = connect(self.url)?;
         let once = |key| client.once(key, LONG_WINDOW).wait(3 * LEASE);
         self.run_twice("control-cleared", Op::Succeed, &once("control-cleared"))?;
         self.run_twice("control-restarted", Op::Start, &once("control-restarted").even_if_failed())
@@ -86,7 +87,7 @@ impl ControlHolds<'_> {
     }
 
     fn write_late(&self, key: &str) -> Result<Written, Failure> {
-        let client = Client::connect(self.url)?;
+        let client = connect(self.url)?;
         let sleeper = self.take(&client, "sleeper", key, SHORT_LEASE)?;
         let successor = self.take(&client, "successor", key, SHORT_LEASE)?;
         self.write("successor", key, &successor)?;

@@ -1,7 +1,7 @@
 use super::holds::{ControlHolds, LEASE, SHORT_LEASE};
 use crate::Failure;
+use crate::connect::connect;
 use crate::nemesis::isolate_replicas;
-use fencelock::blocking::Client;
 use fencelock_testkit::Sentinels;
 
 /// Sentinels promote a replica that has not received a lock.
@@ -9,11 +9,11 @@ pub(crate) fn promoted_by_sentinels(holds: &ControlHolds<'_>, sentinels: &mut Se
     let (key, old) = ("control-promoted", sentinels.master());
     holds.announce(key, "C3");
     isolate_replicas(sentinels, old);
-    holds.take(&Client::connect(holds.url)?, "sleeper", key, LEASE)?;
+    holds.take(&connect(holds.url)?, "sleeper", key, LEASE)?;
     sentinels.servers[old].kill();
     sentinels.wait_for_another_than(old);
     sentinels.servers[old].restart_empty()?;
-    holds.take(&Client::connect(holds.url)?, "successor", key, SHORT_LEASE)?;
+    holds.take(&connect(holds.url)?, "successor", key, SHORT_LEASE)?;
     sentinels.wait_until_settled();
     Ok(())
 }
