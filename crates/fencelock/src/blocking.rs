@@ -49,7 +49,7 @@ pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
 pub use semaphore::Semaphore;
 pub use slots::{SlotGuard, Slots};
 
-use crate::identity::Process;
+use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::{
     Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, PlaceReport, Released,

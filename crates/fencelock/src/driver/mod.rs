@@ -18,7 +18,8 @@ mod watch;
 
 use crate::closing::Closing;
 use crate::error::Error;
-use crate::identity::{Identity, Process};
+use crate::identity::Identity;
+use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
