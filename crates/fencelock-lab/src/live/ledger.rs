@@ -163,3 +163,57 @@ impl Ledger {
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::WorkloadKind;
+    use super::*;
+    use fencelock_testkit::{RedisServer, redis_or_skip};
+
+    fn ledger(server: &RedisServer) -> Ledger {
+        let (work, sleep) = (std::time::Duration::ZERO, None);
+        let load = Load {
+            workload: WorkloadKind::Transfers,
+            processes: 1,
+            requests: 2,
+            stock: 0,
+            permits: 0,
+            work,
+            ttl: work,
+            sleep,
+            crash: false,
+            pause: false,
+        };
+        let mut ledger = Ledger::open(ServerConnection::connect(&server.url()).unwrap(), "ledger:", true);
+        ledger.begin(&load).unwrap();
+        ledger
+    }
+
+    const fn change(account: u32, amount: i64, token: u64) -> Change {
+        Change { account, amount, left: 1000, token }
+    }
+
+    #[test]
+    fn a_late_writer_is_refused_after_a_reader_and_a_late_reader_after_a_writer() {
+        let Some(server) = redis_or_skip() else { return };
+        let mut ledger = ledger(&server);
+        let mut reads = |token, is_reader| ledger.read(&mut [change(0, 0, token)], is_reader).unwrap();
+        assert!(reads(8, true) && reads(7, true), "readers need no order among each other");
+        assert!(!reads(6, false), "a writer before the last reader");
+        assert!(reads(9, false));
+        assert!(!reads(8, true), "a reader before the last writer");
+        assert!(!ledger.write(&[change(0, 500, 8)]).unwrap());
+        assert!(ledger.write(&[change(0, 500, 9)]).unwrap());
+    }
+
+    #[test]
+    fn a_transfer_with_one_stale_token_changes_no_account() {
+        let Some(server) = redis_or_skip() else { return };
+        let mut ledger = ledger(&server);
+        assert!(ledger.read(&mut [change(1, 0, 5)], true).unwrap());
+        assert!(!ledger.write(&[change(0, 500, 9), change(1, -500, 4)]).unwrap());
+        assert_eq!((ledger.balance(0).unwrap(), ledger.balance(1).unwrap()), ((1000, 0), (1000, 0)));
+        assert!(ledger.write(&[change(0, 500, 9), change(1, -500, 6)]).unwrap());
+        assert_eq!((ledger.balance(0).unwrap(), ledger.balance(1).unwrap()), ((500, 500), (1500, -500)));
+    }
+}
