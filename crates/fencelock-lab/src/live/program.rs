@@ -1,10 +1,10 @@
 //! Runs the steps of a scheme on a real server.
 
-use super::NotRun;
 use super::job::LiveJob;
 use super::ledger::FOREVER;
 use super::work::{AttemptResult, Work, clock};
-use crate::model::command::Command;
+use super::{CONCURRENCY, NotRun};
+use crate::model::command::{Command, command_of};
 use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
 use crate::server::ServerConnection;
@@ -22,8 +22,10 @@ pub(super) struct Program {
     server: ServerConnection,
     prefix: String,
     ttl: Duration,
-    /// The name of this worker.
-    name: String,
+    /// The permits of a semaphore.
+    permits: u8,
+    /// The number of this worker among those of all processes.
+    number: usize,
     /// Attempts so far.
     attempts: u64,
 }
@@ -38,29 +40,34 @@ struct ClientState {
     /// When the first request was sent.
     begun: u64,
     tries: u8,
+    entered: bool,
     refused: bool,
 }
 
 impl Program {
     pub(super) fn new(scheme: Scheme, job: &LiveJob, worker: u32) -> Result<Self, NotRun> {
         let (server, prefix) = (job.connect()?, job.prefix.clone());
-        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{worker}", job.process), attempts: 0 })
+        let number = (job.process * CONCURRENCY + worker) as usize;
+        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, permits: job.load.permits, number, attempts: 0 })
     }
 
     pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<AttemptResult, NotRun> {
         self.attempts += 1;
-        let mut memory = ClientState { id: format!("{}-{}", self.name, self.attempts), ..ClientState::default() };
+        let mut memory = ClientState { id: format!("{}-{}", self.number, self.attempts), ..ClientState::default() };
         let mut at = 0;
         loop {
             let line = self.scheme.lines[at];
             let yes = match line.op {
                 Op::Busy => return Ok(AttemptResult::Busy),
                 Op::Done if memory.refused => return Ok(AttemptResult::Refused),
+                // It got too few votes.
+                Op::Done if !memory.entered => return Ok(AttemptResult::Busy),
                 Op::Done => return Ok(AttemptResult::Served),
                 Op::Enter => self.enter(account, &memory, work)?,
                 Op::Write => work.end()?,
                 op => self.execute(op, account, &mut memory)?,
             };
+            memory.entered |= line.op == Op::Enter;
             memory.refused |= !yes && matches!(line.op, Op::Enter | Op::Write);
             at = usize::from(if yes { line.yes } else { line.no });
         }
@@ -74,7 +81,7 @@ impl Program {
             }
             Ok(())
         };
-        work.begin(None, &mut renew)
+        work.begin(&[], &mut renew)
     }
 
     fn execute(&mut self, op: Op, account: u32, memory: &mut ClientState) -> Result<bool, NotRun> {
@@ -93,7 +100,7 @@ impl Program {
             _ => {}
         }
         // The values of this client: its id is unique, and its clock starts with its request.
-        let command = op.command(|content| match content {
+        let command = command_of(op, self.number, self.permits, |content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(0),
             Content::Now => Value::Time(0),
@@ -139,6 +146,11 @@ impl Program {
                 Answer::Int(left) if left > i64::from(FOREVER) * 500 => Answer::Int(-1),
                 answer => answer,
             }),
+            Some("EVAL") if self.scheme.is_semaphore() => {
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                let (taken, _): (Answer, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
+                Ok(taken)
+            }
             _ => self.server.send(words, lock),
         }
     }
