@@ -1,4 +1,4 @@
-//! Two servers, three sentinels and two clients. A fail-over promotes the other server in a new epoch; each sentinel learns of it at
+//! Two servers, three sentinels and two clients. A failover promotes the other server in a new epoch; each sentinel learns of it at
 //! a time of its own, and the old master goes on until it is demoted.
 //!
 //! Times are ages and rests, so that the states are finitely many without an end of time.
@@ -38,7 +38,7 @@ pub(crate) struct Setting {
     pub(crate) rule: Rule,
     pub(crate) ttl: u8,
     pub(crate) window: u8,
-    pub(crate) fail_overs: u8,
+    pub(crate) failovers: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,7 +126,7 @@ impl World {
     pub(crate) fn acts(&self, setting: &Setting, into: &mut Vec<Act>) {
         into.push(Act::Tick);
         let replaced = 1 - self.latest.address;
-        if self.latest.config_epoch < u64::from(setting.fail_overs) && !self.servers[usize::from(replaced)].is_master {
+        if self.latest.config_epoch < u64::from(setting.failovers) && !self.servers[usize::from(replaced)].is_master {
             into.push(Act::FailOver);
         }
         into.extend((0..SENTINELS).filter(|k| self.sentinels[*k] != self.latest).map(|k| Act::Learn(number(k))));
