@@ -186,7 +186,7 @@ impl Client {
         Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
     }
 
-    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// Describes a part in the election `name`. No request is sent until it campaigns or observes; an unusable name is reported
     /// then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.inner.election(name), Arc::clone(&self.engine))

@@ -9,7 +9,7 @@ use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
 use crate::server::ServerConnection;
 use crate::wire::Wire;
-use redis::{RedisResult, Value as Answer};
+use redis::{RedisResult, Value as RedisValue};
 use std::time::Duration;
 
 /// The retry interval: five milliseconds, as in the article.
@@ -111,7 +111,7 @@ impl Program {
         Ok(is_success(op, &answer, memory))
     }
 
-    fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<Answer, NotRun> {
+    fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<RedisValue, NotRun> {
         // One server represents three, with a key for each.
         let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
         let fence = format!("{}fence:{account}", self.prefix);
@@ -128,7 +128,7 @@ impl Program {
     }
 
     /// Sends a command. A lock without a TTL gets one that the scheme cannot see, in case no process cleans up.
-    fn send_with_expiry(&mut self, words: &[String], lock: &str) -> RedisResult<Answer> {
+    fn send_with_expiry(&mut self, words: &[String], lock: &str) -> RedisResult<RedisValue> {
         let forever = FOREVER.to_string();
         match words.first().map(String::as_str) {
             Some("SETNX") => {
@@ -139,11 +139,11 @@ impl Program {
             }
             Some("GETSET") => {
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
-                let (before, _): (Answer, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
+                let (before, _): (RedisValue, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
                 Ok(before)
             }
             Some("PTTL") => Ok(match self.server.send(words, lock)? {
-                Answer::Int(left) if left > i64::from(FOREVER) * 500 => Answer::Int(-1),
+                RedisValue::Int(left) if left > i64::from(FOREVER) * 500 => RedisValue::Int(-1),
                 answer => answer,
             }),
             Some("EVAL") if self.scheme.is_semaphore() => {
@@ -157,9 +157,9 @@ impl Program {
 }
 
 /// Whether a reply means success, as in the model.
-fn is_success(op: Op, answer: &Answer, memory: &mut ClientState) -> bool {
+fn is_success(op: Op, answer: &RedisValue, memory: &mut ClientState) -> bool {
     let text = match answer {
-        Answer::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        RedisValue::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
     };
     match op {
@@ -169,12 +169,12 @@ fn is_success(op: Op, answer: &Answer, memory: &mut ClientState) -> bool {
             true
         }
         Op::GetSetIsSame => text == memory.seen,
-        Op::HasNoTtl => *answer == Answer::Int(-1),
+        Op::HasNoTtl => *answer == RedisValue::Int(-1),
         Op::SetNode(_) => {
-            memory.votes += u8::from(*answer == Answer::Okay);
-            *answer == Answer::Okay
+            memory.votes += u8::from(*answer == RedisValue::Okay);
+            *answer == RedisValue::Okay
         }
-        _ => matches!(answer, Answer::Okay | Answer::Int(1..)),
+        _ => matches!(answer, RedisValue::Okay | RedisValue::Int(1..)),
     }
 }
 
