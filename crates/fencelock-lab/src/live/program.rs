@@ -148,7 +148,7 @@ impl Program {
             }),
             Some("EVAL") if self.scheme.is_semaphore() => {
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
-                let (taken, _): (Answer, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
+                let (taken, _): (RedisValue, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
                 Ok(taken)
             }
             _ => self.server.send(words, lock),
