@@ -44,8 +44,7 @@ pub(crate) fn perform(
         promoted_by_the_cluster(&holds, &mut cluster)?;
         held_by_a_master_alone(&holds, &cluster)?;
     }
-    holds.unguarded()?;
-    holds.cleared()?;
+    holds.common()?;
 
     let url = cluster.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;
@@ -63,6 +62,7 @@ pub(crate) fn perform(
         Ok(())
     })?;
     run::await_expected(settings, &nemesis.workers)?;
+    run::lead_last(settings, &nemesis.client, recorder, histories)?;
     drop(pulse);
     let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
     let keys: Vec<_> = keys.iter().cloned().chain(measured.iter().map(|key| pulse::key_beside(key))).collect();

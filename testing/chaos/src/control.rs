@@ -3,6 +3,7 @@
 //! Each control has its own key, which no worker uses.
 
 mod cluster;
+mod election;
 mod holds;
 mod sentinels;
 
@@ -24,7 +25,7 @@ const SKEWED_LEASE: Duration = Duration::from_secs(3);
 const SKEW: i64 = 500_000;
 
 /// The keys of all controls.
-pub(crate) const KEYS: [&str; 9] = [
+pub(crate) const KEYS: [&str; 12] = [
     "control-forgotten",
     "control-jumped",
     "control-skewed",
@@ -34,6 +35,9 @@ pub(crate) const KEYS: [&str; 9] = [
     "control-unguarded",
     "control-guarded",
     "control-cleared",
+    "control-restarted",
+    "control-observed",
+    "control-mixed",
 ];
 
 /// The controls of servers behind proxies.
@@ -50,8 +54,7 @@ impl Control<'_> {
         self.skewed()?;
         self.evicted()?;
         self.promoted()?;
-        self.holds.unguarded()?;
-        self.holds.cleared()
+        self.holds.common()
     }
 
     /// The minimum number of servers that two majorities share lose a held lock.

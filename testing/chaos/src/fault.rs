@@ -159,15 +159,17 @@ impl Fault {
     /// for it.
     pub fn excuses(self, topology: Topology) -> &'static [&'static str] {
         match self {
-            _ if self.replaces_a_master() && !topology.has_quarantine() => &["C3", "C4", "C6", "C12"],
-            Self::RestartEmpty | Self::Failover | Self::Switchover if !topology.has_quarantine() => {
-                &["C3", "C4", "C12"]
-            }
-            Self::RestartEmpty | Self::Failover | Self::Switchover => &["C12"],
-            _ if self.replaces_a_master() => &["C12"],
             Self::ClockForward | Self::ClockBack | Self::ForeignDelete => &["C3", "C4"],
-            _ => &[],
+            _ if !self.loses_data() => &[],
+            _ if topology.has_quarantine() => &["C12"],
+            _ if self.replaces_a_master() => &["C3", "C4", "C6", "C12"],
+            _ => &["C3", "C4", "C12"],
         }
+    }
+
+    /// Whether a server that continues to grant may lack the last writes, or all.
+    const fn loses_data(self) -> bool {
+        self.replaces_a_master() || matches!(self, Self::RestartEmpty | Self::Failover | Self::Switchover)
     }
 
     /// Whether the fault needs a replica.

@@ -34,8 +34,15 @@ pub enum Op {
     Held,
     /// A holder recorded the success of work that succeeds at most once in each window.
     Succeed,
-    /// A client read that the work of a window is done, by the run with this fence.
+    /// A holder started work that starts at most once in each window.
+    Start,
+    /// A client read that the work of a window is done, or was started, by the run with this fence.
     Done,
+    /// An observer of an election was told who leads. It failed if nobody is known to lead, and is unknown if the observer
+    /// ended before the next report. From `invoke_us` on, the observer had waited for it.
+    Observe,
+    /// From `invoke_us` to `return_us`, this leader led without faults, and every observer had to notice.
+    Lead,
     /// A holder wrote to the protected resource.
     Write,
     /// A holder of a shared hold read from the protected resource, which checked and stored its token.
@@ -112,6 +119,9 @@ pub struct Line {
     /// The end of a window, in microseconds of the clock of the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_us: Option<u64>,
+    /// What a leader publishes, or what an observer of its election was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
     /// The position of a write or a read in the order of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -144,6 +154,7 @@ impl Line {
             ttl_us: None,
             keys: Vec::new(),
             window_us: None,
+            value: None,
             seq: None,
             bound_us: None,
             what: None,

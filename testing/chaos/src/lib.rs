@@ -15,6 +15,7 @@ mod control;
 mod fault;
 mod foreign;
 pub mod history;
+mod last_leader;
 mod line_probe;
 mod machine;
 mod nemesis;

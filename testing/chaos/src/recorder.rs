@@ -1,7 +1,7 @@
 use crate::Failure;
-use crate::history::{History, Line, Op};
+use crate::history::{History, Line, Op, Outcome};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, Drift, WindowDone};
+use fencelock::{Clock, Drift, FencingToken, Observation, WindowDone};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -112,6 +112,21 @@ pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> Line
     line.fence = Some(done.fencing_token().get());
     line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
     line
+}
+
+/// The line about what an observer of an election was told since `invoke_us`; `None` if it ended before the next report.
+pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, told: Option<&Observation>) -> Line {
+    let mut line = Line::new(client, key, Op::Observe, invoke_us, now());
+    match told {
+        Some(Observation::Leader(leader)) => {
+            line.fence = leader.term.map(FencingToken::get);
+            line.value.clone_from(&leader.value);
+            line
+        }
+        Some(Observation::Unreachable(cause)) => line.result(Outcome::Fail).what(cause.to_string()),
+        Some(_) => line.result(Outcome::Fail).what("no leader"),
+        None => line.result(Outcome::Info),
+    }
 }
 
 /// Whether any process has observed the event. Reads all histories, so it is slow.

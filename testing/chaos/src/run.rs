@@ -7,6 +7,7 @@ use crate::control::{self, Control, ControlHolds};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
 use crate::history::{History, Line, Op};
+use crate::last_leader::LastLeader;
 use crate::nemesis::Nemesis;
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Step};
@@ -145,6 +146,7 @@ fn perform(
     })?;
     await_expected(settings, &nemesis.workers)?;
     drop(foreign_client);
+    lead_last(settings, &client, &nemesis.recorder, histories)?;
     let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
     finish(settings, workers, client, &keys, &recorder, &|key| nodes.look(key))
 }
@@ -204,8 +206,13 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
     let always = always.chain(["holders of a key together", "a downgrade", "slots in use together"]);
-    let always = always.chain(["several keys held together", "several keys of which one was released"]);
+    let always = always.chain(["several keys held together", "more than two keys held together"]);
+    let always = always.chain(["several keys of which one was released"]);
     let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);
+    let always = always.chain(["a failed run whose start counted", "work that succeeded after its start"]);
+    let always = always.chain(["a leader of another process was observed", "a leader that resigned"]);
+    let killed = settings.faults().contains(&Fault::KillClient).then_some("a leader that was killed");
+    let always = always.chain(killed);
     let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
     // With a single server, every client observes the quarantine.
     let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);
@@ -224,6 +231,16 @@ pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(
         }
     }
     Ok(())
+}
+
+/// All observers must notice a leader that stays.
+pub(crate) fn lead_last(
+    settings: &Settings,
+    client: &Client,
+    recorder: &Recorder,
+    histories: &Path,
+) -> Result<(), Failure> {
+    LastLeader { client, recorder, histories, observers: settings.workers, ttl: settings.ttl }.lead()
 }
 
 /// After the end of a fault, each key must be granted soon.

@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::control::{ControlHolds, promoted_by_sentinels};
+use crate::machine::durable_options;
 use crate::nemesis::SentinelNemesis;
 use crate::nodes::held_at;
 use crate::recorder::Recorder;
@@ -9,7 +10,7 @@ use crate::resumption;
 use crate::run::{self, Settings};
 use crate::workload;
 use fencelock::blocking::Client;
-use fencelock_testkit::{RedisServer, Sentinels};
+use fencelock_testkit::Sentinels;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,8 +26,7 @@ pub(crate) fn perform(
     let url = sentinels.url(settings.topology.trusting());
     let holds = ControlHolds { url: &url, recorder: &recorder, resource };
     promoted_by_sentinels(&holds, &mut sentinels)?;
-    holds.unguarded()?;
-    holds.cleared()?;
+    holds.common()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
     run::trust(settings, &url)?;
@@ -41,6 +41,7 @@ pub(crate) fn perform(
         Ok(())
     })?;
     run::await_expected(settings, &nemesis.workers)?;
+    run::lead_last(settings, &nemesis.client, &nemesis.recorder, histories)?;
     let SentinelNemesis { sentinels, master, workers, client, keys, recorder, .. } = nemesis;
     let master = &sentinels.servers[master];
     let keys: Vec<_> = keys.into_iter().chain([resumption::KEY.to_owned()]).collect();
@@ -48,11 +49,6 @@ pub(crate) fn perform(
 }
 
 fn start() -> Result<Sentinels, Failure> {
-    // The kernel has each write before its reply is sent, so a killed process loses no data. With `everysec`, a write would wait
-    // for an fsync that is in progress.
-    let options =
-        RedisServer::options().args(["--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction"]);
-    let options = options.args(["--repl-diskless-sync-delay", "0"]);
-    let servers = (0..SERVERS).map(|_| options.clone().start()).collect::<Result<_, _>>()?;
+    let servers = (0..SERVERS).map(|_| durable_options().start()).collect::<Result<_, _>>()?;
     Ok(Sentinels::of(servers)?)
 }

@@ -1,9 +1,11 @@
 //! A process with many tasks that use locks, write to the resource, and record events.
 
+mod election;
 mod once;
 mod recorded_hold;
 mod recorded_set;
 mod several;
+mod start;
 mod task;
 
 use crate::Failure;
@@ -72,13 +74,13 @@ async fn crowd(job: WorkerJob, stopped: watch::Receiver<bool>) -> Result<(), Fai
     let Some(client) = connect(&job, &stopped).await? else { return Ok(()) };
     let job = Arc::new(job);
     let mut rng = Rng::with_seed(job.seed);
-    let tasks: Vec<_> = (0..job.tasks)
-        .map(|number| {
-            let rng = Rng::with_seed(rng.u64(..));
-            let task = Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng);
-            tokio::spawn(task.run(stopped.clone()))
-        })
-        .collect();
+    let mut task = |number| {
+        let rng = Rng::with_seed(rng.u64(..));
+        Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng)
+    };
+    let mut tasks: Vec<_> = (0..job.tasks).map(|number| tokio::spawn(task(number).run(stopped.clone()))).collect();
+    tasks.push(tokio::spawn(task(job.tasks).be_a_candidate(stopped.clone())));
+    election::observe(&job, &client, &recorder, stopped).await?;
     for task in tasks {
         task.await??;
     }

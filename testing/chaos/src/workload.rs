@@ -5,14 +5,23 @@ use crate::rng_ext::RngExt as _;
 use crate::topology::Topology;
 use fastrand::Rng;
 use fencelock::{Client, Error, Guard, Mode};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const READERS: &str = "readers";
 const PERMITS: &str = "permits";
 /// In a cluster, this set and the next key move with keys that are in use all the time.
 const SLOTS: &str = "{key-1}:slots";
+/// Keys that are only claimed together with others. In a cluster, they are on different masters.
+const PARTS: [&str; 4] = ["part-0", "part-1", "part-2", "part-3"];
+/// How many keys are claimed together.
+const SET_SIZE: RangeInclusive<usize> = 2..=5;
+/// The name of the election, in which each process has a candidate and an observer.
+pub(crate) const ELECTION: &str = "{key-0}:election";
 /// The key of work that succeeds at most once in each window.
 pub(crate) const ONCE: &str = "{key-0}:once";
+/// The key of work that starts at most once in each window.
+pub(crate) const STARTS: &str = "{key-0}:starts";
 /// The shortest possible window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// The permits of each semaphore.
@@ -25,11 +34,14 @@ const SLOTS_PERCENT: u8 = 12;
 const SEVERAL_PERCENT: u8 = 8;
 /// The share of attempts to do work that succeeds at most once in each window, in percent.
 const ONCE_PERCENT: u8 = 4;
+/// The share of attempts to do work that starts at most once in each window, in percent.
+const STARTS_PERCENT: u8 = 3;
 
 /// All keys of a run on the servers.
 pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     let slots = (0..SLOT_COUNT).map(|number| format!("{SLOTS}#{number}"));
-    keys(count, topology).into_iter().chain(slots).chain([ONCE.to_owned()]).collect()
+    let others = PARTS.into_iter().chain([ELECTION, ONCE, STARTS]).map(str::to_owned);
+    keys(count, topology).into_iter().chain(slots).chain(others).collect()
 }
 
 /// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
@@ -66,36 +78,40 @@ pub(crate) fn has_downgrades(key: &str) -> bool {
 pub(crate) enum Wanted {
     /// A key, or a slot of a set.
     One(String),
-    /// Two keys, in any order.
+    /// Two to five keys, in any order.
     Several(Vec<String>),
     /// A run of work, if it is not done in this window.
     Once,
+    /// A start of work, if it was not started in this window.
+    Start,
 }
 
 /// Usually the own key of the task; otherwise all tasks would wait for a single stalled key.
 pub(crate) fn choose(keys: &[String], task: usize, rng: &mut Rng) -> Wanted {
-    let place = rng.u8(..100);
-    if place < SLOTS_PERCENT {
-        Wanted::One(SLOTS.to_owned())
-    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT {
-        Wanted::Several(several(keys, rng))
-    } else if place < SLOTS_PERCENT + SEVERAL_PERCENT + ONCE_PERCENT {
-        Wanted::Once
-    } else if rng.usize(..12) == 0 {
-        Wanted::One(keys[rng.usize(..keys.len())].clone())
-    } else {
-        Wanted::One(keys[task % keys.len()].clone())
+    const SEVERAL_FROM: u8 = SLOTS_PERCENT;
+    const ONCE_FROM: u8 = SEVERAL_FROM + SEVERAL_PERCENT;
+    const STARTS_FROM: u8 = ONCE_FROM + ONCE_PERCENT;
+    const REST_FROM: u8 = STARTS_FROM + STARTS_PERCENT;
+    match rng.u8(..100) {
+        ..SEVERAL_FROM => Wanted::One(SLOTS.to_owned()),
+        SEVERAL_FROM..ONCE_FROM => Wanted::Several(several(keys, rng)),
+        ONCE_FROM..STARTS_FROM => Wanted::Once,
+        STARTS_FROM..REST_FROM => Wanted::Start,
+        _ if rng.usize(..12) == 0 => Wanted::One(keys[rng.usize(..keys.len())].clone()),
+        _ => Wanted::One(keys[task % keys.len()].clone()),
     }
 }
 
-/// Two keys for exclusive locks. If there is only one, also the key for readers.
+/// Some keys for exclusive locks, and some that only sets use, so most sets share some of their keys with others. If there
+/// is only one for exclusive locks, also the key for readers.
 fn several(keys: &[String], rng: &mut Rng) -> Vec<String> {
-    let is_exclusive = |key: &&String| !matches!(key.as_str(), READERS | PERMITS);
-    let count = keys.iter().filter(is_exclusive).count();
-    let fitting = keys.iter().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
-    let mut fitting: Vec<String> = fitting.cloned().collect();
+    let is_exclusive = |key: &&str| !matches!(*key, READERS | PERMITS);
+    let all = || keys.iter().map(String::as_str);
+    let count = all().filter(is_exclusive).count();
+    let single = all().filter(|key| is_exclusive(key) || (count < 2 && *key == READERS));
+    let mut fitting: Vec<String> = single.chain(PARTS).map(str::to_owned).collect();
     rng.shuffle(&mut fitting);
-    fitting.truncate(2);
+    fitting.truncate(rng.usize(SET_SIZE));
     fitting
 }
 
@@ -134,4 +150,26 @@ pub(crate) async fn acquire(client: &Client, request: Request<'_>) -> Result<(Gu
     let lock = client.lock(key).ttl(ttl).wait(wait).label(label);
     let lock = if mode == Mode::Shared { lock.shared() } else { lock };
     Ok((lock.acquire().await?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn sets_have_two_to_five_different_keys_and_share_some_of_them() {
+        let mut rng = Rng::with_seed(1);
+        let keys = keys(3, Topology::Single);
+        let sets: Vec<Vec<String>> = (0..100).map(|_| several(&keys, &mut rng)).collect();
+        let different: Vec<BTreeSet<&String>> = sets.iter().map(|set| set.iter().collect()).collect();
+        assert!(sets.iter().zip(&different).all(|(set, different)| set.len() == different.len()));
+        let sizes: BTreeSet<usize> = sets.iter().map(Vec::len).collect();
+        assert!(sizes.into_iter().eq(SET_SIZE));
+        let share_some = |pair: &&[BTreeSet<&String>]| {
+            !pair[0].is_disjoint(&pair[1]) && !pair[0].is_subset(&pair[1]) && !pair[1].is_subset(&pair[0])
+        };
+        let sharing = different.windows(2).filter(share_some).count();
+        assert!(sharing > 40, "{sharing} of 99 pairs share some of their keys");
+    }
 }

@@ -13,7 +13,8 @@
 //! | C9 | the expected events have occurred | `sometimes.rs` |
 //! | C10 | a slot that is granted is one of its set, and its key has its number | `slots.rs` |
 //! | C11 | several keys are granted together, and the loss of one is the loss of all | `sets.rs` |
-//! | C12 | work succeeds at most once in each window, and is reported as done only if it may have succeeded | `windows.rs` |
+//! | C12 | work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have | `windows.rs` |
+//! | C13 | observers of an election are told of its terms in order, each with its value, and of a leader that stays | `elections.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
 //! of another limit, or permits that exceed the limit together. Readers need no order, and some may have the same
@@ -24,6 +25,7 @@
 
 mod by_mode;
 mod completion;
+mod elections;
 mod exclusion;
 mod invocation;
 mod recovery;
@@ -60,6 +62,7 @@ pub fn check(history: &History) -> CheckResults {
         recovery::check(key, of_key, &view.run, &mut found);
         slots::check(key, of_key, &mut found);
         windows::check(key, of_key, &mut found);
+        elections::check(key, of_key, &mut found);
     }
     sets::check(&view, &mut found);
     sometimes::check(&view.run, &mut found);

@@ -66,8 +66,14 @@ pub(super) struct KeyView<'a> {
     pub(super) held: Vec<(At<'a>, usize)>,
     /// Attempts to record the success of work.
     pub(super) successes: Vec<At<'a>>,
+    /// Starts of work, where starts count.
+    pub(super) starts: Vec<At<'a>>,
     /// Reports that work is done.
     pub(super) reports: Vec<At<'a>>,
+    /// What observers of an election were told.
+    pub(super) observed: Vec<At<'a>>,
+    /// Leaders that every observer had to notice.
+    pub(super) led: Vec<At<'a>>,
     /// Writes and reads at the resource.
     pub(super) accesses: Vec<At<'a>>,
     pub(super) looks: Vec<At<'a>>,
@@ -115,6 +121,9 @@ impl<'a> View<'a> {
                 | Op::Lost
                 | Op::Held
                 | Op::Succeed
+                | Op::Start
+                | Op::Observe
+                | Op::Lead
                 | Op::Done
                 | Op::Write
                 | Op::Read
@@ -191,6 +200,9 @@ impl<'a> KeyView<'a> {
             (Op::Write | Op::Read, _) => self.accesses.push(at),
             (Op::Look, _) => self.looks.push(at),
             (Op::Succeed, _) => self.successes.push(at),
+            (Op::Start, _) => self.starts.push(at),
+            (Op::Observe, _) => self.observed.push(at),
+            (Op::Lead, _) => self.led.push(at),
             (Op::Done, _) => self.reports.push(at),
             (Op::Release, Some(hold)) if at.line.result == Outcome::Ok => self.releases.push((at, hold)),
             (Op::Lost, Some(hold)) => self.losses.push((at, hold)),

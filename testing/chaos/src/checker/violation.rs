@@ -17,11 +17,12 @@ pub enum Check {
     C10,
     C11,
     C12,
+    C13,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::C1,
         Self::C2,
         Self::C3,
@@ -34,6 +35,7 @@ impl Check {
         Self::C10,
         Self::C11,
         Self::C12,
+        Self::C13,
     ];
 
     /// The guarantee as text.
@@ -53,7 +55,10 @@ impl Check {
             Self::C10 => "a slot that is granted is one of its set, and its key has its number",
             Self::C11 => "several keys are granted together, and the loss of one is the loss of all",
             Self::C12 => {
-                "work succeeds at most once in each window, and is reported as done only if it may have succeeded"
+                "work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have"
+            }
+            Self::C13 => {
+                "observers of an election are told of its terms in order, each with its value, and of a leader that stays"
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::history::{Line, Op, Outcome};
 use crate::recorder::{Recorder, done_line, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
 use fencelock::FencingToken;
-use fencelock::blocking::{Client, OnceStart};
+use fencelock::blocking::{Client, OncePerWindow, OnceStart};
 use std::time::Duration;
 
 /// Long enough for a restart on a busy machine.
@@ -36,8 +36,15 @@ impl ControlHolds<'_> {
         self.recorder.note(&Line::new("control", key, Op::Control, at, at).what(check));
     }
 
+    /// The controls of all topologies. They change no server.
+    pub(crate) fn common(&self) -> Result<(), Failure> {
+        self.unguarded()?;
+        self.cleared()?;
+        self.observed()
+    }
+
     /// A late writer uses a resource that checks no token, and one that does.
-    pub(crate) fn unguarded(&self) -> Result<(), Failure> {
+    fn unguarded(&self) -> Result<(), Failure> {
         self.announce(UNGUARDED, "C5");
         self.write_late(UNGUARDED)?;
         let refused = self.write_late("control-guarded")?;
@@ -47,22 +54,31 @@ impl ControlHolds<'_> {
         Ok(())
     }
 
-    /// The record of work is removed, so it succeeds again in the same window.
-    pub(crate) fn cleared(&self) -> Result<(), Failure> {
-        let key = "control-cleared";
+    /// The record of work is removed, so it succeeds again in the same window, or starts again after it has failed.
+    fn cleared(&self) -> Result<(), Failure> {
+        let client = Client::connect(self.url)?;
+        let once = |key| client.once(key, LONG_WINDOW).wait(3 * LEASE);
+        self.run_twice("control-cleared", Op::Succeed, &once("control-cleared"))?;
+        self.run_twice("control-restarted", Op::Start, &once("control-restarted").even_if_failed())
+    }
+
+    fn run_twice(&self, key: &str, op: Op, once: &OncePerWindow) -> Result<(), Failure> {
         self.announce(key, "C12");
-        let once = Client::connect(self.url)?.once(key, LONG_WINDOW).wait(3 * LEASE);
         for name in ["first", "second"] {
             let invoke_us = now();
             let OnceStart::Started(run) = once.clone().begin()? else {
                 return Err("the record of work was not removed".into());
             };
-            let fence = run.fencing_token().get();
-            run.succeed()?;
-            let mut line = Line::new(name, key, Op::Succeed, invoke_us, now());
-            line.fence = Some(fence);
+            let mut line = Line::new(name, key, op, invoke_us, now());
+            line.fence = Some(run.fencing_token().get());
+            if op == Op::Succeed {
+                run.succeed()?;
+                line.return_us = now();
+            } else {
+                run.give_back();
+            }
             self.recorder.note(&line);
-            let done = once.done()?.ok_or("work that succeeded is not done")?;
+            let done = once.done()?.ok_or("work that was recorded is not done")?;
             self.recorder.note(&done_line(name, invoke_us, &done));
             once.clear(&done)?;
         }

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::plan::Step;
 use crate::recorder::Recorder;
 use crate::workers::Workers;
+use crate::workload::ELECTION;
 use std::time::Duration;
 
 /// The maximum number of stops until a client has lost a lock.
@@ -26,14 +27,10 @@ pub(super) struct ClientNemesis<'a> {
 impl ClientNemesis<'_> {
     /// Stops or kills a worker while it holds a lock.
     pub(super) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
-        let holds = self.freeze_holder(step.victim)?;
         if step.fault == Fault::KillClient {
-            self.workers.replace(step.victim)?;
-            if holds {
-                self.recorder.seen("a holder that was killed");
-            }
-            return Ok(());
+            return self.kill(step.victim);
         }
+        self.freeze_holder(step.victim)?;
         std::thread::sleep(self.ttl + step.lasts);
         self.workers.thaw(step.victim)?;
         // The client may have abandoned the hold to its lease; then there is no loss.
@@ -51,15 +48,34 @@ impl ClientNemesis<'_> {
         Ok(())
     }
 
+    /// Kills a worker while it leads an election; otherwise, while it holds any lock.
+    fn kill(&mut self, worker: usize) -> Result<(), Failure> {
+        let leads = self.freeze_holder_of(worker, &[ELECTION.to_owned()])?;
+        let holds = leads || {
+            self.workers.thaw(worker)?;
+            self.freeze_holder(worker)?
+        };
+        self.workers.replace(worker)?;
+        for (is_it, what) in [(leads, "a leader that was killed"), (holds, "a holder that was killed")] {
+            if is_it {
+                self.recorder.seen(what);
+            }
+        }
+        Ok(())
+    }
+
     /// Stops the process while it holds a lock, or gives up after many attempts; returns whether it holds one.
-    ///
-    /// It must have held the lock before as well, because a process that is stopped may not know of a new hand-off.
     pub(super) fn freeze_holder(&self, worker: usize) -> Result<bool, Failure> {
+        self.freeze_holder_of(worker, self.keys)
+    }
+
+    /// It must have held the lock before as well, because a process that is stopped may not know of a new hand-off.
+    fn freeze_holder_of(&self, worker: usize, keys: &[String]) -> Result<bool, Failure> {
         for _ in 0..POLLS {
-            let before = self.held_by(worker);
+            let before = self.held_by(worker, keys);
             if !before.is_empty() {
                 self.workers.freeze(worker)?;
-                if self.held_by(worker).iter().any(|value| before.contains(value)) {
+                if self.held_by(worker, keys).iter().any(|value| before.contains(value)) {
                     return Ok(true);
                 }
                 self.workers.thaw(worker)?;
@@ -72,10 +88,10 @@ impl ClientNemesis<'_> {
 
     /// The values of the locks that a process has acquired recently. The remains of a failed quorum round on a few nodes
     /// do not count, and a lock close to its end was probably abandoned.
-    fn held_by(&self, worker: usize) -> Vec<String> {
+    fn held_by(&self, worker: usize, keys: &[String]) -> Vec<String> {
         let mark = format!(":{} ", self.workers.pid(worker));
         let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
-        let held = self.keys.iter().filter_map(|key| {
+        let held = keys.iter().filter_map(|key| {
             let mut its = (self.look)(key);
             its.retain(|(value, left)| value.contains(&mark) && *left > half);
             (its.len() >= self.quorum).then(|| its.swap_remove(0).0)

@@ -17,7 +17,8 @@ fn table(head: &[&str], rows: &str) -> String {
 
 pub(super) fn operations(history: &History) -> String {
     let mut rows = String::new();
-    for op in [Op::Acquire, Op::Downgrade, Op::Renew, Op::Release, Op::Lost, Op::Write, Op::Read, Op::Succeed] {
+    let of_holds = [Op::Acquire, Op::Downgrade, Op::Renew, Op::Release, Op::Lost, Op::Write, Op::Read];
+    for op in of_holds.into_iter().chain([Op::Succeed, Op::Start, Op::Observe]) {
         let mine: Vec<_> = history.lines.iter().filter(|line| line.op == op).collect();
         let count = |result| mine.iter().filter(|line| line.result == result).count().to_string();
         let mut took: Vec<u64> = mine
@@ -30,8 +31,12 @@ pub(super) fn operations(history: &History) -> String {
             let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
             took.get(place).map_or(String::new(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
         };
-        // The renewal of a watchdog is observed late, and a loss has no duration.
-        let times = if matches!(op, Op::Renew | Op::Lost) { [String::new(), String::new()] } else { [at(50), at(99)] };
+        // The renewal of a watchdog is observed late, a loss has no duration, and an observer waits for the next change.
+        let times = if matches!(op, Op::Renew | Op::Lost | Op::Observe) {
+            [String::new(), String::new()]
+        } else {
+            [at(50), at(99)]
+        };
         let [p50, p99] = times;
         rows += &row(&[
             format!("{op:?}").to_lowercase(),

@@ -1,6 +1,6 @@
 //! Work that a task does at most once in each window.
 
-use super::recorded_hold::{Claim, RecordedHold};
+use super::recorded_hold::RecordedHold;
 use super::task::{Stopped, Task, answer};
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
@@ -28,21 +28,20 @@ impl Task {
         let (wait, patience) = self.patience();
         let once = self.client.once(ONCE, WINDOW).ttl(self.ttl()).wait(wait).label(&self.name);
         let invoke_us = now();
-        match answer(once.clone().begin(), patience, stopped.clone()).await {
-            Some(Ok(OnceStart::Started(run))) => {
+        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        match self.granted(ONCE, Mode::Exclusive, invoke_us, answer) {
+            Some(OnceStart::Started(run)) => {
                 let (guard, rest) = run.into_parts();
-                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
-                let hold = RecordedHold::take(&guard, &claim, None);
+                let hold = RecordedHold::take(&guard, &self.claim(invoke_us), None);
                 self.work(guard, rest, hold, &once, writer).await?;
                 Ok(None)
             }
-            Some(Ok(OnceStart::AlreadyDone(done))) => {
+            Some(OnceStart::AlreadyDone(done)) => {
                 self.recorder.seen("work that was done before");
                 self.note_done(invoke_us, &done);
                 Ok(Some(done.next_window_in()))
             }
-            Some(Err(error)) => Ok(self.refused(ONCE, Mode::Exclusive, invoke_us, Some(&error))),
-            None => Ok(self.refused(ONCE, Mode::Exclusive, invoke_us, None)),
+            None => Ok(None),
         }
     }
 
@@ -85,7 +84,7 @@ impl Task {
         answer.is_ok()
     }
 
-    fn note_done(&self, invoke_us: u64, done: &WindowDone) {
+    pub(super) fn note_done(&self, invoke_us: u64, done: &WindowDone) {
         let line: Line = done_line(&self.name, invoke_us, done);
         self.recorder.note(&line);
     }

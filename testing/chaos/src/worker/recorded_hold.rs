@@ -11,7 +11,6 @@ use std::time::Duration;
 pub(crate) struct RecordedHold {
     pub(crate) client: String,
     pub(crate) key: String,
-    pub(crate) id: HolderId,
     pub(crate) holder: String,
     pub(crate) fence: FencingToken,
     pub(crate) mode: Mode,
@@ -33,10 +32,18 @@ impl RecordedHold {
     /// Records the acquisition. The end of the lease is computed from a time *before* the request: a
     /// process that is paused in between must not assume a longer lease than the library does.
     pub(crate) fn take(guard: &Guard, claim: &Claim<'_>, slot: Option<SlotOf>) -> Self {
-        let (hold, mut line) = Self::begin(Op::Acquire, &guard.held(), guard.holder(), claim);
+        let (hold, mut line) = Self::begin(Op::Acquire, &guard.held(), guard.holder().to_string(), claim);
         line.slot = slot;
         hold.recorder.note(&line);
         hold.observe_sharing();
+        hold
+    }
+
+    /// Records an election. A leader does not show its holder id, and its value is unique.
+    pub(super) fn elected(term: &Held, value: &str, claim: &Claim<'_>) -> Self {
+        let (hold, mut line) = Self::begin(Op::Acquire, term, value.to_owned(), claim);
+        line.value = Some(value.to_owned());
+        hold.recorder.note(&line);
         hold
     }
 
@@ -47,15 +54,14 @@ impl RecordedHold {
     }
 
     /// A hold, and the line to record.
-    pub(super) fn begin(op: Op, granted: &Held, id: HolderId, claim: &Claim<'_>) -> (Self, Line) {
+    pub(super) fn begin(op: Op, granted: &Held, holder: String, claim: &Claim<'_>) -> (Self, Line) {
         let Claim { client, invoke_us, ttl, recorder } = *claim;
         let at = now();
         let until_us = at.saturating_add(micros(granted.remaining()));
         let hold = Self {
             client: client.to_owned(),
             key: granted.key().to_string(),
-            id,
-            holder: id.to_string(),
+            holder,
             fence: granted.fencing_token(),
             mode: granted.mode(),
             until_us,
@@ -74,7 +80,7 @@ impl RecordedHold {
         match guard.downgrade().await {
             Ok(guard) => {
                 let claim = Claim { client: &self.client, invoke_us, ttl: self.ttl, recorder: &self.recorder };
-                let (hold, line) = Self::begin(Op::Downgrade, &guard.held(), guard.holder(), &claim);
+                let (hold, line) = Self::begin(Op::Downgrade, &guard.held(), guard.holder().to_string(), &claim);
                 self.recorder.note(&line);
                 self.recorder.seen("a downgrade");
                 Some((guard, hold))
@@ -111,9 +117,9 @@ impl RecordedHold {
     }
 
     /// Renews, and waits for the confirmation.
-    pub(crate) async fn renew(&self, client: &Client) {
+    pub(crate) async fn renew(&self, client: &Client, id: HolderId) {
         let invoke_us = now();
-        let answer = client.renew(&self.key, self.id, self.ttl).await;
+        let answer = client.renew(&self.key, id, self.ttl).await;
         let line = self.line(Op::Renew, invoke_us, now());
         let line = match &answer {
             Ok(_) => line,
@@ -174,8 +180,13 @@ impl RecordedHold {
 
     /// Releases the lock.
     pub(crate) async fn release(&self, guard: Guard) {
+        self.end(guard.release()).await;
+    }
+
+    /// Ends the hold by this request.
+    pub(crate) async fn end(&self, request: impl Future<Output = Result<Released, Error>>) {
         let invoke_us = self.begin_release();
-        let answer = guard.release().await;
+        let answer = request.await;
         let line = self.line(Op::Release, invoke_us, now());
         self.recorder.note(&match &answer {
             Ok(Released::Released) => line,
@@ -189,8 +200,8 @@ impl RecordedHold {
         }
     }
 
-    /// Drops the guard, so that the lock is released in the background.
-    pub(crate) fn drop(&self, guard: Guard) {
+    /// Drops the guard of the lock or the leadership, so that the lock is released in the background.
+    pub(crate) fn drop<G>(&self, guard: G) {
         let invoke_us = self.begin_release();
         drop(guard);
         self.recorder.note(&self.line(Op::Release, invoke_us, now()).result(Outcome::Info).what("dropped"));

@@ -3,7 +3,7 @@ use crate::Failure;
 use crate::history::{Op, Outcome};
 use crate::recorder::now;
 use crate::resource::Writer;
-use fencelock::{Client, Error, Guards, HeldAll, LossReason, Released, ReleasedAll};
+use fencelock::{Client, Error, Guards, HeldAll, HolderId, LossReason, Released, ReleasedAll};
 use std::time::Duration;
 
 /// Several keys that are held together, and the data to record about each. In the order of the caller.
@@ -21,13 +21,16 @@ impl RecordedSet {
         let held = guards.held();
         let parts = held.parts().iter().zip(guards.holders());
         let (holds, mut lines): (Vec<_>, Vec<_>) =
-            parts.map(|(held, id)| RecordedHold::begin(Op::Acquire, held, id, claim)).unzip();
+            parts.map(|(held, id)| RecordedHold::begin(Op::Acquire, held, id.to_string(), claim)).unzip();
         for line in &mut lines {
             line.keys.clone_from(&keys);
         }
         claim.recorder.note_all(&lines);
         holds.iter().for_each(RecordedHold::observe_sharing);
         claim.recorder.seen("several keys held together");
+        if holds.len() > 2 {
+            claim.recorder.seen("more than two keys held together");
+        }
         Self { lost: vec![false; holds.len()], holds }
     }
 
@@ -68,10 +71,10 @@ impl RecordedSet {
     }
 
     /// Releases one of the keys at the server, without its guard. Whether the server has confirmed that.
-    pub(crate) async fn end_one(&self, place: usize, client: &Client) -> bool {
+    pub(crate) async fn end_one(&self, place: usize, client: &Client, id: HolderId) -> bool {
         let hold = &self.holds[place];
         let invoke_us = hold.begin_release();
-        let answer = client.release(&hold.key, hold.id).await;
+        let answer = client.release(&hold.key, id).await;
         let line = hold.line(Op::Release, invoke_us, now()).what("without its guard");
         let is_released = matches!(answer, Ok(Released::Released));
         hold.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));

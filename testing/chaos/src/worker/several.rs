@@ -1,13 +1,12 @@
 //! Several keys that a task holds together.
 
-use super::recorded_hold::Claim;
 use super::recorded_set::RecordedSet;
 use super::task::{POLL_INTERVAL, Stopped, Task, answer};
 use crate::Failure;
-use crate::recorder::now;
+use crate::recorder::{micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
-use fencelock::{Guards, LossReason, Mode};
+use fencelock::{Guards, HolderId, Key, LossReason, Mode};
 use std::time::Duration;
 
 /// A renewal that was sent before a key was released may extend its lease by one TTL.
@@ -29,7 +28,7 @@ impl Task {
             31..39 => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
                 let place = self.rng.usize(..set.holds.len());
-                set.holds[place].renew(&self.client).await;
+                set.holds[place].renew(&self.client, guards.holders()[place]).await;
             }
             _ => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
@@ -49,15 +48,10 @@ impl Task {
         let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
         let locks = if mode == Mode::Shared { locks.shared() } else { locks };
         let invoke_us = now();
-        match answer(locks.acquire(), patience, stopped.clone()).await {
-            Some(Ok(guards)) => {
-                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
-                let set = RecordedSet::take(&guards, &claim);
-                Some((guards, set))
-            }
-            Some(Err(error)) => self.refused(&keys[0], mode, invoke_us, Some(&error)),
-            None => self.refused(&keys[0], mode, invoke_us, None),
-        }
+        let answer = answer(locks.acquire(), patience, stopped.clone()).await;
+        let guards = self.granted(&keys[0], mode, invoke_us, answer)?;
+        let set = RecordedSet::take(&guards, &self.claim(invoke_us));
+        Some((guards, set))
     }
 
     /// Stops all renewals, sleeps beyond all leases, and writes anyway.
@@ -82,7 +76,7 @@ impl Task {
         mut set: RecordedSet,
         writer: &mut Writer,
     ) -> Result<(), Failure> {
-        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
+        let ends = now() + micros(self.long_hold());
         while now() < ends {
             tokio::select! {
                 biased;
@@ -104,7 +98,8 @@ impl Task {
     /// Releases one key at the server without its guard. The loss of this key must be that of all.
     async fn lose_one(&mut self, guards: Guards, mut set: RecordedSet, writer: &mut Writer) -> Result<(), Failure> {
         let place = self.rng.usize(..set.holds.len());
-        if !set.end_one(place, &self.client).await {
+        let id = guards.holders()[place];
+        if !set.end_one(place, &self.client, id).await {
             // The request may be executed later, so no other task may get this lease.
             abandon(guards);
             return Ok(());
@@ -112,8 +107,7 @@ impl Task {
         let held = guards.held();
         let part = &held.parts()[place];
         let loss = tokio::time::timeout(self.ttl() + SLACK, part.lost()).await;
-        let seen = if loss.is_err() { self.client.inspect(part.key()).await } else { Ok(None) };
-        if !matches!(&seen, Ok(seen) if !seen.as_ref().is_some_and(|seen| seen.has(set.holds[place].id))) {
+        if loss.is_err() && self.may_hold(part.key(), id).await {
             // A new master may not have received the release. Then the lock is still held, and renewed.
             abandon(guards);
             return Ok(());
@@ -125,6 +119,14 @@ impl Task {
         set.access(writer).await?;
         set.release(guards).await;
         Ok(())
+    }
+
+    /// Whether this holder may hold the key at the server.
+    async fn may_hold(&self, key: &Key, holder: HolderId) -> bool {
+        match self.client.inspect(key).await {
+            Ok(seen) => seen.is_some_and(|seen| seen.has(holder)),
+            Err(_) => true,
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use super::WorkerJob;
 use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
 use crate::history::{Line, Op, Outcome};
-use crate::recorder::{Recorder, now};
+use crate::recorder::{Recorder, micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
 use crate::workload::{self, Request, Wanted};
@@ -66,6 +66,7 @@ impl Task {
             match workload::choose(&self.job.keys, self.number, &mut self.rng) {
                 Wanted::One(key) => self.use_one(&key, &stopped, &mut writer).await?,
                 Wanted::Once => self.use_once(&stopped, &mut writer).await?,
+                Wanted::Start => self.use_start(&stopped, &mut writer).await?,
                 Wanted::Several(keys) => self.use_several(&keys, &stopped, &mut writer).await?,
             }
             tokio::time::sleep(self.rng.millis(2, 20)).await;
@@ -90,6 +91,11 @@ impl Task {
         Duration::from_millis(self.job.ttl_ms)
     }
 
+    /// Long enough for a renewal.
+    pub(super) fn long_hold(&mut self) -> Duration {
+        self.ttl() * (12 + self.rng.u32(..10)) / 10
+    }
+
     /// A lease is shared only among attempts with the same label.
     pub(super) fn label(&self) -> &str {
         if self.job.shares { &self.job.name } else { &self.name }
@@ -112,28 +118,34 @@ impl Task {
         let request = Request { key, mode, ttl: self.ttl(), wait, label: self.label() };
         let invoke_us = now();
         let answer = answer(workload::acquire(&self.client, request), patience, stopped).await;
-        match answer {
-            Some(Ok((guard, slot))) => {
-                let claim = Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder };
-                let hold = RecordedHold::take(&guard, &claim, slot);
-                Some((guard, hold))
-            }
-            Some(Err(error)) => self.refused(key, mode, invoke_us, Some(&error)),
-            None => self.refused(key, mode, invoke_us, None),
-        }
+        let (guard, slot) = self.granted(key, mode, invoke_us, answer)?;
+        let hold = RecordedHold::take(&guard, &self.claim(invoke_us), slot);
+        Some((guard, hold))
     }
 
-    /// Records an attempt without a grant; without an error, it was given up.
-    pub(super) fn refused<T>(&self, key: &str, mode: Mode, invoke_us: u64, error: Option<&Error>) -> Option<T> {
+    /// What this task requested at this time.
+    pub(super) fn claim(&self, invoke_us: u64) -> Claim<'_> {
+        Claim { client: &self.name, invoke_us, ttl: self.ttl(), recorder: &self.recorder }
+    }
+
+    /// What was granted. Without a grant, the attempt is recorded; without an answer, it was given up.
+    pub(super) fn granted<T>(
+        &self,
+        key: &str,
+        mode: Mode,
+        invoke_us: u64,
+        answer: Option<Result<T, Error>>,
+    ) -> Option<T> {
         let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
-        let line = match error {
+        let line = match answer {
+            Some(Ok(granted)) => return Some(granted),
             None => line.result(Outcome::Info).what("given up"),
-            Some(Error::Busy { .. }) => {
+            Some(Err(Error::Busy { .. })) => {
                 self.recorder.seen("busy");
                 line.result(Outcome::Fail).what("busy")
             }
-            Some(error) => {
-                if let Error::Unreachable { cause, .. } = error {
+            Some(Err(error)) => {
+                if let Error::Unreachable { cause, .. } = &error {
                     let is_kept_out = cause.is_quarantine();
                     self.recorder.seen(if is_kept_out { "a claim refused in quarantine" } else { "unreachable" });
                 }
@@ -167,7 +179,7 @@ impl Task {
             }
             Usage::ByHand => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
-                hold.renew(&self.client).await;
+                hold.renew(&self.client, guard.holder()).await;
             }
             Usage::Short | Usage::Careless => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
@@ -190,7 +202,7 @@ impl Task {
     }
 
     async fn hold_long(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
-        let ends = now() + self.job.ttl_ms * 1000 / 10 * (12 + self.rng.u64(..) % 10);
+        let ends = now() + micros(self.long_hold());
         while now() < ends {
             tokio::select! {
                 biased;

@@ -1,0 +1,89 @@
+//! The last leader of a run, which every observer must notice.
+
+use crate::Failure;
+use crate::history::{Line, Op, Outcome};
+use crate::recorder::{self, Recorder, micros, now};
+use crate::workload::ELECTION;
+use fencelock::Released;
+use fencelock::blocking::{Client, Leadership};
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// The event that must be observed.
+const LAST: &str = "a last leader";
+/// The time in which an observer must notice it: some times its longest pause, on a busy machine.
+const BOUND: Duration = Duration::from_secs(8);
+/// The candidates of the run may lead first.
+const WAIT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the run leads again after it has lost a term on a busy machine.
+const TRIES: u32 = 3;
+
+/// A run whose faults have ended.
+pub(crate) struct LastLeader<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) histories: &'a Path,
+    pub(crate) observers: usize,
+    pub(crate) ttl: Duration,
+}
+
+impl LastLeader<'_> {
+    /// Leads until all observers have noticed, or until they should have.
+    pub(crate) fn lead(&self) -> Result<(), Failure> {
+        let at = now();
+        self.recorder.note(&Line::new("", "", Op::Expect, at, at).what(LAST));
+        for number in 0..TRIES {
+            if self.lead_once(&format!("last-{number}"))? {
+                self.recorder.seen(LAST);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the term lasted.
+    fn lead_once(&self, value: &str) -> Result<bool, Failure> {
+        let invoke_us = now();
+        let election = self.client.election(ELECTION).value(value).ttl(self.ttl).wait(WAIT);
+        let leadership = election.campaign()?;
+        let led_us = now();
+        let mut line = Line::new("run", ELECTION, Op::Acquire, invoke_us, led_us);
+        line.valid_until_us = Some(led_us.saturating_add(micros(leadership.remaining())));
+        line.ttl_us = Some(micros(self.ttl));
+        line.value = Some(value.to_owned());
+        self.recorder.note(&held(line, &leadership, value));
+        while leadership.is_leader() && now() < led_us + micros(BOUND) && self.noticed_by(value)? < self.observers {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        let at = now();
+        let lasted = leadership.is_leader();
+        if lasted {
+            let mut line = Line::new("run", ELECTION, Op::Lead, led_us, at);
+            line.value = Some(value.to_owned());
+            self.recorder.note(&line);
+        }
+        // It was renewed until here.
+        let mut line = Line::new("run", ELECTION, Op::Renew, led_us, at);
+        line.valid_until_us = Some(at.saturating_add(micros(leadership.remaining())));
+        let line = held(line, &leadership, value).result(if lasted { Outcome::Ok } else { Outcome::Info });
+        self.recorder.note(&line);
+        let mut line = held(Line::new("run", ELECTION, Op::Release, now(), now()), &leadership, value);
+        let is_released = matches!(leadership.resign(), Ok(Released::Released));
+        line.return_us = now();
+        self.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));
+        Ok(lasted)
+    }
+
+    /// How many observers were told of it.
+    fn noticed_by(&self, value: &str) -> Result<usize, Failure> {
+        let history = recorder::collect(self.histories)?;
+        let reports = history.lines.iter().filter(|line| line.is(Op::Observe) && line.value.as_deref() == Some(value));
+        Ok(reports.map(|line| line.client.as_str()).collect::<HashSet<_>>().len())
+    }
+}
+
+fn held(line: Line, leadership: &Leadership, value: &str) -> Line {
+    line.hold(value, Some(leadership.term().get()))
+}

@@ -1,0 +1,95 @@
+//! The candidate and the observer of a process.
+
+use super::WorkerJob;
+use super::recorded_hold::RecordedHold;
+use super::task::{POLL_INTERVAL, Stopped, Task, answer};
+use crate::Failure;
+use crate::recorder::{Recorder, now, observation_line};
+use crate::resource::Writer;
+use crate::rng_ext::RngExt as _;
+use crate::workload::ELECTION;
+use fencelock::{Client, Leadership, Mode, Observation};
+use std::time::Duration;
+
+/// Records what an observer is told, until the run ends.
+pub(super) async fn observe(
+    job: &WorkerJob,
+    client: &Client,
+    recorder: &Recorder,
+    stopped: Stopped,
+) -> Result<(), Failure> {
+    let name = format!("{}.observer", job.name);
+    let own = format!("{}.", job.name);
+    let mut observer = client.election(ELECTION).observe()?;
+    loop {
+        let invoke_us = now();
+        let told = answer(observer.next(), Duration::MAX, stopped.clone()).await.flatten();
+        recorder.note(&observation_line(&name, ELECTION, invoke_us, told.as_ref()));
+        match told {
+            Some(Observation::Leader(leader))
+                if leader.value.as_ref().is_some_and(|value| !value.starts_with(&own)) =>
+            {
+                recorder.seen("a leader of another process was observed");
+            }
+            Some(_) => {}
+            None => return Ok(()),
+        }
+    }
+}
+
+impl Task {
+    /// Campaigns and leads again and again, until the run ends.
+    pub(super) async fn be_a_candidate(mut self, stopped: Stopped) -> Result<(), Failure> {
+        let mut writer = Writer::connect(self.job.resource).await?;
+        while !*stopped.borrow() {
+            self.campaign(&stopped, &mut writer).await?;
+            tokio::time::sleep(self.rng.millis(2, 20)).await;
+        }
+        Ok(())
+    }
+
+    async fn campaign(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
+        let (wait, patience) = self.patience();
+        let invoke_us = now();
+        let value = format!("{}@{invoke_us}", self.name);
+        let election = self.client.election(ELECTION).value(&value).ttl(self.ttl()).wait(wait);
+        let answer = answer(election.campaign(), patience, stopped.clone()).await;
+        let Some(leadership) = self.granted(ELECTION, Mode::Exclusive, invoke_us, answer) else { return Ok(()) };
+        let hold = RecordedHold::elected(&leadership.held(), &value, &self.claim(invoke_us));
+        self.lead(leadership, hold, writer).await
+    }
+
+    async fn lead(
+        &mut self,
+        leadership: Leadership,
+        mut hold: RecordedHold,
+        writer: &mut Writer,
+    ) -> Result<(), Failure> {
+        hold.access(writer).await?;
+        // Most terms are short, and some are renewed.
+        let term = if self.rng.chance(50_000) { self.long_hold() } else { self.rng.millis(5, 100) };
+        let ends = tokio::time::sleep(term);
+        tokio::pin!(ends);
+        loop {
+            tokio::select! {
+                biased;
+                why = leadership.lost() => {
+                    hold.lost(&why);
+                    self.recorder.seen("a leader that lost its term");
+                    // The resource rejects the write of a leader that has a successor.
+                    return hold.access(writer).await;
+                }
+                () = &mut ends => break,
+                () = tokio::time::sleep(POLL_INTERVAL) => hold.look(&leadership.held()),
+            }
+        }
+        hold.access(writer).await?;
+        if self.rng.chance(150_000) {
+            hold.drop(leadership);
+        } else {
+            hold.end(leadership.resign()).await;
+            self.recorder.seen("a leader that resigned");
+        }
+        Ok(())
+    }
+}
