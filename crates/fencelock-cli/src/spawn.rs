@@ -56,7 +56,7 @@ fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
     };
 }
 
-/// Asks the kernel to kill this process when `parent` dies.
+/// Makes the kernel kill this process when `parent` dies.
 fn die_with(parent: Pid) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -68,13 +68,13 @@ pub struct LeaderHistory {
     term: Option<FencingToken>,
     /// The term of `newest` is over.
     ended: bool,
-    /// How long to wait for a hint before the next question.
+    /// How long to wait for a hint before the next request.
     pause: Duration,
 }
 
-/// An observer asks this often, also without a hint.
+/// An observer inspects the key this often, also without a hint.
 const POLL: Duration = Duration::from_secs(1);
-/// No place gives a hint when a free key is taken. A successor mostly comes soon, so the first questions follow quickly.
+/// No place gives a hint when a free key is taken. A successor mostly comes soon, so the first requests follow quickly.
 const FIRST_POLL: Duration = Duration::from_millis(20);
 /// A lease that ends has ended for the place this much later.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -86,7 +86,7 @@ impl Default for LeaderHistory {
 }
 
 impl LeaderHistory {
-    /// How long to wait for a hint before the next question.
+    /// How long to wait for a hint before the next request.
     pub const fn pause(&self) -> Duration {
         self.pause
     }
@@ -164,7 +164,7 @@ mod tests {
     /// `-` no answer. Gives the observations in the same form.
     fn observed(answers: &str) -> String {
         let mut history = LeaderHistory::default();
-        let mut told = Vec::new();
+        let mut observations = Vec::new();
         for answer in answers.split(' ') {
             let seen = match answer {
                 "." | "-" => None,
@@ -175,7 +175,7 @@ mod tests {
                 _ => Some(holding(answer.as_bytes()[0], answer[1..].parse().ok())),
             };
             let silent = (answer == "-").then(|| Unknown::new("a:1", Fault::Timeout, ""));
-            told.extend(match history.on_answer(silent.map_or(Ok(seen.as_ref()), Err)) {
+            observations.extend(match history.on_answer(silent.map_or(Ok(seen.as_ref()), Err)) {
                 None => None,
                 Some(Observation::NoLeader) => Some(".".to_owned()),
                 Some(Observation::Unreachable(_)) => Some("-".to_owned()),
@@ -186,7 +186,7 @@ mod tests {
                 }
             });
         }
-        told.join(" ")
+        observations.join(" ")
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
 pub use place_report::{Feature, PlaceReport, ServerReport, Topology};
 pub use quorum::{
-    Defeat, Inspection, InspectionResult, NodeAnswer, NodeSet, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
+    Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,
 };
 pub use registered_node::{Change, RegisteredNode};

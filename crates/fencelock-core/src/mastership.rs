@@ -1,7 +1,7 @@
 //! Which server of a Sentinel deployment is the master, and until when its leases may be trusted.
 //!
 //! A sentinel names a master with the *configuration epoch* in which it became one. Epochs only increase: a sentinel never
-//! returns to an earlier one. Between two fail-overs a minority of the sentinels may name the old master, and the old master may
+//! returns to an earlier one. Between two failovers a minority of the sentinels may name the old master, and the old master may
 //! not know yet that it was replaced.
 
 use crate::{Drift, Moment};

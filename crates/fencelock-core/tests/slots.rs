@@ -38,8 +38,8 @@ const SETTING: Setting =
 enum Act {
     /// The client tries a slot.
     Try(usize, usize),
-    /// It hears that a waiting claim for this slot was granted.
-    Hear(usize, usize),
+    /// It receives the grant of a waiting claim for this slot.
+    Receive(usize, usize),
     TimeOut(usize),
     /// It releases its slot after its work.
     Leave(usize),
@@ -91,7 +91,7 @@ impl World {
             }
             let granted =
                 (0..self.queues.len()).filter(|slot| client.in_lines && self.queues[*slot].first() == Some(&who));
-            acts.extend(granted.map(|slot| Act::Hear(who, slot)));
+            acts.extend(granted.map(|slot| Act::Receive(who, slot)));
             if setting.bounded && client.in_lines {
                 acts.push(Act::TimeOut(who));
             }
@@ -109,7 +109,7 @@ impl World {
                     self.clients[who].machine.on_busy(BEGIN);
                 }
             }
-            Act::Hear(who, slot) => self.granted(who, slot, setting),
+            Act::Receive(who, slot) => self.granted(who, slot, setting),
             Act::TimeOut(who) => {
                 self.clients[who].machine.on_refused();
                 self.give_up(who, None);

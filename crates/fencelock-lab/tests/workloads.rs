@@ -1,4 +1,4 @@
-//! The two workloads on a real server, with threads in place of processes.
+//! The workloads on a real server, with threads in place of processes.
 #![allow(missing_docs)]
 
 use fencelock_lab::{Entrance, Host, Load, NotRun, Round, Score, WorkloadKind, work};
@@ -12,6 +12,7 @@ const LOAD: Load = Load {
     processes: 2,
     requests: 64,
     stock: 5,
+    permits: 3,
     work: Duration::from_millis(2),
     ttl: Duration::from_secs(20),
     sleep: None,
@@ -71,10 +72,70 @@ fn fencelock_and_correct_schemes_sell_exactly_the_stock() {
 }
 
 #[test]
+fn readers_without_a_lock_see_the_stock_change_and_with_a_lock_they_do_not() {
+    let Some(server) = redis_or_skip() else { return };
+    // All twelve readers read before the first of four buyers writes, and again after it.
+    let load = Load { workload: WorkloadKind::Readers, work: Duration::from_millis(200), requests: 16, ..LOAD };
+    let (_round, score) = run(&server, "none", Load { stock: 1000, ..load });
+    assert!(score.tally.torn > 0, "{score:?}");
+    let load = Load { work: Duration::from_millis(2), requests: 64, ..load };
+    for scheme in ["s2-6-token-lua", "fencelock-unfenced", "fencelock"] {
+        let (_round, score) = run(&server, scheme, load);
+        assert_eq!((score.tally.torn, score.taken, score.tally.answered), (0, 5, 64), "{score:?}");
+    }
+}
+
+#[test]
+fn readers_share_the_lock_of_fencelock_and_no_exclusive_lock() {
+    let Some(server) = redis_or_skip() else { return };
+    let load = Load { workload: WorkloadKind::Readers, work: Duration::from_millis(50), requests: 32, ..LOAD };
+    let (_round, score) = run(&server, "fencelock", load);
+    assert!(score.at_once > 1, "{score:?}");
+    let (_round, score) = run(&server, "s2-6-token-lua", load);
+    assert_eq!(score.at_once, 1, "{score:?}");
+}
+
+#[test]
+fn transfers_in_their_own_orders_deadlock_and_those_of_lock_all_do_not() {
+    let Some(server) = redis_or_skip() else { return };
+    // Each transfer has its own account before any of them turns to the other one.
+    let load = Load { workload: WorkloadKind::Transfers, work: Duration::from_millis(200), requests: 8, ..LOAD };
+    let (_round, score) = run(&server, "none", load);
+    assert!(score.wrong > 0, "{score:?}");
+    let (_round, score) = run(&server, "fencelock-one-by-one", load);
+    assert!(score.tally.deadlocks > 0 && score.wrong == 0, "{score:?}");
+    let (_round, score) = run(&server, "fencelock", load);
+    assert_eq!((score.tally.deadlocks, score.wrong, score.tally.answered), (0, 0, 8), "{score:?}");
+    assert_eq!((score.left, score.taken), (8000, 0), "transfers create no money: {score:?}");
+}
+
+#[test]
+fn a_semaphore_admits_as_many_users_as_it_has_permits_and_counters_of_nodes_more() {
+    let Some(server) = redis_or_skip() else { return };
+    let load = Load { workload: WorkloadKind::Pool, work: Duration::from_millis(20), ..LOAD };
+    for scheme in ["s5-counter", "s5-leased", "s5-all-nodes", "fencelock"] {
+        let (_round, score) = run(&server, scheme, load);
+        assert_eq!((score.at_once, score.too_many(), score.tally.answered), (3, 0, 64), "{score:?}");
+    }
+    for scheme in ["none", "s5-node-counters"] {
+        let (_round, score) = run(&server, scheme, load);
+        assert!(score.too_many() > 0 && score.at_once == 3 + score.too_many(), "{score:?}");
+    }
+}
+
+#[test]
 fn a_round_removes_its_keys() {
     let Some(server) = redis_or_skip() else { return };
     for scheme in ["s2-1-setnx", "fencelock"] {
         drop(run(&server, scheme, LOAD));
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "{scheme}");
+    }
+    for (scheme, workload) in [
+        ("fencelock", WorkloadKind::Readers),
+        ("fencelock-one-by-one", WorkloadKind::Transfers),
+        ("s5-leased", WorkloadKind::Pool),
+    ] {
+        drop(run(&server, scheme, Load { workload, requests: 16, ..LOAD }));
         assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "{scheme}");
     }
 }
@@ -88,6 +149,10 @@ fn keys_that_are_not_removed_expire() {
         ("s2-4-getset", WorkloadKind::Bank),
         ("s0-setnx-expire", WorkloadKind::Bank),
         ("fencelock", WorkloadKind::Stock),
+        ("fencelock", WorkloadKind::Readers),
+        ("fencelock", WorkloadKind::Transfers),
+        ("s5-counter", WorkloadKind::Pool),
+        ("s5-leased", WorkloadKind::Pool),
     ] {
         let (round, _) = run(&server, scheme, Load { workload, requests: 16, ..LOAD });
         // As if the process had been killed.
@@ -117,9 +182,9 @@ fn a_lock_of_a_dead_client_stalls_a_scheme_without_expiry() {
 }
 
 #[test]
-fn unknown_and_local_schemes_are_rejected() {
+fn schemes_that_cannot_run_the_workload_are_rejected() {
     let Some(server) = redis_or_skip() else { return };
-    for scheme in ["nonsense", "s2-process"] {
+    for scheme in ["nonsense", "s2-process", "s5-counter", "fencelock-one-by-one"] {
         let rejected = Round::open(&server.url(), scheme, LOAD);
         assert!(matches!(rejected, Err(NotRun::Scheme(_))), "{scheme}: {rejected:?}");
     }

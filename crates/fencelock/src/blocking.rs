@@ -49,7 +49,7 @@ pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
 pub use semaphore::Semaphore;
 pub use slots::{SlotGuard, Slots};
 
-use crate::identity::Process;
+use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::{
     Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, PlaceReport, Released,
@@ -186,7 +186,7 @@ impl Client {
         Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
     }
 
-    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// Describes a part in the election `name`. No request is sent until it campaigns or observes; an unusable name is reported
     /// then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.inner.election(name), Arc::clone(&self.engine))

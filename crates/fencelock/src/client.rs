@@ -58,7 +58,7 @@ impl Client {
         Semaphore::new(self.lock(key), limit)
     }
 
-    /// Describes a part in the election `name`. Nothing is asked until it campaigns or looks; an unusable name is reported
+    /// Describes a part in the election `name`. No request is sent until it campaigns or observes; an unusable name is reported
     /// then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(Arc::clone(&self.inner), name.as_ref())

@@ -1,30 +1,6 @@
+use crate::process::Process;
 use fencelock_core::engine::Rng;
 use fencelock_core::{HolderId, Invalid, Owner};
-
-/// The process that created a value. After `fork`, a child has a copy of its memory, but none of its threads: it holds no lock,
-/// must send no request, and must not wait for a mutex that a thread of the parent may have held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process(u32);
-
-impl Process {
-    pub(crate) fn current() -> Self {
-        Self(std::process::id())
-    }
-
-    /// Whether this is still that process, and not a forked child.
-    pub(crate) fn is_current(self) -> bool {
-        self.0 == std::process::id()
-    }
-
-    /// # Errors
-    /// [`Invalid`] in a forked child, where no thread of the runtime exists.
-    pub(crate) fn check(self) -> Result<(), Invalid> {
-        if self.is_current() {
-            return Ok(());
-        }
-        Err(Invalid::new("this client belongs to the process that this one was forked from; connect another one"))
-    }
-}
 
 /// The identity of this process: host and process id.
 #[derive(Debug, Clone)]
@@ -49,13 +25,13 @@ impl Identity {
     pub(crate) fn of_this_process() -> Result<Self, Invalid> {
         let host = host();
         let process = Process::current();
-        Ok(Self { unlabelled: Owner::new(&host, process.0, None)?, host, process })
+        Ok(Self { unlabelled: Owner::new(&host, process.id(), None)?, host, process })
     }
 
     pub(crate) fn owner(&self, label: Option<&str>) -> Result<Owner, Invalid> {
         match label {
             None => Ok(self.unlabelled.clone()),
-            label => Owner::new(&self.host, self.process.0, label),
+            label => Owner::new(&self.host, self.process.id(), label),
         }
     }
 

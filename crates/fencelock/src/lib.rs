@@ -43,7 +43,6 @@
 //! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
 //! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
 //! greatest it has seen: that is a [`FenceGate`].
-#![forbid(unsafe_code)]
 
 pub mod backends;
 pub mod blocking;
@@ -61,6 +60,7 @@ mod lock_all;
 mod loss;
 mod modes;
 mod once;
+mod process;
 mod reaper;
 mod request;
 mod run;

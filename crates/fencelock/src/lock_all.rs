@@ -51,7 +51,7 @@ impl LockAll {
     }
 
     /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-    /// asks for each key once, one after another.
+    /// claims each key once, one after another.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.each = self.each.wait(wait);
         self

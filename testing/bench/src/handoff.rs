@@ -15,7 +15,7 @@ const HOLD: Duration = Duration::from_millis(3);
 #[derive(Debug, Serialize, Deserialize)]
 struct Held {
     fence: u64,
-    asked: u64,
+    began: u64,
     acquired: u64,
     released: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     holds.sort_by_key(|(_, held)| held.fence);
     let mut gaps: Vec<u64> = holds
         .windows(2)
-        .filter(|pair| pair[0].0 != pair[1].0 && pair[1].1.asked < pair[0].1.released)
+        .filter(|pair| pair[0].0 != pair[1].0 && pair[1].1.began < pair[0].1.released)
         .map(|pair| pair[1].1.acquired.saturating_sub(pair[0].1.released))
         .collect();
     if gaps.len() < 10 || pings.is_empty() {
@@ -58,14 +58,14 @@ pub(crate) async fn work(job: &job::HandOff) -> Result<Log, Failure> {
     let mut log = Log { holds: Vec::new(), pings: Vec::new() };
     let end = BootClock.now() + job.span;
     while BootClock.now() < end {
-        let asked = micros();
+        let began = micros();
         let guard = client.lock("pass-it-on").await?;
         let acquired = micros();
         let fence = guard.fencing_token().get();
         tokio::time::sleep(HOLD).await;
         let released = micros();
         guard.release().await?;
-        log.holds.push(Held { fence, asked, acquired, released });
+        log.holds.push(Held { fence, began, acquired, released });
         // While the other process holds the lock and this one is idle: the round trip under the same conditions.
         tokio::time::sleep(HOLD / 3).await;
         let sent = micros();

@@ -27,9 +27,9 @@ pub(crate) async fn measure(url: &str, effort: Effort) -> Result<IdleLease, Fail
         keeping.lock("idle").await?.release().await?;
         tokio::time::sleep(UNUSED).await;
         let is_kept = other.inspect("idle").await?.is_some();
-        let asked = BootClock.now();
+        let began = BootClock.now();
         let guard = other.lock("idle").await?;
-        let waited = BootClock.now().since(asked);
+        let waited = BootClock.now().since(began);
         guard.release().await?;
         if is_kept {
             waits.push(u64::try_from(waited.as_micros())?);

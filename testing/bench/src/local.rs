@@ -30,8 +30,6 @@ pub(crate) async fn shared_locks(url: &str, span: Duration) -> Result<f64, Failu
             while measurement.goes_on() {
                 client.lock("local").shared().await?.release().await?;
                 measurement.count();
-                // No reader waits for another, so one task would keep its thread for itself.
-                tokio::task::coop::consume_budget().await;
             }
             Ok(())
         }

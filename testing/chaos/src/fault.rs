@@ -151,7 +151,7 @@ impl Fault {
     /// The checks that the fault may violate. Tokens always stay unique and ordered.
     ///
     /// A Redis server without a quarantine violates exclusion if it loses its data; a clock, if it ends leases early on
-    /// one of the nodes of a bare majority; and another program, by a plain `DEL`. After a fail-over by sentinels,
+    /// one of the nodes of a bare majority; and another program, by a plain `DEL`. After a failover by sentinels,
     /// there are two masters for seconds: without a quarantine, the old one also renews locks that the new one has
     /// granted to others. The same is true for a cluster that replaces a master, but for a disconnected master only
     /// until it stops. The record that work is done in a window is lost with the data, also where a quarantine protects

@@ -30,7 +30,7 @@ pub enum Op {
     Release,
     /// A holder was notified that its hold is over.
     Lost,
-    /// The holder of several keys was told that it holds all of them. Recorded for the first of them.
+    /// The holder of several keys was notified that it holds all of them. Recorded for the first of them.
     Held,
     /// A holder recorded the success of work that succeeds at most once in each window.
     Succeed,

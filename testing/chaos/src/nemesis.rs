@@ -3,7 +3,7 @@
 mod clients;
 mod cluster;
 mod cluster_masters;
-mod fail_over;
+mod failover;
 mod sentinels;
 mod servers;
 

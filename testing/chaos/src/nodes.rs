@@ -122,8 +122,8 @@ impl Node {
 
     /// Whether a client has connected to this run of the server and started a quarantine.
     pub(crate) fn is_in_quarantine(&self) -> bool {
-        let told = self.server().command(&["INFO", "server"]);
-        let run = told.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix("run_id:")));
+        let info = self.server().command(&["INFO", "server"]);
+        let run = info.text().and_then(|text| text.lines().find_map(|line| line.strip_prefix("run_id:")));
         let marked = self.server().command(&["HGET", MARKER, "epoch"]);
         let until = self.server().command(&["HGET", MARKER, "until"]);
         run.is_some() && marked.text() == run.map(str::trim) && until.text().is_some_and(|until| until != "0")

@@ -14,7 +14,7 @@ const STOPPED: &str = "a master that was cut off and stopped";
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The disconnected master, which is asked to write a key of its own.
+/// The disconnected master, which receives a write of a key of its own.
 pub(crate) struct CutOff {
     node: RespClient,
     key: String,

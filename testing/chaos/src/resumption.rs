@@ -1,4 +1,4 @@
-//! The time from a fail-over to the next grant of the new master.
+//! The time from a failover to the next grant of the new master.
 
 use crate::history::{History, Line, Op};
 use crate::recorder::{Recorder, micros, now};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Only the run uses this key, so no other client delays a grant.
 pub(crate) const KEY: &str = "resumed";
-/// How long grants may take after a fail-over, in addition to the quarantine.
+/// How long grants may take after a failover, in addition to the quarantine.
 pub(crate) const PROMISE: Duration = Duration::from_secs(2);
 /// The old master may grant the key first.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -84,7 +84,7 @@ pub fn resumptions(history: &History) -> Vec<Duration> {
     times
 }
 
-/// The same as text; `None` without fail-overs.
+/// The same as text; `None` without failovers.
 pub fn resumption_summary(history: &History) -> Option<String> {
     let times = resumptions(history);
     let (median, longest) = (times.get(times.len() / 2)?, times.last()?);

@@ -53,7 +53,7 @@ pub struct Settings {
 impl Settings {
     /// The default run with this seed, these servers and this program.
     pub fn new(seed: u64, topology: Topology, program: &Path) -> Self {
-        // Without fail-overs no lock may be lost, even on a busy machine.
+        // Without failovers no lock may be lost, even on a busy machine.
         let ttl = Duration::from_secs(if topology == Topology::ClusterMoves { 3 } else { 1 });
         // Each master of a cluster has some.
         let keys = if topology.is_cluster() { 6 } else { 3 };

@@ -122,7 +122,7 @@ impl fmt::Display for Topology {
             Self::Sentinels => f.write_str("a master with sentinels and a quarantine"),
             Self::BareSentinels => f.write_str("a master with sentinels"),
             Self::Cluster => f.write_str("a cluster"),
-            Self::ClusterMoves => f.write_str("a cluster without fail-overs"),
+            Self::ClusterMoves => f.write_str("a cluster without failovers"),
             Self::Quorum(nodes) => write!(f, "a quorum of {nodes}"),
         }
     }

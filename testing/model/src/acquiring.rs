@@ -9,7 +9,7 @@ use fencelock_core::Mode;
 
 /// `acquire.lua`.
 impl KeyModel {
-    /// Acquires the lock, enters the queue, or asks for the state of either.
+    /// Acquires the lock, enters the queue, or reads the state of either.
     ///
     /// A repeated claim finds itself as the holder, and changes nothing: only a poll extends the lease. Room for a hold is
     /// offered to the queue first; the claim gets it if no live waiter is in front.
@@ -131,7 +131,7 @@ impl KeyModel {
         Ok((Some(Acquire::Granted { fence, count, unread: unread.clone() }), unread))
     }
 
-    /// What the last waiter asks for, if it is alive and readable.
+    /// What the last waiter requests, if it is alive and readable.
     fn last_mode(&self, server: &Server) -> Option<Mode> {
         let (_, name) = self.queue.members.last()?;
         let until_ms = self.deadlines.until_ms.get(name)?;

@@ -3,7 +3,7 @@ use super::key::KeyModel;
 use super::marker::Gate;
 use super::server::Server;
 
-/// What a client is told about the holders.
+/// What a client receives about the holders.
 impl KeyModel {
     /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
     pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {

@@ -76,7 +76,7 @@ pub enum Intent {
     Try,
     /// Acquires the lock, or enters the queue.
     Enqueue,
-    /// Asks for the state of either.
+    /// Reads the state of either.
     Poll,
 }
 

@@ -193,7 +193,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// What it asks for. Whatever is not known to this version asks for less than an exclusive lock.
+    /// What it requests. What this version cannot read counts as less than an exclusive lock.
     pub fn mode(&self) -> Mode {
         let Some(fields) = self.version.as_deref().and_then(|version| version.strip_prefix("1 ")) else {
             return Mode::Exclusive;

@@ -119,8 +119,8 @@ impl KeyModel {
             }
             let waiter = waiter.filter(|_| is_alive);
             // Without the server's time, every grant is exclusive.
-            let asked = |waiter: &Waiter| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
-            let mode = mine.or_else(|| waiter.as_ref().map(asked));
+            let requested = |waiter: &Waiter| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
+            let mode = mine.or_else(|| waiter.as_ref().map(requested));
             if mode.is_some_and(|mode| !self.fits(mode)) {
                 return Ok((Advance::Blocked, unread));
             }
@@ -155,8 +155,8 @@ impl KeyModel {
         let tokens = Tokens { client_us: offer.proposal, proposed: false, wanted: waiter.wanted };
         let (fence, count) = self.draw(server, &tokens, wrote)?;
         let lease_ms = waiter.ttl_ms.min(offer.hand_off_ms);
-        let told = waiter.channel.map(|channel| publish(HandOff { channel, to, fence, count, lease_ms }));
-        if told == Some(Delivery::NoSubscriber) {
+        let delivery = waiter.channel.map(|channel| publish(HandOff { channel, to, fence, count, lease_ms }));
+        if delivery == Some(Delivery::NoSubscriber) {
             return Ok(Advance::NoWaiter);
         }
         if mode == Mode::Exclusive {

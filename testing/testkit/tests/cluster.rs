@@ -96,7 +96,7 @@ fn every_slot_moves_to_the_next_master() {
 }
 
 #[test]
-fn a_fail_over_promotes_the_replica_with_its_data() {
+fn a_failover_promotes_the_replica_with_its_data() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
     replicate(&cluster, "k");
     let master = cluster.owner_of(cluster.slot_of("k"));

@@ -129,7 +129,7 @@ pub(crate) fn send(pid: &str, signal: &str) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), signal).unwrap();
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 pub(crate) fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {

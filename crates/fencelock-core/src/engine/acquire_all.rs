@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(all.step(START + Duration::from_secs(1)), claim(0, Some(Duration::ZERO)));
         all.on_lost(START);
         all.on_released();
-        assert_eq!(all.step(START), AcquireStep::Refused, "a second round would ask twice");
+        assert_eq!(all.step(START), AcquireStep::Refused, "a second round would claim twice");
     }
 
     #[test]

@@ -27,6 +27,16 @@
 //!
 //! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.
 //! It uses no engine; each of its claims is a task of the engine of one key.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `key_engine`, `queue` | one key; the tasks that wait for it |
+//! | `claims`, `claiming` | the claims of one task |
+//! | `leases`, `hold`, `shared_lease` | what is held, and for how long tasks share it |
+//! | `readers`, `permits` | tasks that share leases at the same time |
+//! | `release_queue` | releases in the background |
+//! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
 
 mod acquire_all;
 mod acquire_slot;

@@ -1,4 +1,4 @@
-use super::{NodeAnswer, Outcome, Quorum, Settings, Tally};
+use super::{NodeVote, Outcome, Quorum, Settings, Tally};
 use crate::{Downgrade, Fault, Foreign, Holders, NodeFault, Occupant, Release, Renew, Unknown};
 
 /// The replies of all nodes about one hold: their [`Tally`], and its meaning for the caller.
@@ -16,33 +16,33 @@ impl Count {
     }
 
     pub(super) fn on_renewal(&mut self, node: usize, answer: Result<Renew, Unknown>) {
-        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
+        let node_vote = answer.as_ref().map(NodeVote::from).map_err(Clone::clone);
         if let Ok(Renew::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_node_answer(node, node_answer);
+        self.on_node_vote(node, node_vote);
     }
 
     pub(super) fn on_downgrade(&mut self, node: usize, answer: Result<Downgrade, Unknown>) {
-        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
+        let node_vote = answer.as_ref().map(NodeVote::from).map_err(Clone::clone);
         if let Ok(Downgrade::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_node_answer(node, node_answer);
+        self.on_node_vote(node, node_vote);
     }
 
     pub(super) fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>) {
-        let node_answer = answer.as_ref().map(NodeAnswer::from).map_err(Clone::clone);
+        let node_vote = answer.as_ref().map(NodeVote::from).map_err(Clone::clone);
         if let Ok(Release::TakenBy(by)) = answer {
             self.taken_by.get_or_insert(by);
         }
-        self.on_node_answer(node, node_answer);
+        self.on_node_vote(node, node_vote);
     }
 
-    fn on_node_answer(&mut self, node: usize, node_answer: Result<NodeAnswer, Unknown>) {
-        let vote = *node_answer.as_ref().unwrap_or(&NodeAnswer::Unknown);
+    fn on_node_vote(&mut self, node: usize, node_vote: Result<NodeVote, Unknown>) {
+        let vote = *node_vote.as_ref().unwrap_or(&NodeVote::Unknown);
         if let Some(cause) = self.causes.get_mut(node) {
-            *cause = node_answer.err();
+            *cause = node_vote.err();
         }
         self.outcome = self.tally.vote(node, vote);
     }

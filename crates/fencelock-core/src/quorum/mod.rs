@@ -36,6 +36,15 @@
 //!
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation.
 //! `docs/en/verification.md` lists the exhaustive searches of this code, and what they do not cover.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `claim_call`, `release_call`, `renew_call`, `downgrade_call` | the calls to all nodes |
+//! | `round`, `tally` | from votes to a verdict; renewals, releases and downgrades |
+//! | `node_health` | time limits, and which node is left out |
+//! | `raise`, `raises`, `proposed` | the second round trip, those in flight, bounds of a proposal |
+//! | `inspection` | what most nodes report |
 
 mod call;
 mod claim_call;
@@ -75,5 +84,5 @@ pub use renew_call::RenewCall;
 pub use round::{Defeat, Round, Verdict};
 pub use settings::{Settings, proposal};
 pub use size::{Quorum, quarantine};
-pub use tally::{NodeAnswer, Outcome, Tally};
+pub use tally::{NodeVote, Outcome, Tally};
 pub use vote::Vote;

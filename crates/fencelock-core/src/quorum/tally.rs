@@ -3,7 +3,7 @@ use crate::{Downgrade, Release, Renew};
 
 /// The reply of a node to a renewal, a downgrade or a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NodeAnswer {
+pub enum NodeVote {
     /// The holder had the key: the lease was renewed, the hold was downgraded, or it was released.
     Ours,
     /// The key is free.
@@ -14,7 +14,7 @@ pub enum NodeAnswer {
     Unknown,
 }
 
-impl From<&Renew> for NodeAnswer {
+impl From<&Renew> for NodeVote {
     fn from(answer: &Renew) -> Self {
         match answer {
             Renew::Renewed { .. } => Self::Ours,
@@ -24,7 +24,7 @@ impl From<&Renew> for NodeAnswer {
     }
 }
 
-impl From<&Downgrade> for NodeAnswer {
+impl From<&Downgrade> for NodeVote {
     fn from(answer: &Downgrade) -> Self {
         match answer {
             Downgrade::Downgraded { .. } => Self::Ours,
@@ -34,7 +34,7 @@ impl From<&Downgrade> for NodeAnswer {
     }
 }
 
-impl From<&Release> for NodeAnswer {
+impl From<&Release> for NodeVote {
     fn from(answer: &Release) -> Self {
         match answer {
             Release::Released => Self::Ours,
@@ -83,17 +83,17 @@ impl Tally {
         Self { quorum, answered: none, ours: none, absent: none, taken: none, outcome: Outcome::Pending }
     }
 
-    /// Records the reply of a node. Only its first reply counts, but any reply replaces [`NodeAnswer::Unknown`].
-    pub fn vote(&mut self, node: usize, node_answer: NodeAnswer) -> Outcome {
+    /// Records the reply of a node. Only its first reply counts, but any reply replaces [`NodeVote::Unknown`].
+    pub fn vote(&mut self, node: usize, node_vote: NodeVote) -> Outcome {
         let counted = self.ours.contains(node) || self.absent.contains(node) || self.taken.contains(node);
         let open = matches!(self.outcome, Outcome::Pending | Outcome::Unknown);
         if open && node < self.quorum.nodes() && !counted {
             self.answered.insert(node);
-            match node_answer {
-                NodeAnswer::Ours => self.ours.insert(node),
-                NodeAnswer::Absent => self.absent.insert(node),
-                NodeAnswer::Taken => self.taken.insert(node),
-                NodeAnswer::Unknown => {}
+            match node_vote {
+                NodeVote::Ours => self.ours.insert(node),
+                NodeVote::Absent => self.absent.insert(node),
+                NodeVote::Taken => self.taken.insert(node),
+                NodeVote::Unknown => {}
             }
             self.outcome = self.decide();
         }
@@ -121,12 +121,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn node_answer(symbol: char) -> NodeAnswer {
+    fn node_vote(symbol: char) -> NodeVote {
         match symbol {
-            'o' => NodeAnswer::Ours,
-            'a' => NodeAnswer::Absent,
-            't' => NodeAnswer::Taken,
-            '-' => NodeAnswer::Unknown,
+            'o' => NodeVote::Ours,
+            'a' => NodeVote::Absent,
+            't' => NodeVote::Taken,
+            '-' => NodeVote::Unknown,
             other => panic!("{other:?} is no answer"),
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     /// `n=3 o-o` are the answers of nodes 1 to 3: ours, none, ours.
     fn outcome(nodes: usize, answers: &str) -> Outcome {
         let mut tally = Tally::new(Quorum::new(nodes).unwrap());
-        answers.chars().enumerate().fold(Outcome::Pending, |_, (node, symbol)| tally.vote(node, node_answer(symbol)))
+        answers.chars().enumerate().fold(Outcome::Pending, |_, (node, symbol)| tally.vote(node, node_vote(symbol)))
     }
 
     #[test]
@@ -169,26 +169,26 @@ mod tests {
     #[test]
     fn a_node_that_answers_twice_counts_once() {
         let mut tally = Tally::new(Quorum::new(3).unwrap());
-        tally.vote(0, NodeAnswer::Ours);
-        assert_eq!(tally.vote(0, NodeAnswer::Ours), Outcome::Pending);
-        assert_eq!(tally.vote(9, NodeAnswer::Ours), Outcome::Pending, "there is no such node");
+        tally.vote(0, NodeVote::Ours);
+        assert_eq!(tally.vote(0, NodeVote::Ours), Outcome::Pending);
+        assert_eq!(tally.vote(9, NodeVote::Ours), Outcome::Pending, "there is no such node");
     }
 
     #[test]
     fn a_late_answer_counts_if_there_was_none() {
         let mut tally = Tally::new(Quorum::new(3).unwrap());
-        tally.vote(0, NodeAnswer::Unknown);
-        tally.vote(1, NodeAnswer::Ours);
-        assert_eq!(tally.vote(0, NodeAnswer::Ours), Outcome::Ours);
+        tally.vote(0, NodeVote::Unknown);
+        tally.vote(1, NodeVote::Ours);
+        assert_eq!(tally.vote(0, NodeVote::Ours), Outcome::Ours);
     }
 
     #[test]
     fn late_answers_decide_what_was_unknown() {
         let mut tally = Tally::new(Quorum::new(3).unwrap());
-        tally.vote(0, NodeAnswer::Unknown);
-        assert_eq!(tally.vote(1, NodeAnswer::Unknown), Outcome::Unknown);
-        assert_eq!(tally.vote(0, NodeAnswer::Ours), Outcome::Pending, "the third is still to answer");
-        assert_eq!(tally.vote(1, NodeAnswer::Ours), Outcome::Ours);
+        tally.vote(0, NodeVote::Unknown);
+        assert_eq!(tally.vote(1, NodeVote::Unknown), Outcome::Unknown);
+        assert_eq!(tally.vote(0, NodeVote::Ours), Outcome::Pending, "the third is still to answer");
+        assert_eq!(tally.vote(1, NodeVote::Ours), Outcome::Ours);
     }
 
     proptest! {

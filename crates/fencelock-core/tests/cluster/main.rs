@@ -33,7 +33,7 @@ enum Act {
     /// Writes the channel into the entry.
     Poll(usize),
     Crash(usize),
-    /// Or a fail-over: the queue is at the other node, the subscriptions are not.
+    /// Or a failover: the queue is at the other node, the subscriptions are not.
     Move,
     Release,
 }

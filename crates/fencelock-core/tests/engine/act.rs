@@ -4,7 +4,7 @@ use crate::checks;
 use crate::client::TIMEOUT;
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
-use crate::network::{Call, Load};
+use crate::network::{Call, Load, Op};
 use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, Wait};
 use crate::world::World;
 use fencelock_core::engine::{End, Leaving, PendingRelease, Status};
@@ -310,7 +310,7 @@ impl World {
     }
 
     /// No task waits for the answer. The request arrives soon, if at all.
-    pub(crate) fn give_up_request(&mut self, client: usize, op: u16) {
+    pub(crate) fn give_up_request(&mut self, client: usize, op: Op) {
         let arrival = self.arrival();
         for packet in &mut self.packets {
             if usize::from(packet.client) == client
@@ -323,7 +323,7 @@ impl World {
     }
 
     /// Whether a task waits for the answer to this request.
-    pub(crate) fn waits_for(&self, client: u8, op: u16) -> bool {
+    pub(crate) fn waits_for(&self, client: u8, op: Op) -> bool {
         let this = &self.clients[usize::from(client)];
         let of_user = |user: usize| {
             let user = &self.users[user];

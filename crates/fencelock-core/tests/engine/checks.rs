@@ -44,8 +44,11 @@ fn announced(world: &mut World) -> Result<(), String> {
     let client = &world.clients[number];
     let soon = world.now + Duration::from_millis(10);
     let ends = client.next_timer().is_some_and(|timer| timer <= soon);
-    let told =
-        world.packets.iter().any(|packet| usize::from(packet.client) == number && packet.load.tells_of_waiters());
+    let told = world.packets.iter().any(|packet| {
+        let answers = matches!(packet.load, Load::Answer { .. });
+        let is_read = !answers || packet.op().is_some_and(|op| world.waits_for(packet.client, op));
+        usize::from(packet.client) == number && packet.load.tells_of_waiters() && is_read
+    });
     if ends || told || !client.renewals.is_empty() {
         return Ok(());
     }

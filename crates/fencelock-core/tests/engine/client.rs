@@ -1,6 +1,7 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
 use crate::hashing::SplitMix;
+use crate::network::Op;
 use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
 use std::time::Duration;
@@ -33,13 +34,13 @@ pub(crate) struct Client {
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Ids {
     client: u8,
-    holders: u8,
-    ops: u16,
+    pub(crate) holders: u8,
+    pub(crate) ops: u16,
 }
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Renewing {
-    pub(crate) op: u16,
+    pub(crate) op: Op,
     pub(crate) hold: HoldId,
     pub(crate) holder: HolderId,
     pub(crate) sent: Moment,
@@ -48,7 +49,7 @@ pub(crate) struct Renewing {
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Releasing {
-    pub(crate) op: u16,
+    pub(crate) op: Op,
     pub(crate) number: u64,
     pub(crate) holder: HolderId,
     pub(crate) sent: Moment,
@@ -74,9 +75,9 @@ impl Client {
     }
 
     /// A name for a request.
-    pub(crate) fn op(&mut self) -> u16 {
+    pub(crate) fn op(&mut self) -> Op {
         self.ids.ops += 1;
-        self.ids.ops
+        Op(self.ids.ops)
     }
 
     /// As the reaper takes a release.

@@ -4,14 +4,15 @@
 //! one an act. `FENCELOCK_REPLAY` runs that schedule again.
 
 use crate::coverage::CoverageSet;
+use crate::digest::first_act;
 use crate::hashing::{SplitMix, hash};
 use crate::mutants::Mutant;
 use crate::scenario::Scenario;
 use crate::shrink;
+use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 const REPLAY: &str = "FENCELOCK_REPLAY";
 const SCHEDULES: &str = "FENCELOCK_SCHEDULES";
@@ -68,55 +69,96 @@ impl Run {
     }
 }
 
+/// The order in which states are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The first damage is the nearest.
+    NearestFirst,
+    /// Few states wait to be visited at a time, which takes less memory, and some acts are not tried in every order.
+    DepthFirst,
+}
+
 /// Every state that can be reached, nearest first; or the first `most` of them.
 pub(crate) fn search(scenario: &Scenario, mutant: Option<Mutant>, most: usize) -> Result<SearchSummary, Failure> {
-    let shrunk = |choices: Vec<usize>| shrink::shrink(scenario, mutant, &choices);
-    let Ok(first) = World::new(scenario, mutant, 0, false) else { return Err(shrunk(vec![0])) };
+    let found = search_with(scenario, mutant, most, (Order::NearestFirst, Reduction::On));
+    found.map_err(|choices| shrink::shrink(scenario, mutant, &choices))
+}
+
+/// As [`search`], for many states.
+pub(crate) fn search_all(scenario: &Scenario, most: usize) -> Result<SearchSummary, Failure> {
+    let found = search_with(scenario, None, most, (Order::DepthFirst, Reduction::On));
+    found.map_err(|choices| shrink::shrink(scenario, None, &choices))
+}
+
+/// A state that is to be visited.
+struct Next {
+    world: World,
+    number: usize,
+    depth: usize,
+    /// All tasks have done what they can.
+    settled: bool,
+}
+
+/// The choices of an error lead to the damage.
+pub(crate) fn search_with(
+    scenario: &Scenario,
+    mutant: Option<Mutant>,
+    most: usize,
+    (order, reduction): (Order, Reduction),
+) -> Result<SearchSummary, Vec<usize>> {
+    let world = World::new(scenario, mutant, 0, false).map_err(|_| vec![0])?;
     let mut report = SearchSummary { complete: true, ..SearchSummary::default() };
-    let mut seen: HashSet<u128, BuildHasherDefault<Prehashed>> = HashSet::default();
-    let mut parents: Vec<(usize, u8)> = vec![(0, 0)];
-    seen.insert(hash(&first));
-    let mut layer = vec![(first, 0)];
-    while !layer.is_empty() {
-        let mut next = Vec::new();
-        for (world, state) in layer {
-            let acts = world.acts();
-            let many = world.choices(&acts);
-            if many == 0 || mutant.is_some() || hash(&world).is_multiple_of(SAMPLE) {
-                let end = wind_down(world.clone());
-                let end = end.map_err(|_| shrunk(path(&parents, state)))?;
-                report.covered.extend(end.covered);
+    let mut visited = Visited::new(reduction);
+    let mut parents: Vec<(u32, u8)> = vec![(0, 0)];
+    visited.insert(&world);
+    let mut next = VecDeque::from([Next { world, number: 0, depth: 0, settled: true }]);
+    let pop = |next: &mut VecDeque<Next>| match order {
+        Order::NearestFirst => next.pop_front(),
+        Order::DepthFirst => next.pop_back(),
+    };
+    while let Some(Next { world, number, depth, settled }) = pop(&mut next) {
+        report.longest = report.longest.max(depth);
+        let acts = world.acts();
+        let many = world.choices(&acts);
+        if many == 0 || mutant.is_some() || hash(&world).is_multiple_of(SAMPLE) {
+            let end = wind_down(world.clone()).map_err(|_| path(&parents, number))?;
+            report.covered.extend(end.covered);
+        }
+        let reduces = settled && (order, reduction) == (Order::DepthFirst, Reduction::On);
+        let only = if reduces { first_act(&world, &acts) } else { None };
+        let from = next.len();
+        for choice in only.map_or(0..many, |only| only..only + 1) {
+            let mut after = world.clone();
+            if after.take(&acts, choice).is_err() {
+                let mut choices = path(&parents, number);
+                choices.push(choice);
+                return Err(choices);
             }
-            for choice in 0..many {
-                let mut after = world.clone();
-                if after.take(&acts, choice).is_err() {
-                    let mut choices = path(&parents, state);
-                    choices.push(choice);
-                    return Err(shrunk(choices));
-                }
-                report.covered.extend(after.covered);
-                if parents.len() >= most {
-                    report.complete = false;
-                } else if seen.insert(hash(&after)) {
-                    parents.push((state, u8::try_from(choice).expect("few choices")));
-                    next.push((after, parents.len() - 1));
-                }
+            report.covered.extend(after.covered);
+            if parents.len() >= most {
+                report.complete = false;
+            } else if visited.insert(&after) {
+                parents.push((u32::try_from(number).unwrap(), u8::try_from(choice).expect("few choices")));
+                let settled = choice < acts.len();
+                next.push_back(Next { world: after, number: parents.len() - 1, depth: depth + 1, settled });
             }
         }
-        report.longest += usize::from(!next.is_empty());
-        layer = next;
+        if order == Order::DepthFirst {
+            // Time and faults, which are the last acts, are visited last.
+            next.make_contiguous()[from..].reverse();
+        }
     }
     report.count = parents.len();
     Ok(report)
 }
 
 /// The choices that lead to a state.
-fn path(parents: &[(usize, u8)], mut state: usize) -> Vec<usize> {
+fn path(parents: &[(u32, u8)], mut state: usize) -> Vec<usize> {
     let mut choices = Vec::new();
     while state != 0 {
         let (parent, choice) = parents[state];
         choices.push(choice.into());
-        state = parent;
+        state = parent as usize;
     }
     choices.push(0);
     choices.reverse();
@@ -207,22 +249,4 @@ pub(crate) fn explain(scenario: &Scenario, failure: &Failure) -> String {
         failure.trace.join("\n"),
         name = scenario.name,
     )
-}
-
-/// The states are hashed already.
-#[derive(Default)]
-struct Prehashed(u64);
-
-impl Hasher for Prehashed {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only of 128-bit hashes");
-    }
-
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = u64::try_from(hash & u128::from(u64::MAX)).unwrap();
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }

@@ -3,12 +3,21 @@
 use fencelock_core::{
     Acquire, Claim, Downgrade, Fault, HolderId, Holding, Key, Moment, Release, Renew, Renewal, TokenBlock, Unknown,
 };
+use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 /// A request is carried out within this time after its sender has sent it, or given it up: the engine allows
 /// [`fencelock_core::engine::STRAGGLER`].
 pub(crate) const ARRIVAL: Duration = Duration::from_millis(900);
+
+/// The name of a request for its client. It only connects packets with who waits for them: see [`crate::digest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Op(pub(crate) u16);
+
+impl Hash for Op {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Packet {
@@ -22,12 +31,12 @@ pub(crate) struct Packet {
 pub(crate) enum Load {
     /// `op` names it to its client; `by` is when it must have been carried out.
     Request {
-        op: u16,
+        op: Op,
         by: Moment,
         call: Call,
     },
     Answer {
-        op: u16,
+        op: Op,
         reply: Reply,
     },
     HandOff {
@@ -73,7 +82,7 @@ impl Packet {
         }
     }
 
-    pub(crate) fn op(&self) -> Option<u16> {
+    pub(crate) fn op(&self) -> Option<Op> {
         match self.load {
             Load::Request { op, .. } | Load::Answer { op, .. } => Some(op),
             _ => None,

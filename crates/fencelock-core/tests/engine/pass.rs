@@ -5,7 +5,7 @@ use crate::checks;
 use crate::client::{Engine, Releasing, Renewing, TIMEOUT};
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
-use crate::network::{Call, Load, Packet, Reply, unknown};
+use crate::network::{Call, Load, Op, Packet, Reply, unknown};
 use crate::task::certain;
 use crate::user::{DowngradeWait, Ended, Wait};
 use crate::world::World;
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// Delivers an answer, if a task still waits for it.
-    fn answer(&mut self, client: usize, op: u16, sent: Moment, answer: Result<Reply, Unknown>) {
+    fn answer(&mut self, client: usize, op: Op, sent: Moment, answer: Result<Reply, Unknown>) {
         for user in 0..self.users.len() {
             if self.client_of(user) != client {
                 continue;

@@ -25,7 +25,7 @@ pub(crate) struct Server {
     /// A holder got the key before another that waited at the server for longer.
     pub(crate) overtaken: bool,
     /// Clients that are told when the next waiter comes.
-    announces_to: Vec<u8>,
+    pub(crate) announces_to: Vec<u8>,
     /// Whose holds ended by a release.
     pub(crate) freed: Vec<HolderId>,
 }

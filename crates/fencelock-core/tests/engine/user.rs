@@ -1,5 +1,6 @@
 //! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
+use crate::network::Op;
 use fencelock_core::engine::{End, Grant, PendingRelease, RefusalReason, WaiterId};
 use fencelock_core::{Claim, HolderId, LossReason, Moment, Release, Renewal};
 use std::time::Duration;
@@ -41,11 +42,11 @@ pub(crate) enum Wait {
     /// For a step, or the timer.
     Sleep(Moment),
     /// For an answer.
-    Answer { op: u16, sent: Moment, limit: Moment, to: Asked },
+    Answer { op: Op, sent: Moment, limit: Moment, to: Asked },
     /// For the release of an idle lease.
-    IdleRelease { op: u16, limit: Moment, release: Box<PendingRelease> },
+    IdleRelease { op: Op, limit: Moment, release: Box<PendingRelease> },
     /// For the answer to a claim that resumes a hold.
-    Resume { op: u16, sent: Moment, limit: Moment, claim: Box<Claim> },
+    Resume { op: Op, sent: Moment, limit: Moment, claim: Box<Claim> },
 }
 
 /// What the answer is for.
@@ -79,7 +80,7 @@ pub(crate) struct GuardDowngrade {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DowngradeWait {
     /// For the answer to a request.
-    Answer { op: u16, limit: Moment },
+    Answer { op: Op, limit: Moment },
     /// Until it sends another one.
     Again(Moment),
 }
@@ -87,7 +88,7 @@ pub(crate) enum DowngradeWait {
 /// A guard that is being released.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct GuardRelease {
-    pub(crate) op: u16,
+    pub(crate) op: Op,
     pub(crate) limit: Moment,
     pub(crate) tries: u8,
     pub(crate) before: Option<End>,
@@ -148,6 +149,20 @@ impl User {
             Wait::Resume { claim, .. } => Some(claim.holder.id),
             _ => None,
         }
+    }
+
+    /// The requests whose answers its task, its release and its downgrade wait for.
+    pub(crate) fn waits_for(&self) -> [Option<Op>; 3] {
+        let task = self.task.as_ref().and_then(|task| match task.wait {
+            Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } => Some(op),
+            Wait::Poll | Wait::Sleep(_) => None,
+        });
+        let release = self.releasing.as_ref().map(|releasing| releasing.op);
+        let downgrade = self.downgrading.as_ref().and_then(|downgrading| match downgrading.wait {
+            DowngradeWait::Answer { op, .. } => Some(op),
+            DowngradeWait::Again(_) => None,
+        });
+        [task, release, downgrade]
     }
 
     pub(crate) fn waiter(&self) -> Option<WaiterId> {

@@ -4,7 +4,7 @@ use crate::act::Act;
 use crate::client::{Client, Engine, ScriptedRng};
 use crate::coverage::{Coverage, CoverageSet};
 use crate::mutants::Mutant;
-use crate::network::{Call, Load, Packet, key};
+use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
 use crate::user::{Guard, User};
@@ -69,10 +69,22 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.now, &self.server, &self.packets, &self.clients, &self.users).hash(state);
         (&self.left, &self.ledger).hash(state);
+        self.ops().for_each(|op| op.0.hash(state));
     }
 }
 
 impl World {
+    /// The names of all requests.
+    fn ops(&self) -> impl Iterator<Item = Op> {
+        let packets = self.packets.iter().filter_map(Packet::op);
+        let users = self.users.iter().flat_map(User::waits_for).flatten();
+        let clients = self.clients.iter().flat_map(|client| {
+            let renewals = client.renewals.iter().map(|renewing| renewing.op);
+            renewals.chain(client.releasing.iter().map(|releasing| releasing.op))
+        });
+        packets.chain(users).chain(clients)
+    }
+
     /// After the users that are ready have asked, one after the other.
     pub(crate) fn new(scenario: &Scenario, mutant: Option<Mutant>, seed: u64, traced: bool) -> Result<Self, String> {
         let mut capabilities = Capabilities::default();
@@ -205,7 +217,7 @@ impl World {
     }
 
     /// Puts a request on the network.
-    pub(crate) fn send(&mut self, client: usize, call: Call) -> u16 {
+    pub(crate) fn send(&mut self, client: usize, call: Call) -> Op {
         let op = self.clients[client].op();
         if let Call::Claim(claim) = &call {
             if self.mutant == Some(Mutant::CountsFromLastSent) {

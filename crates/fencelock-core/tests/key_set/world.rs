@@ -43,16 +43,16 @@ pub(crate) enum Act {
     /// A try of this key by the client arrives. The keys of a try arrive in any order.
     Try(usize, usize),
     /// All tries are answered: the client keeps some of the keys, and releases the others.
-    HearTries(usize),
+    ReceiveTries(usize),
     /// The release of a key that was tried and not kept arrives.
     Return(usize, usize),
     /// The client sends its next claim.
     Claim(usize),
     /// It receives the grant of its claim.
-    HearGrant(usize),
+    ReceiveGrant(usize),
     /// The server forgets that the client holds this key.
     Lose(usize, usize),
-    HearLoss(usize),
+    ReceiveLoss(usize),
     /// The wait of the client is over.
     TimeOut(usize),
     /// The client releases all keys, because it cannot get the others.
@@ -122,7 +122,7 @@ impl World {
         let has_all = self.keys_of(who).iter().all(|key| self.holds(who, *key));
         match (client.all.step(NOW), client.claimed) {
             (AcquireStep::TryRest { .. }, _) if client.tried.len() == client.all.remaining().len() => {
-                acts.push(Act::HearTries(who));
+                acts.push(Act::ReceiveTries(who));
             }
             (AcquireStep::TryRest { .. }, _) => {
                 let untried =
@@ -130,14 +130,14 @@ impl World {
                 acts.extend(untried.map(|key| Act::Try(who, key)));
             }
             (AcquireStep::Claim { .. }, None) => acts.push(Act::Claim(who)),
-            (AcquireStep::Claim { .. }, Some(key)) if self.holds(who, key) => acts.push(Act::HearGrant(who)),
+            (AcquireStep::Claim { .. }, Some(key)) if self.holds(who, key) => acts.push(Act::ReceiveGrant(who)),
             (AcquireStep::Claim { .. }, Some(_)) if setting.bounded => acts.push(Act::TimeOut(who)),
             (AcquireStep::Granted, _) if has_all || !setting.rule.waits_for_rest() => acts.push(Act::Enter(who)),
             (AcquireStep::ReleaseAll, _) => acts.push(Act::GiveBack(who)),
             _ => {}
         }
         if client.lost {
-            acts.push(Act::HearLoss(who));
+            acts.push(Act::ReceiveLoss(who));
         }
         if self.losses > 0 && !has_all {
             let held = self.keys_of(who).into_iter().filter(|key| self.holds(who, *key));
@@ -156,7 +156,7 @@ impl World {
                 }
                 self.clients[who].tried.push((key, is_free));
             }
-            Act::HearTries(who) => self.on_tried(who, setting.rule),
+            Act::ReceiveTries(who) => self.on_tried(who, setting.rule),
             Act::Return(who, key) => self.queues[key].retain(|holder| *holder != who + RETURNED),
             Act::Claim(who) => {
                 let key = self.next_key(who, setting.rule);
@@ -168,9 +168,9 @@ impl World {
                     self.on_granted(who);
                 }
             }
-            Act::HearGrant(who) => self.on_granted(who),
+            Act::ReceiveGrant(who) => self.on_granted(who),
             Act::Lose(who, key) => self.lose(who, key, setting),
-            Act::HearLoss(who) => self.on_lost(who),
+            Act::ReceiveLoss(who) => self.on_lost(who),
             Act::TimeOut(who) => {
                 self.give_claim_up(who);
                 if setting.rule == Rule::KeepsOnRefusal {
@@ -325,11 +325,11 @@ impl World {
     /// The clients learn everything that has happened.
     fn hear(&mut self, setting: &Setting) {
         while let Some(act) =
-            self.acts(setting).into_iter().find(|act| matches!(act, Act::HearGrant(_) | Act::HearLoss(_)))
+            self.acts(setting).into_iter().find(|act| matches!(act, Act::ReceiveGrant(_) | Act::ReceiveLoss(_)))
         {
             match act {
-                Act::HearGrant(who) => self.on_granted(who),
-                Act::HearLoss(who) => {
+                Act::ReceiveGrant(who) => self.on_granted(who),
+                Act::ReceiveLoss(who) => {
                     self.on_lost(who);
                     self.release_all(who);
                     self.clients[who].all.on_released();

@@ -1,7 +1,7 @@
 //! What a world consists of.
 
 use fencelock_core::once::OnceJob;
-use fencelock_core::{Completion, CompletionRead, NodeAnswer};
+use fencelock_core::{Completion, CompletionRead, NodeVote};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
@@ -11,10 +11,10 @@ pub(crate) struct Client {
     #[allow(clippy::option_option, reason = "no reply yet, and no reply at all")]
     pub(crate) replies: Vec<Option<Option<CompletionRead>>>,
     pub(crate) granted: Vec<bool>,
-    pub(crate) node_answers: Vec<Option<NodeAnswer>>,
+    pub(crate) node_votes: Vec<Option<NodeVote>>,
     pub(crate) sent: bool,
     pub(crate) ran: bool,
-    /// It acquired the lock after somebody was told that the work is done.
+    /// It acquired the lock after a client was notified that the work is done.
     pub(crate) after_report: Option<u64>,
 }
 

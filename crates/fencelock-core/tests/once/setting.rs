@@ -34,7 +34,7 @@ pub(crate) struct Setting {
     /// How many windows the clock may go on and back.
     pub(crate) ticks: u8,
     pub(crate) steps_back: u8,
-    /// Whether clients may read before they ask for the lock.
+    /// Whether clients may read before they claim the lock.
     pub(crate) peeks: bool,
     /// How many leases end by themselves, and how many messages get lost.
     pub(crate) losses: u8,
@@ -43,7 +43,7 @@ pub(crate) struct Setting {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// A client begins, and reads before it asks for the lock or not.
+    /// A client begins, and reads before it claims the lock or not.
     Begin(usize, bool),
     /// The client reads a node, which may not reply.
     Read(usize, usize, bool),

@@ -5,7 +5,7 @@ use crate::parts::{Client, Message, Node};
 use crate::setting::{Act, Rule, Setting};
 use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
-use fencelock_core::{CompletionRead, FencingToken, NodeAnswer, Outcome, Owner, Quorum, Tally, WriteCompletion};
+use fencelock_core::{CompletionRead, FencingToken, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl World {
             held: false,
             replies: Vec::new(),
             granted: Vec::new(),
-            node_answers: Vec::new(),
+            node_votes: Vec::new(),
             sent: false,
             ran: false,
             after_report: None,
@@ -186,7 +186,7 @@ impl World {
             token: self.tokens,
             replies: vec![None; nodes],
             granted: vec![false; nodes],
-            node_answers: vec![None; nodes],
+            node_votes: vec![None; nodes],
             held: false,
             sent: false,
             ran: false,
@@ -259,7 +259,7 @@ impl World {
             self.clients[who].held = true;
         }
         self.clients[who].sent = true;
-        self.clients[who].node_answers.fill(None);
+        self.clients[who].node_votes.fill(None);
         let token = self.clients[who].token;
         for node in 0..self.nodes.len() {
             self.messages.push(Message { from: who, token, node, completion: completion.clone(), restores });
@@ -283,10 +283,10 @@ impl World {
             stored.stored = Some(completion);
         }
         let client = &mut self.clients[from];
-        if !client.sent || client_token != token || client.node_answers[node].is_some() {
+        if !client.sent || client_token != token || client.node_votes[node].is_some() {
             return;
         }
-        client.node_answers[node] = Some(if holds { NodeAnswer::Ours } else { NodeAnswer::Absent });
+        client.node_votes[node] = Some(if holds { NodeVote::Ours } else { NodeVote::Absent });
         self.count(from, setting);
     }
 
@@ -297,7 +297,7 @@ impl World {
         self.messages.retain(|message| {
             let (client, node) = (&clients[message.from], &nodes[message.node]);
             let same = client.token == message.token;
-            let awaited = same && client.sent && client.node_answers[message.node].is_none();
+            let awaited = same && client.sent && client.node_votes[message.node].is_none();
             let holds = same && node.holder == Some(message.from);
             let refused = !(message.restores || holds);
             let superseded = node.stored.as_ref().is_some_and(|stored| !message.completion.supersedes(stored));
@@ -307,12 +307,12 @@ impl World {
 
     fn count(&mut self, who: usize, setting: &Setting) {
         let (mut tally, mut outcome) = (Tally::new(self.quorum()), Outcome::Pending);
-        for (node, standing) in self.clients[who].node_answers.iter().enumerate() {
+        for (node, standing) in self.clients[who].node_votes.iter().enumerate() {
             if let Some(standing) = standing {
                 outcome = tally.vote(node, *standing);
             }
         }
-        if setting.rule == Rule::OneNodeIsEnough && self.clients[who].node_answers.contains(&Some(NodeAnswer::Ours)) {
+        if setting.rule == Rule::OneNodeIsEnough && self.clients[who].node_votes.contains(&Some(NodeVote::Ours)) {
             outcome = Outcome::Ours;
         }
         let held = self.clients[who].held || setting.rule == Rule::LateWriteCounts;

@@ -10,7 +10,7 @@ mod world;
 use proptest::prelude::*;
 use world::{Act, World};
 
-/// With `odds` some tasks ask with another TTL.
+/// With `odds` some tasks claim with another TTL.
 fn acts(odds: bool) -> impl Strategy<Value = Vec<Act>> {
     let which = any::<prop::sample::Index>;
     let act = prop_oneof![

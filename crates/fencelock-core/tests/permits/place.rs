@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) row: Vec<Hold>,
     queue: VecDeque<(HolderId, u32, NonZeroU32)>,
     fence: u64,
-    /// Hand-offs that no engine was told yet.
+    /// Hand-offs that no engine has received yet.
     pub(crate) handed: Vec<(HolderId, TokenBlock)>,
     /// Claims and releases so far.
     pub(crate) claims: u32,

@@ -14,7 +14,7 @@ type Cx<'a> = Context<'a, Option<u8>, ()>;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// An odd task asks with another TTL.
+    /// An odd task claims with another TTL.
     Enter {
         odd: bool,
     },
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// What a request is answered, if it is.
-    fn ask<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
+    fn send<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
         let (carried_out, left) = self.lose;
         if left == 0 {
             return Ok(request(&mut self.place, self.now));
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Another program deletes the holds, and the client is told.
+    /// Another program deletes the holds, and the client is notified.
     fn forget(&mut self) {
         self.lose = (false, 0);
         self.place.forget(self.now);
@@ -280,7 +280,7 @@ impl World {
         let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
         let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
         if let Duty::Renew(renewal) = duty {
-            let answer = self.ask(|place, now| place.renew(&renewal, now));
+            let answer = self.send(|place, now| place.renew(&renewal, now));
             self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
         }
     }
@@ -309,7 +309,7 @@ impl World {
                 }
                 Step::Claim(claim) => {
                     self.engine.claim_sent(id);
-                    let answer = self.ask(|place, now| place.claim(&claim, now));
+                    let answer = self.send(|place, now| place.claim(&claim, now));
                     self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
                 }
                 Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
@@ -327,7 +327,7 @@ impl World {
     }
 
     fn begin(&mut self, task: Task, grant: Grant) {
-        // Tasks that ask for something else than those in line claim for themselves.
+        // Tasks that claim something else than those in line claim for themselves.
         let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
         let overtaken = self.tasks.iter().filter(|_| !self.odd).find(waits);
         assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);

@@ -37,7 +37,7 @@ impl World {
         let timers = timers.map(|(of, timer)| Act::Fire(*of, *timer));
         let caller: &[Act] = match self.caller {
             Caller::Waiting => &[Act::Drop],
-            Caller::Told { .. } => &[Act::Drop, Act::Take],
+            Caller::Notified { .. } => &[Act::Drop, Act::Take],
             Caller::Holding => &[Act::Release],
             Caller::Gone => &[],
         };
@@ -148,7 +148,7 @@ impl World {
     }
 
     fn keep_untaken(&mut self) {
-        if self.is(Mutant::KeptUntaken) && matches!(self.caller, Caller::Told { .. }) {
+        if self.is(Mutant::KeptUntaken) && matches!(self.caller, Caller::Notified { .. }) {
             self.claim.on_taken();
         }
     }
@@ -163,7 +163,7 @@ impl World {
     }
 
     fn take(&mut self) {
-        let Caller::Told { won } = self.caller else { return };
+        let Caller::Notified { won } = self.caller else { return };
         if self.is(Mutant::WonGivesBack) {
             self.drop_caller();
         } else {

@@ -227,7 +227,7 @@ impl Downgrading {
         Downgrade::Downgraded { token: FencingToken::new(node.fence).unwrap() }
     }
 
-    fn report(&mut self, call: u8, happened: impl Fn(&mut dyn Told)) {
+    fn report(&mut self, call: u8, happened: impl Fn(&mut dyn AnyCall)) {
         if let Some(number) = usize::from(call).checked_sub(1) {
             let mut out = Vec::new();
             happened(&mut (&mut self.calls[number], &mut out));
@@ -267,13 +267,13 @@ impl Downgrading {
     }
 }
 
-/// A call of either kind that is told something.
-trait Told {
+/// A call of either kind.
+trait AnyCall {
     fn reply(&mut self, node: usize, reply: NodeReply);
     fn fired(&mut self, timer: CallTimer);
 }
 
-impl<C: fencelock_core::quorum::Call> Told for (&mut C, &mut Vec<CallAction<C::Output>>) {
+impl<C: fencelock_core::quorum::Call> AnyCall for (&mut C, &mut Vec<CallAction<C::Output>>) {
     fn reply(&mut self, node: usize, reply: NodeReply) {
         self.0.on_reply(node, reply, Moment::default(), self.1);
     }
@@ -314,12 +314,12 @@ impl Model for Downgrading {
             DowngradeAct::Deliver(number) => {
                 let Packet { call, node, reply, .. } = self.packets.remove(number);
                 let Some(reply) = reply else { return };
-                self.report(call, |told| told.reply(node, reply.clone()));
+                self.report(call, |call| call.reply(node, reply.clone()));
             }
             DowngradeAct::Fire(call, timer) => {
                 self.timers.remove(&(call, timer));
                 self.late -= u8::from(timer != CallTimer::Call);
-                self.report(call, |told| told.fired(timer));
+                self.report(call, |call| call.fired(timer));
             }
             DowngradeAct::Repeat => self.call(),
             DowngradeAct::Release => self.leave(),
@@ -332,7 +332,7 @@ impl Model for Downgrading {
             return Err("a node must not lose the hold of a client that downgrades".to_owned());
         }
         if self.caller == Caller::Lost && self.ours() >= majority {
-            return Err("a client with a majority was told that it had lost the lock".to_owned());
+            return Err("a client with a majority was notified that it had lost the lock".to_owned());
         }
         if let Caller::Reading(token) = self.caller {
             let confirms = |node: &&Node| node.is_ours() && node.has_confirmed(token.get());

@@ -10,7 +10,7 @@ impl World {
             if let Some(result) = self.carry_out(Which::Claim, action)
                 && self.caller == Caller::Waiting
             {
-                self.caller = Caller::Told { won: matches!(result, Ok(Acquire::Granted { .. })) };
+                self.caller = Caller::Notified { won: matches!(result, Ok(Acquire::Granted { .. })) };
             }
         }
     }

@@ -73,7 +73,7 @@ pub(crate) struct Packet {
 pub(crate) enum Caller {
     Waiting,
     /// The result is there: whether the call was won.
-    Told {
+    Notified {
         won: bool,
     },
     Holding,

@@ -28,7 +28,7 @@ fn tokens_survive_the_loss_of_a_node_among_three() {
 }
 
 #[test]
-fn tokens_survive_the_fail_over_of_a_single_node_with_clocks_that_err() {
+fn tokens_survive_the_failover_of_a_single_node_with_clocks_that_err() {
     let alone = landmark::ALL_WON | landmark::WON_AFTER_LOSS;
     holds::<1>(ORDER | UNIQUE, Scope { attempts: 3, partial: true, time: Some(clocks(1, 3, 5)), ..SMALL }, alone);
     holds::<1>(ORDER | UNIQUE, Scope { attempts: 3, partial: true, time: Some(clocks(2, 5, 6)), ..SMALL }, alone);
@@ -70,7 +70,7 @@ fn a_quarantine_of_exactly_twice_the_error_gives_a_token_twice() {
 }
 
 #[test]
-fn a_quarantine_of_exactly_twice_the_error_after_a_fail_over_gives_a_token_twice() {
+fn a_quarantine_of_exactly_twice_the_error_after_a_failover_gives_a_token_twice() {
     breaks::<1>(UNIQUE, None, Scope { time: Some(clocks(1, 2, 5)), ..SMALL }, 9);
 }
 

@@ -85,7 +85,7 @@ fn a_raise_for_any_client_gives_a_reader_and_a_writer_one_token() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksForAnybody), SMALL, 14);
 }
 
-/// It holds there, but by a later grant than the one that its client has heard of.
+/// It holds there, but by a later grant than the one that its client has received.
 #[test]
 fn a_raise_acked_by_any_node_that_holds_gives_a_reader_and_a_writer_one_token() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::AcksBelowItsFence), SMALL, 17);

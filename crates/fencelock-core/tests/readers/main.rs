@@ -113,8 +113,8 @@ impl World {
             match action {
                 Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
                 Action::Ended(ended) => {
-                    let told = ended.others.is_empty() || matches!(ended.end, End::Lost(_));
-                    assert!(told, "the others are not told of a loss");
+                    let reported = ended.others.is_empty() || matches!(ended.end, End::Lost(_));
+                    assert!(reported, "the others are not notified of a loss");
                     self.timers.remove(&ended.hold);
                 }
                 Action::Release(release) => self.place.release_pending(&release, self.now),
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// What a request is answered, if it is.
-    fn ask<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
+    fn send<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
         let no_answer = || Unknown::new("place", Fault::Timeout, "");
         let (carried_out, left) = self.lose;
         if left == 0 {
@@ -241,7 +241,7 @@ impl World {
         let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
         let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
         if let Duty::Renew(renewal) = duty {
-            let answer = self.ask(|place, now| place.renew(&renewal, now));
+            let answer = self.send(|place, now| place.renew(&renewal, now));
             self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
         }
     }
@@ -262,7 +262,7 @@ impl World {
                 }
                 Step::Claim(claim) => {
                     self.engine.claim_sent(id);
-                    let answer = self.ask(|place, now| place.claim(&claim, now));
+                    let answer = self.send(|place, now| place.claim(&claim, now));
                     self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
                 }
                 Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
@@ -341,7 +341,7 @@ fn readers_join_in_these_schedules() {
     let mut tokens: Vec<_> = world.guards.iter().map(|(grant, _)| grant.tenure.fence).collect();
     tokens.dedup();
     assert_eq!(tokens.len(), 10, "each has a token of its own");
-    // The first one that joins asks whether anybody waits.
+    // The first one that joins checks whether anybody waits.
     world.act(&Act::WriterComes);
     for _ in 0..3 {
         world.act(&Act::Pass(100));

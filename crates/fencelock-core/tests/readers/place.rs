@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub(crate) writes: bool,
     queue: VecDeque<Option<HolderId>>,
     fence: u64,
-    /// Hand-offs that no engine was told yet.
+    /// Hand-offs that no engine has received yet.
     pub(crate) handed: Vec<(HolderId, TokenBlock)>,
 }
 

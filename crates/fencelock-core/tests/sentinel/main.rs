@@ -1,4 +1,4 @@
-//! Every fail-over of a master with sentinels: no two clients believe that they hold the lock if new masters have a quarantine. Each
+//! Every failover of a master with sentinels: no two clients believe that they hold the lock if new masters have a quarantine. Each
 //! rule of the production code is dropped once, and the search finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -7,7 +7,7 @@ mod world;
 use fencelock_lab::search::{Explored, System, explore};
 use world::{Act, Rule, Setting, World};
 
-const SETTING: Setting = Setting { rule: Rule::Production, ttl: 2, window: 2, fail_overs: 1 };
+const SETTING: Setting = Setting { rule: Rule::Production, ttl: 2, window: 2, failovers: 1 };
 
 impl System for Setting {
     type State = World;
@@ -42,7 +42,7 @@ fn holds(setting: &Setting, landmarks: u32) {
 }
 
 #[test]
-fn no_two_clients_hold_the_lock_across_a_fail_over() {
+fn no_two_clients_hold_the_lock_across_a_failover() {
     let landmarks =
         World::GRANTED | World::GRANTED_BY_REPLACED | World::GRANTED_LATER | World::QUARANTINED | World::DOES_NOT_COUNT;
     holds(&SETTING, landmarks);
@@ -51,7 +51,7 @@ fn no_two_clients_hold_the_lock_across_a_fail_over() {
 #[test]
 fn no_two_clients_hold_the_lock_when_the_first_master_returns() {
     let landmarks = World::GRANTED_BY_REPLACED | World::GRANTED_LATER | World::RETURNED;
-    holds(&Setting { fail_overs: 2, ttl: 1, window: 1, ..SETTING }, landmarks);
+    holds(&Setting { failovers: 2, ttl: 1, window: 1, ..SETTING }, landmarks);
 }
 
 #[track_caller]
@@ -76,13 +76,13 @@ fn a_replaced_master_goes_on_granting() {
 }
 
 #[test]
-fn a_fail_over_between_the_question_and_the_answer_is_not_noticed() {
+fn a_failover_between_the_question_and_the_answer_is_not_noticed() {
     is_found(&Setting { rule: Rule::FromTheAnswer, ..SETTING }, 19);
 }
 
 #[test]
 fn a_master_that_returns_has_forgotten_what_the_other_one_granted() {
-    is_found(&Setting { rule: Rule::NoReplicationId, fail_overs: 2, ttl: 1, window: 1 }, 12);
+    is_found(&Setting { rule: Rule::NoReplicationId, failovers: 2, ttl: 1, window: 1 }, 12);
 }
 
 #[test]
@@ -97,5 +97,5 @@ fn a_new_master_renews_a_lease_that_ends_at_the_old_one() {
 
 #[test]
 fn a_client_with_old_answers_begins_the_next_quarantine_of_a_master_too_early() {
-    is_found(&Setting { rule: Rule::NoEpoch, fail_overs: 2, ttl: 1, window: 1 }, 25);
+    is_found(&Setting { rule: Rule::NoEpoch, failovers: 2, ttl: 1, window: 1 }, 25);
 }

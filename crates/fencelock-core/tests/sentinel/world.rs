@@ -1,4 +1,4 @@
-//! Two servers, three sentinels and two clients. A fail-over promotes the other server in a new epoch; each sentinel learns of it at
+//! Two servers, three sentinels and two clients. A failover promotes the other server in a new epoch; each sentinel learns of it at
 //! a time of its own, and the old master goes on until it is demoted.
 //!
 //! Times are ages and rests, so that the states are finitely many without an end of time.
@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     Production,
     /// The server with most votes, even without a majority.
     AnyVotes,
-    /// An answer of a master counts, whenever the sentinels were asked.
+    /// An answer of a master counts, whenever the sentinels were queried.
     NoWindow,
     /// The window begins with the last answer of a sentinel, not with the question.
     FromTheAnswer,
@@ -38,7 +38,7 @@ pub(crate) struct Setting {
     pub(crate) rule: Rule,
     pub(crate) ttl: u8,
     pub(crate) window: u8,
-    pub(crate) fail_overs: u8,
+    pub(crate) failovers: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +66,7 @@ struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 struct Client {
     /// The age of a question, and its answers.
-    asking: Option<(u8, [Option<Named>; SENTINELS])>,
+    querying: Option<(u8, [Option<Named>; SENTINELS])>,
     session: Option<Session>,
     /// How much longer it believes that it holds the lock.
     trusts: u8,
@@ -83,15 +83,15 @@ pub(crate) struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Tick,
-    FailOver,
+    Failover,
     /// A sentinel adopts the latest configuration.
     Learn(u8),
     /// A sentinel demotes the replaced master, and closes the connections of its clients.
     Demote,
     /// The replica copies what the master has.
     Replicate,
-    Ask(u8),
-    Hear(u8, u8),
+    Query(u8),
+    Receive(u8, u8),
     Claim(u8),
     Renew(u8),
 }
@@ -126,8 +126,8 @@ impl World {
     pub(crate) fn acts(&self, setting: &Setting, into: &mut Vec<Act>) {
         into.push(Act::Tick);
         let replaced = 1 - self.latest.address;
-        if self.latest.config_epoch < u64::from(setting.fail_overs) && !self.servers[usize::from(replaced)].is_master {
-            into.push(Act::FailOver);
+        if self.latest.config_epoch < u64::from(setting.failovers) && !self.servers[usize::from(replaced)].is_master {
+            into.push(Act::Failover);
         }
         into.extend((0..SENTINELS).filter(|k| self.sentinels[*k] != self.latest).map(|k| Act::Learn(number(k))));
         if self.servers[usize::from(replaced)].is_master {
@@ -137,10 +137,10 @@ impl World {
         }
         for (i, client) in self.clients.iter().enumerate() {
             let i = number(i);
-            match &client.asking {
-                None => into.push(Act::Ask(i)),
-                Some((_, heard)) => {
-                    into.extend((0..SENTINELS).filter(|k| heard[*k].is_none()).map(|k| Act::Hear(i, number(k))));
+            match &client.querying {
+                None => into.push(Act::Query(i)),
+                Some((_, replies)) => {
+                    into.extend((0..SENTINELS).filter(|k| replies[*k].is_none()).map(|k| Act::Receive(i, number(k))));
                 }
             }
             if client.session.is_some() {
@@ -175,17 +175,17 @@ impl World {
 
     /// Sentinels have no names, so their order makes no difference.
     fn sort_sentinels(&mut self) {
-        let heard = |client: &Client, k: usize| client.asking.as_ref().and_then(|(_, heard)| heard[k].clone());
+        let replies = |client: &Client, k: usize| client.querying.as_ref().and_then(|(_, replies)| replies[k].clone());
         let mut rows: Vec<_> = (0..SENTINELS)
-            .map(|k| (self.sentinels[k].clone(), heard(&self.clients[0], k), heard(&self.clients[1], k)))
+            .map(|k| (self.sentinels[k].clone(), replies(&self.clients[0], k), replies(&self.clients[1], k)))
             .collect();
         let epoch = |named: &Option<Named>| named.as_ref().map(|named| named.config_epoch);
         rows.sort_by_key(|(view, one, other)| (view.config_epoch, epoch(one), epoch(other)));
         for (k, (view, one, other)) in rows.into_iter().enumerate() {
             self.sentinels[k] = view;
             for (client, answer) in self.clients.iter_mut().zip([one, other]) {
-                if let Some((_, heard)) = &mut client.asking {
-                    heard[k] = answer;
+                if let Some((_, replies)) = &mut client.querying {
+                    replies[k] = answer;
                 }
             }
         }
@@ -229,7 +229,7 @@ impl World {
             if let Some(session) = &mut client.session {
                 session.age = older(session.age);
             }
-            client.asking = client.asking.take().map(|(age, heard)| (older(age), heard));
+            client.querying = client.querying.take().map(|(age, replies)| (older(age), replies));
         }
     }
 
@@ -237,7 +237,7 @@ impl World {
         let replaced = usize::from(1 - self.latest.address);
         match act {
             Act::Tick => self.tick(setting.window),
-            Act::FailOver => {
+            Act::Failover => {
                 (self.servers[replaced].is_master, self.servers[replaced].term) =
                     (true, self.servers[replaced].term + 1);
                 let config_epoch = self.latest.config_epoch + 1;
@@ -247,21 +247,21 @@ impl World {
             Act::Learn(k) => self.sentinels[usize::from(k)] = self.latest.clone(),
             Act::Demote => self.demote(replaced),
             Act::Replicate => self.servers[replaced] = self.copy_of_master(),
-            Act::Ask(i) => self.clients[usize::from(i)].asking = Some((0, Default::default())),
-            Act::Hear(i, k) => self.hear(usize::from(i), usize::from(k), setting),
+            Act::Query(i) => self.clients[usize::from(i)].querying = Some((0, Default::default())),
+            Act::Receive(i, k) => self.receive(usize::from(i), usize::from(k), setting),
             Act::Claim(i) => return self.claim(i, setting),
             Act::Renew(i) => return self.renew(i, setting),
         }
         0
     }
 
-    fn hear(&mut self, i: usize, k: usize, setting: &Setting) {
+    fn receive(&mut self, i: usize, k: usize, setting: &Setting) {
         let client = &mut self.clients[i];
-        let Some((age, heard)) = &mut client.asking else { return };
-        heard[k] = Some(self.sentinels[k].clone());
+        let Some((age, replies)) = &mut client.querying else { return };
+        replies[k] = Some(self.sentinels[k].clone());
         let master = match setting.rule {
-            Rule::AnyVotes => named_masters(heard).first().copied(),
-            _ => master_by_majority(heard),
+            Rule::AnyVotes => named_masters(replies).first().copied(),
+            _ => master_by_majority(replies),
         };
         if let Some(master) = master {
             let age = if setting.rule == Rule::FromTheAnswer { 0 } else { *age };
@@ -270,9 +270,9 @@ impl World {
             // A server that says that it is no master is not used.
             let term = open.or(server.is_master.then_some(server.term));
             client.session = term.map(|term| Session { master: master.clone(), term, age });
-            client.asking = None;
-        } else if heard.iter().all(Option::is_some) {
-            client.asking = None;
+            client.querying = None;
+        } else if replies.iter().all(Option::is_some) {
+            client.querying = None;
         }
     }
 
@@ -355,9 +355,11 @@ impl std::fmt::Display for World {
         write!(f, "sentinels {:?}; ", self.sentinels.each_ref().map(named))?;
         for (client, number) in self.clients.iter().zip(0..) {
             let session = client.session.as_ref().map(|s| (named(&s.master), s.term, s.age));
-            let asking =
-                client.asking.as_ref().map(|(age, heard)| (*age, heard.each_ref().map(|h| h.as_ref().map(named))));
-            write!(f, "c{number}: {session:?}, asking {asking:?}, trusts {}; ", client.trusts)?;
+            let querying = client
+                .querying
+                .as_ref()
+                .map(|(age, replies)| (*age, replies.each_ref().map(|h| h.as_ref().map(named))));
+            write!(f, "c{number}: {session:?}, querying {querying:?}, trusts {}; ", client.trusts)?;
         }
         Ok(())
     }

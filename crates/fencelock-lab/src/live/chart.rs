@@ -25,13 +25,17 @@ const BAD: &str = "#b3261e";
 pub fn chart(scores: &[Score], lang: Lang) -> String {
     let mut svg = Svg::new(STYLE, 0);
     let Some(load) = scores.first().map(|score| score.load) else { return svg.finish((WIDTH, TOP)) };
-    let is_bank = load.workload == WorkloadKind::Bank;
+    let accounts = u64::from(load.accounts());
     let top = TOP + title(&mut svg, &headline(&load, lang));
     let (good, bad) = match (load.workload, lang) {
         (WorkloadKind::Stock, Lang::En) => ("sold", "oversold"),
         (WorkloadKind::Stock, Lang::Zh) => ("卖出", "超卖"),
-        (WorkloadKind::Bank, Lang::En) => ("accounts that are right", "wrong accounts"),
-        (WorkloadKind::Bank, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
+        (WorkloadKind::Readers, Lang::En) => ("sold", "oversold, and torn reads"),
+        (WorkloadKind::Readers, Lang::Zh) => ("卖出", "超卖，以及读到变化的读者"),
+        (WorkloadKind::Bank | WorkloadKind::Transfers, Lang::En) => ("accounts that are right", "wrong accounts"),
+        (WorkloadKind::Bank | WorkloadKind::Transfers, Lang::Zh) => ("余额正确的账户", "余额错误的账户"),
+        (WorkloadKind::Pool, Lang::En) => ("users at once", "too many"),
+        (WorkloadKind::Pool, Lang::Zh) => ("同时使用", "超出"),
     };
     for (x, colour, label) in [(LEFT, GOOD, good), (LEFT + 210.0, BAD, bad)] {
         svg.rect((x, top - 44.0), (12.0, 12.0), &format!("fill=\"{colour}\""));
@@ -40,8 +44,12 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
     svg.text((SECOND, top - 33.0), "", lang.pick("answers per second", "每秒应答"));
     let bottom = top + ROW * number(scores.len() as u64);
     let parts = |score: &Score| {
-        let all = if is_bank { u64::from(load.accounts()) } else { score.taken.unsigned_abs() };
-        (all - score.harm().min(all), score.harm())
+        let harm = score.harm();
+        match load.workload {
+            WorkloadKind::Stock | WorkloadKind::Readers => ((score.taken - score.oversold()).unsigned_abs(), harm),
+            WorkloadKind::Bank | WorkloadKind::Transfers => (accounts - harm.min(accounts), harm),
+            WorkloadKind::Pool => (score.at_once - harm, harm),
+        }
     };
     let most = scores.iter().map(|score| parts(score).0 + parts(score).1).max().unwrap_or(1).max(1);
     let fastest = scores.iter().map(Score::per_second).max().unwrap_or(1).max(1);
@@ -65,10 +73,15 @@ pub fn chart(scores: &[Score], lang: Lang) -> String {
         svg.text((SECOND + speed + 8.0, y + 15.0), "faint", &score.per_second().to_string());
     }
     svg.line((LEFT, top - 8.0), (LEFT, bottom), "stroke=\"#444\" stroke-width=\"1.5\"");
-    if !is_bank {
-        let stock = LEFT + BAR * f64::from(load.stock) / number(most);
-        svg.line((stock, top - 8.0), (stock, bottom), "stroke=\"#444\" stroke-dasharray=\"4 4\"");
-        svg.text((stock, bottom + 16.0), "mid faint", &format!("{} {}", lang.pick("stock:", "库存"), load.stock));
+    let limit = match load.workload {
+        WorkloadKind::Stock | WorkloadKind::Readers => Some((lang.pick("stock:", "库存"), load.stock)),
+        WorkloadKind::Pool => Some((lang.pick("connections:", "连接"), load.permits.into())),
+        WorkloadKind::Bank | WorkloadKind::Transfers => None,
+    };
+    if let Some((label, limit)) = limit {
+        let x = LEFT + BAR * f64::from(limit) / number(most);
+        svg.line((x, top - 8.0), (x, bottom), "stroke=\"#444\" stroke-dasharray=\"4 4\"");
+        svg.text((x, bottom + 16.0), "mid faint", &format!("{label} {limit}"));
     }
     svg.finish((WIDTH, bottom + 34.0))
 }

@@ -1,6 +1,7 @@
 //! The job and the tally of a worker process, each one line of JSON.
 
 use super::{Load, NotRun};
+use crate::load::HoldChange;
 use crate::server::ServerConnection;
 use redis::RedisResult;
 use serde::de::DeserializeOwned;
@@ -18,7 +19,7 @@ pub struct LiveJob {
 }
 
 /// The result of a process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Requests that were served: sold, or sold out.
     pub answered: u64,
@@ -30,6 +31,12 @@ pub struct Tally {
     pub given_up: u64,
     /// Requests that were never served because the lock was stalled.
     pub stuck: u64,
+    /// Waits for the second lock of a transfer that ended without it, while the first one was held.
+    pub deadlocks: u64,
+    /// Reads of the stock that changed while the reader had the lock.
+    pub torn: u64,
+    /// How many requests of the process held a lock of readers or a permit at which time.
+    pub holds: Vec<HoldChange>,
 }
 
 impl LiveJob {
@@ -70,12 +77,15 @@ impl Tally {
         parse(line)
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    /// Adds the counts.
+    pub(super) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.busy += other.busy;
         self.refused += other.refused;
         self.given_up += other.given_up;
         self.stuck += other.stuck;
+        self.deadlocks += other.deadlocks;
+        self.torn += other.torn;
     }
 }
 
@@ -101,6 +111,7 @@ mod tests {
             processes: 3,
             requests: 40,
             stock: 7,
+            permits: 3,
             work: Duration::from_millis(2),
             ttl: Duration::from_millis(300),
             sleep: Some(Duration::from_millis(700)),
@@ -110,7 +121,8 @@ mod tests {
         let [url, prefix, scheme] = ["redis://h", "p:", "none"].map(str::to_owned);
         let job = LiveJob { url, prefix, scheme, process: 2, load };
         assert_eq!(LiveJob::parse(&job.line()).unwrap(), job);
-        let tally = Tally { answered: 1, busy: 2, refused: 3, given_up: 4, stuck: 5 };
+        let holds = vec![HoldChange(8, 0, 9)];
+        let tally = Tally { answered: 1, busy: 2, refused: 3, given_up: 4, stuck: 5, deadlocks: 6, torn: 7, holds };
         assert_eq!(Tally::parse(&tally.line()).unwrap(), tally);
         assert!(matches!(LiveJob::parse("{}"), Err(NotRun::Job(_))));
     }

@@ -1,15 +1,15 @@
 //! Runs the steps of a scheme on a real server.
 
-use super::NotRun;
 use super::job::LiveJob;
 use super::ledger::FOREVER;
 use super::work::{AttemptResult, Work, clock};
-use crate::model::command::Command;
+use super::{CONCURRENCY, NotRun};
+use crate::model::command::{Command, command_of};
 use crate::model::state::{TTL, Value};
 use crate::scheme::{Content, Op, Scheme};
 use crate::server::ServerConnection;
 use crate::wire::Wire;
-use redis::{RedisResult, Value as Answer};
+use redis::{RedisResult, Value as RedisValue};
 use std::time::Duration;
 
 /// The retry interval: five milliseconds, as in the article.
@@ -22,8 +22,10 @@ pub(super) struct Program {
     server: ServerConnection,
     prefix: String,
     ttl: Duration,
-    /// The name of this worker.
-    name: String,
+    /// The permits of a semaphore.
+    permits: u8,
+    /// The number of this worker among those of all processes.
+    number: usize,
     /// Attempts so far.
     attempts: u64,
 }
@@ -38,29 +40,34 @@ struct ClientState {
     /// When the first request was sent.
     begun: u64,
     tries: u8,
+    entered: bool,
     refused: bool,
 }
 
 impl Program {
     pub(super) fn new(scheme: Scheme, job: &LiveJob, worker: u32) -> Result<Self, NotRun> {
         let (server, prefix) = (job.connect()?, job.prefix.clone());
-        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, name: format!("{}-{worker}", job.process), attempts: 0 })
+        let number = (job.process * CONCURRENCY + worker) as usize;
+        Ok(Self { scheme, server, prefix, ttl: job.load.ttl, permits: job.load.permits, number, attempts: 0 })
     }
 
     pub(super) fn attempt(&mut self, account: u32, work: &mut Work<'_>) -> Result<AttemptResult, NotRun> {
         self.attempts += 1;
-        let mut memory = ClientState { id: format!("{}-{}", self.name, self.attempts), ..ClientState::default() };
+        let mut memory = ClientState { id: format!("{}-{}", self.number, self.attempts), ..ClientState::default() };
         let mut at = 0;
         loop {
             let line = self.scheme.lines[at];
             let yes = match line.op {
                 Op::Busy => return Ok(AttemptResult::Busy),
                 Op::Done if memory.refused => return Ok(AttemptResult::Refused),
+                // It got too few votes.
+                Op::Done if !memory.entered => return Ok(AttemptResult::Busy),
                 Op::Done => return Ok(AttemptResult::Served),
                 Op::Enter => self.enter(account, &memory, work)?,
                 Op::Write => work.end()?,
                 op => self.execute(op, account, &mut memory)?,
             };
+            memory.entered |= line.op == Op::Enter;
             memory.refused |= !yes && matches!(line.op, Op::Enter | Op::Write);
             at = usize::from(if yes { line.yes } else { line.no });
         }
@@ -74,7 +81,7 @@ impl Program {
             }
             Ok(())
         };
-        work.begin(None, &mut renew)
+        work.begin(&[], &mut renew)
     }
 
     fn execute(&mut self, op: Op, account: u32, memory: &mut ClientState) -> Result<bool, NotRun> {
@@ -93,7 +100,7 @@ impl Program {
             _ => {}
         }
         // The values of this client: its id is unique, and its clock starts with its request.
-        let command = op.command(|content| match content {
+        let command = command_of(op, self.number, self.permits, |content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(0),
             Content::Now => Value::Time(0),
@@ -104,7 +111,7 @@ impl Program {
         Ok(is_success(op, &answer, memory))
     }
 
-    fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<Answer, NotRun> {
+    fn send(&mut self, command: &Command, account: u32, memory: &ClientState) -> Result<RedisValue, NotRun> {
         // One server represents three, with a key for each.
         let lock = format!("{}lock{}:{account}", self.prefix, command.node + 1);
         let fence = format!("{}fence:{account}", self.prefix);
@@ -121,7 +128,7 @@ impl Program {
     }
 
     /// Sends a command. A lock without a TTL gets one that the scheme cannot see, in case no process cleans up.
-    fn send_with_expiry(&mut self, words: &[String], lock: &str) -> RedisResult<Answer> {
+    fn send_with_expiry(&mut self, words: &[String], lock: &str) -> RedisResult<RedisValue> {
         let forever = FOREVER.to_string();
         match words.first().map(String::as_str) {
             Some("SETNX") => {
@@ -132,22 +139,27 @@ impl Program {
             }
             Some("GETSET") => {
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
-                let (before, _): (Answer, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
+                let (before, _): (RedisValue, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
                 Ok(before)
             }
             Some("PTTL") => Ok(match self.server.send(words, lock)? {
-                Answer::Int(left) if left > i64::from(FOREVER) * 500 => Answer::Int(-1),
+                RedisValue::Int(left) if left > i64::from(FOREVER) * 500 => RedisValue::Int(-1),
                 answer => answer,
             }),
+            Some("EVAL") if self.scheme.is_semaphore() => {
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                let (taken, _): (RedisValue, i64) = self.server.transaction(&[&words, &["EXPIRE", lock, &forever]])?;
+                Ok(taken)
+            }
             _ => self.server.send(words, lock),
         }
     }
 }
 
 /// Whether a reply means success, as in the model.
-fn is_success(op: Op, answer: &Answer, memory: &mut ClientState) -> bool {
+fn is_success(op: Op, answer: &RedisValue, memory: &mut ClientState) -> bool {
     let text = match answer {
-        Answer::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        RedisValue::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
     };
     match op {
@@ -157,12 +169,12 @@ fn is_success(op: Op, answer: &Answer, memory: &mut ClientState) -> bool {
             true
         }
         Op::GetSetIsSame => text == memory.seen,
-        Op::HasNoTtl => *answer == Answer::Int(-1),
+        Op::HasNoTtl => *answer == RedisValue::Int(-1),
         Op::SetNode(_) => {
-            memory.votes += u8::from(*answer == Answer::Okay);
-            *answer == Answer::Okay
+            memory.votes += u8::from(*answer == RedisValue::Okay);
+            *answer == RedisValue::Okay
         }
-        _ => matches!(answer, Answer::Okay | Answer::Int(1..)),
+        _ => matches!(answer, RedisValue::Okay | RedisValue::Int(1..)),
     }
 }
 

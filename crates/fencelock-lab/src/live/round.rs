@@ -4,6 +4,7 @@ use super::job::{LiveJob, Tally};
 use super::ledger::Ledger;
 use super::score::Score;
 use super::{Load, LockMethodKind, NotRun, Successor};
+use crate::load::{Audit, LoadMode};
 use crate::server::ServerConnection;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
@@ -25,7 +26,7 @@ impl Round {
     /// # Errors
     /// [`NotRun`], also if there is no such scheme.
     pub fn open(url: &str, scheme: &str, load: Load) -> Result<Self, NotRun> {
-        let way = LockMethodKind::of(scheme)?;
+        let way = LockMethodKind::of(scheme, load.workload)?;
         let now = BootClock.now().since(Moment::default()).as_nanos();
         let prefix = format!("fencelock-lab:{{{}-{now}}}:", std::process::id());
         let ledger = Ledger::open(ServerConnection::connect(url)?, &prefix, way.is_fenced());
@@ -51,7 +52,7 @@ impl Round {
     /// # Errors
     /// [`NotRun`].
     pub fn successor(&self) -> Result<Successor, NotRun> {
-        let way = LockMethodKind::of(&self.scheme)?;
+        let way = LockMethodKind::of(&self.scheme, self.load.workload)?;
         let ledger = Ledger::open(ServerConnection::connect(&self.url)?, &self.prefix, way.is_fenced());
         Ok(Successor::new(ledger, self.load.ttl, way.admits_successor() && self.load.processes > 1))
     }
@@ -63,13 +64,17 @@ impl Round {
     pub fn score(&mut self, tallies: &[Tally], took: Duration) -> Result<Score, NotRun> {
         let mut tally = Tally::default();
         for one in tallies {
-            tally.add(*one);
+            tally.add(one);
         }
+        let limit = self.load.permits.into();
+        let holds: Vec<_> = tallies.iter().map(|tally| tally.holds.as_slice()).collect();
+        let audit = Audit::of(LoadMode::Permits { limit, weight: 1 }, &holds);
         let start = self.load.start();
         let mut score = Score {
             scheme: self.scheme.clone(),
             load: self.load,
             tally,
+            at_once: audit.most_permits.unwrap_or_default(),
             took,
             left: 0,
             taken: 0,

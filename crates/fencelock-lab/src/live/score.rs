@@ -1,13 +1,17 @@
 //! The results of each scheme.
 
 use super::job::Tally;
+use super::legend::legend;
 use super::{Load, WorkloadKind};
-use crate::columns::{padded, width, widths};
+use crate::columns::{padded, width, widths, wrapped};
 use crate::lang::Lang;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
+
+/// The width of the texts around the table: that of a usual terminal.
+const CELLS: usize = 80;
 
 /// The result of one scheme, from the ledger and its processes.
 #[derive(Debug, Clone)]
@@ -18,6 +22,8 @@ pub struct Score {
     pub load: Load,
     /// The sum of the process tallies; a killed process has none.
     pub tally: Tally,
+    /// The most users of a pool, or readers and buyers, at the same time; 0 for other workloads.
+    pub at_once: u64,
     /// From the first request to the last answer.
     pub took: Duration,
     /// The sum of the remaining amounts.
@@ -34,16 +40,23 @@ impl Score {
     /// Items sold beyond the stock.
     pub fn oversold(&self) -> i64 {
         match self.load.workload {
-            WorkloadKind::Stock => (self.taken - i64::from(self.load.stock)).max(0),
-            WorkloadKind::Bank => 0,
+            WorkloadKind::Stock | WorkloadKind::Readers => (self.taken - i64::from(self.load.stock)).max(0),
+            WorkloadKind::Bank | WorkloadKind::Transfers | WorkloadKind::Pool => 0,
         }
     }
 
-    /// The number of items or accounts that prove overlapping holders.
+    /// Users of a pool beyond its permits.
+    pub fn too_many(&self) -> u64 {
+        self.load.pool().map_or(0, |permits| self.at_once.saturating_sub(permits.into()))
+    }
+
+    /// The number of items, reads, accounts or users that prove overlapping holders.
     pub fn harm(&self) -> u64 {
         match self.load.workload {
             WorkloadKind::Stock => self.oversold().unsigned_abs(),
-            WorkloadKind::Bank => self.wrong,
+            WorkloadKind::Readers => self.oversold().unsigned_abs() + self.tally.torn,
+            WorkloadKind::Bank | WorkloadKind::Transfers => self.wrong,
+            WorkloadKind::Pool => self.too_many(),
         }
     }
 
@@ -66,17 +79,30 @@ impl Score {
             "per_second": self.per_second(),
         });
         match self.load.workload {
-            WorkloadKind::Stock => {
+            WorkloadKind::Stock | WorkloadKind::Readers => {
                 value["stock"] = self.load.stock.into();
                 value["sold"] = self.taken.into();
                 value["oversold"] = self.oversold().into();
                 value["left"] = self.left.into();
+                if self.load.workload == WorkloadKind::Readers {
+                    value["torn"] = self.tally.torn.into();
+                    value["at_once"] = self.at_once.into();
+                }
             }
-            WorkloadKind::Bank => {
+            WorkloadKind::Pool => {
+                value["permits"] = self.load.permits.into();
+                value["at_once"] = self.at_once.into();
+                value["too_many"] = self.too_many().into();
+            }
+            WorkloadKind::Bank | WorkloadKind::Transfers => {
                 value["accounts"] = self.load.accounts().into();
                 value["wrong"] = self.wrong.into();
                 value["money_wrong"] = self.missing.into();
-                value["paid"] = self.taken.into();
+                if self.load.workload == WorkloadKind::Bank {
+                    value["paid"] = self.taken.into();
+                } else {
+                    value["deadlocks"] = self.tally.deadlocks.into();
+                }
             }
         }
         value
@@ -85,7 +111,10 @@ impl Score {
     fn cells(&self) -> Vec<String> {
         let shown = match self.load.workload {
             WorkloadKind::Stock => [self.taken.to_string(), self.oversold().to_string()],
+            WorkloadKind::Readers => [self.oversold().to_string(), self.tally.torn.to_string()],
             WorkloadKind::Bank => [self.wrong.to_string(), self.missing.to_string()],
+            WorkloadKind::Transfers => [self.wrong.to_string(), self.tally.deadlocks.to_string()],
+            WorkloadKind::Pool => [self.at_once.to_string(), self.too_many().to_string()],
         };
         let Tally { busy, refused, given_up, stuck, .. } = self.tally;
         let counts = [busy, refused, given_up, stuck, self.per_second()].map(|count| count.to_string());
@@ -95,7 +124,7 @@ impl Score {
     fn style(&self, column: usize) -> Style {
         let worst = AnsiColor::Red.on_default().bold();
         match column {
-            1 | 2 if self.harm() > 0 => worst,
+            1 | 2 if self.harm() > 0 || self.tally.deadlocks > 0 => worst,
             6 if self.tally.stuck > 0 => worst,
             1 | 2 => AnsiColor::Green.on_default(),
             _ => Style::new(),
@@ -107,26 +136,48 @@ fn head(workload: WorkloadKind, lang: Lang) -> Vec<String> {
     let workload = match (workload, lang) {
         (WorkloadKind::Stock, Lang::En) => ["SOLD", "OVERSOLD"],
         (WorkloadKind::Stock, Lang::Zh) => ["卖出", "超卖"],
-        (WorkloadKind::Bank, Lang::En) => ["WRONG", "MONEY WRONG"],
+        (WorkloadKind::Readers, Lang::En) => ["OVERSOLD", "TORN"],
+        (WorkloadKind::Readers, Lang::Zh) => ["超卖", "读到变化"],
+        (WorkloadKind::Bank, Lang::En) => ["WRONG", "OFF BY"],
         (WorkloadKind::Bank, Lang::Zh) => ["错账户数", "错账金额"],
+        (WorkloadKind::Transfers, Lang::En) => ["WRONG", "DEADLOCKS"],
+        (WorkloadKind::Transfers, Lang::Zh) => ["错账户数", "死锁"],
+        (WorkloadKind::Pool, Lang::En) => ["AT ONCE", "TOO MANY"],
+        (WorkloadKind::Pool, Lang::Zh) => ["同时使用", "超出"],
     };
     let first = lang.pick("SCHEME", "方案");
-    let rest = lang.pick(
-        ["BUSY", "REFUSED", "GIVEN UP", "STUCK", "PER SECOND"],
-        ["繁忙", "被拒写入", "主动放弃", "卡死", "每秒应答"],
-    );
+    let rest = lang
+        .pick(["BUSY", "REFUSED", "GIVEN UP", "STUCK", "PER S"], ["繁忙", "被拒写入", "主动放弃", "卡死", "每秒应答"]);
     [first].into_iter().chain(workload).chain(rest).map(str::to_owned).collect()
 }
 
 /// `Flash sale: 20 in stock, 1000 requests, ...`
 pub(super) fn headline(load: &Load, lang: Lang) -> String {
-    let Load { requests, processes, stock, .. } = load;
+    let Load { requests, processes, stock, permits, .. } = load;
     let accounts = load.accounts();
     let mut text = match (load.workload, lang) {
         (WorkloadKind::Stock, Lang::En) => {
             format!("Flash sale: {stock} in stock, {requests} requests from {processes} processes")
         }
         (WorkloadKind::Stock, Lang::Zh) => format!("秒杀：库存 {stock}，{processes} 个进程共 {requests} 个请求"),
+        (WorkloadKind::Readers, Lang::En) => {
+            format!("Flash sale with readers: {stock} in stock, {requests} requests from {processes} processes")
+        }
+        (WorkloadKind::Readers, Lang::Zh) => {
+            format!("秒杀，同时有人查看库存：库存 {stock}，{processes} 个进程共 {requests} 个请求")
+        }
+        (WorkloadKind::Pool, Lang::En) => {
+            format!("Pool: {permits} connections, {requests} requests from {processes} processes")
+        }
+        (WorkloadKind::Pool, Lang::Zh) => format!("连接池：{permits} 个连接，{processes} 个进程共 {requests} 个请求"),
+        (WorkloadKind::Transfers, Lang::En) => {
+            format!(
+                "Transfers: {accounts} accounts with 1000, in pairs; 500 and 300 go opposite ways at once; {processes} processes"
+            )
+        }
+        (WorkloadKind::Transfers, Lang::Zh) => {
+            format!("转账：{accounts} 个账户，余额各 1000，两两之间同时对转 500 和 300；{processes} 个进程")
+        }
         (WorkloadKind::Bank, Lang::En) => {
             format!(
                 "Bank: {accounts} accounts with 1000; from each, 500 and 300 are paid at once; {processes} processes"
@@ -148,7 +199,12 @@ pub(super) fn headline(load: &Load, lang: Lang) -> String {
             lang.pick("; each process is paused once while it holds a lock", "；每个进程各有一次持锁时整个停住"),
         );
     }
-    if load.crash {
+    if let Some(permits) = load.pool().filter(|_| load.crash) {
+        let _ = match lang {
+            Lang::En => write!(text, "; {permits} users are killed with their processes"),
+            Lang::Zh => write!(text, "；有 {permits} 个使用者连同进程被杀死"),
+        };
+    } else if load.crash {
         text.push_str(lang.pick("; one process is killed while it holds the lock", "；有一个进程持锁时被杀死"));
     }
     text
@@ -160,7 +216,7 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
     let mut rows = vec![head(load.workload, lang)];
     rows.extend(scores.iter().map(Score::cells));
     let widths = widths(rows.iter().map(Vec::as_slice));
-    let mut text = format!("{}\n\n", headline(&load, lang));
+    let mut text = paragraph(&headline(&load, lang)) + "\n";
     for (number, row) in rows.iter().enumerate() {
         let score = number.checked_sub(1).map(|at| &scores[at]);
         for (column, (cell, cells)) in row.iter().zip(&widths).enumerate() {
@@ -181,53 +237,25 @@ pub fn scores(scores: &[Score], lang: Lang, colours: bool) -> String {
     }
     let crash_note = if load.crash {
         lang.pick(
-            "The requests of the killed process are not counted.\n",
+            "The requests of a killed process are not counted.\n",
             "被杀进程自己的请求随它一起消失，不计入表中。\n",
         )
     } else {
         ""
     };
-    text + "\n" + legend(load.workload, lang) + "\n" + crash_note
+    let legend: String = legend(load.workload, lang).lines().map(paragraph).collect();
+    text + "\n" + &legend + crash_note
 }
 
-const fn legend(workload: WorkloadKind, lang: Lang) -> &'static str {
-    match (workload, lang) {
-        (WorkloadKind::Stock, Lang::En) => {
-            "\
-Each request reads the stock and, if it is positive, writes it minus one. Only the lock prevents overlapping requests.
-busy: attempts that found the lock held, and were retried. stuck: requests that were never answered.
-refused: late writes rejected by the fencing token. given up: writes skipped because the holder detected the loss of its lock.
-fencelock renews the lock of a holder that sleeps. A paused process cannot renew."
-        }
-        (WorkloadKind::Bank, Lang::En) => {
-            "\
-Both requests read the balance and write it minus their payment, so 200 must be left. Only the lock prevents overlapping
-payments. wrong: accounts whose balance is not 1000 minus the payments. stuck: payments that were never answered.
-busy: attempts that found the lock held, and were retried. refused: late writes rejected by the fencing token.
-given up: writes skipped because the holder detected the loss of its lock."
-        }
-        (WorkloadKind::Stock, Lang::Zh) => {
-            "\
-每个请求读取库存，大于 0 就写回库存减一；除了锁，没有别的东西阻止两个请求同时进行。
-繁忙：被告知“锁被占用”的次数，之后会再来。卡死：始终没有得到答复的请求。
-被拒写入：被栅栏令牌拦下的迟到写入。主动放弃：写入前发现锁已丢失，于是没有写。
-持有者睡着时，fencelock 会自动续期；整个进程停住时，谁也没法续期。"
-        }
-        (WorkloadKind::Bank, Lang::Zh) => {
-            "\
-两个请求都读取余额，再写回余额减消费额，所以应剩 200；除了锁，没有别的东西阻止它们同时进行。
-错账户数：余额不等于 1000 减去已消费金额的账户。卡死：始终没有得到答复的消费。
-繁忙：被告知“锁被占用”的次数，之后会再来。被拒写入：被栅栏令牌拦下的迟到写入。
-主动放弃：写入前发现锁已丢失，于是没有写。"
-        }
-    }
+fn paragraph(text: &str) -> String {
+    wrapped(text, CELLS).join("\n") + "\n"
 }
 
 /// All results as JSON.
 pub fn json_scores(scores: &[Score]) -> Value {
     let load = scores.first().map(|score| &score.load);
     json!({
-        "workload": load.map(|load| match load.workload { WorkloadKind::Stock => "stock", WorkloadKind::Bank => "bank" }),
+        "workload": load.map(|load| load.workload.name()),
         "processes": load.map(|load| load.processes),
         "requests": load.map(|load| load.requests),
         "overrun": load.is_some_and(|load| load.sleep.is_some()),

@@ -1,9 +1,10 @@
 //! The critical section.
 
 use super::job::LiveJob;
-use super::ledger::Ledger;
+use super::ledger::{Change, Ledger};
 use super::request::Request;
-use super::{Entrance, Load, NotRun};
+use super::{Entrance, Load, NotRun, WorkloadKind};
+use crate::load::{Hold, Holds};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
 use rustix::process::{Signal, getpid, kill_process};
@@ -32,44 +33,62 @@ pub(super) struct Work<'j> {
     load: &'j Load,
     over: &'j AtomicBool,
     host: &'j dyn Host,
+    /// The holds of all requests of the process.
+    holds: &'j Holds,
     request: Request,
-    token: Option<u64>,
-    /// The value to write.
-    next: Option<i64>,
-    /// The entry to report to the host before the write.
+    /// What was read, if it is still to be written, or to be read again.
+    changes: Vec<Change>,
+    /// The entry to report to the host before the end of the work.
     reported: Option<Entrance>,
+    is_inside: bool,
+    /// Reads during which the stock changed.
+    pub(super) torn: u64,
 }
 
 impl<'j> Work<'j> {
-    pub(super) fn new(job: &'j LiveJob, ledger: Ledger, over: &'j AtomicBool, host: &'j dyn Host) -> Self {
-        let request = Request { account: 0, amount: 0 };
-        Self { ledger, load: &job.load, over, host, request, token: None, next: None, reported: None }
+    pub(super) fn new(
+        job: &'j LiveJob,
+        ledger: Ledger,
+        (over, host, holds): (&'j AtomicBool, &'j dyn Host, &'j Holds),
+    ) -> Self {
+        let (load, request) = (&job.load, Request::of(0, 0));
+        Self { ledger, load, over, host, holds, request, changes: vec![], reported: None, is_inside: false, torn: 0 }
     }
 
     pub(super) fn of(&mut self, request: Request) {
-        (self.request, self.token, self.next, self.reported) = (request, None, None, None);
+        self.leave();
+        (self.request, self.changes, self.reported) = (request, Vec::new(), None);
     }
 
-    /// Reads the value and works, calling `renew` repeatedly. `false` if the token is stale.
+    /// Reads the value and works, calling `renew` repeatedly. `tokens` are those of the locks, if they are checked. `false` if
+    /// a token is stale.
     pub(super) fn begin(
         &mut self,
-        token: Option<u64>,
+        tokens: &[u64],
         renew: &mut dyn FnMut() -> Result<(), NotRun>,
     ) -> Result<bool, NotRun> {
-        self.token = token;
-        let account = self.request.account;
-        let Some(entry) = self.ledger.read(account, token)? else { return Ok(false) };
-        if entry.left < self.request.amount {
+        self.holds.begin(Hold::Permits(1), || BootClock.now());
+        self.is_inside = true;
+        let pair = self.request.pair();
+        let token = |at: usize| tokens.get(at).copied().unwrap_or_default();
+        let all = self.request.changes().enumerate();
+        self.changes =
+            all.map(|(at, (account, amount))| Change { account, amount, left: 0, token: token(at) }).collect();
+        let Some(number) = self.ledger.enter(pair, &mut self.changes, self.request.is_reader)? else {
+            self.leave();
+            return Ok(false);
+        };
+        if self.changes.iter().any(|change| change.left < change.amount) && !self.request.is_reader {
+            self.changes.clear();
             return Ok(true);
         }
-        self.next = Some(entry.left - self.request.amount);
-        let is_reported = self.load.pause && self.load.is_followed(entry.number);
-        self.reported = is_reported.then_some(Entrance { account, number: entry.number });
-        if self.load.is_crash_victim(account, entry.number) {
+        let is_reported = self.load.pause && self.load.is_followed(number);
+        self.reported = is_reported.then_some(Entrance { account: pair, number });
+        if self.load.is_crash_victim(pair, number) {
             // No handler and no destructor runs, as in a power failure.
             kill_process(getpid(), Signal::KILL).map_err(|error| NotRun::Start(error.into()))?;
         }
-        let sleep = self.load.sleep.filter(|_| self.load.is_slow_holder(account, entry.number));
+        let sleep = self.load.sleep.filter(|_| self.load.is_slow_holder(pair, number));
         let until = BootClock.now() + sleep.unwrap_or(self.load.work);
         let pause = self.load.ttl / 3;
         loop {
@@ -84,13 +103,35 @@ impl<'j> Work<'j> {
         }
     }
 
-    /// Writes the value if the amount was available. `false` if the token is stale.
+    /// Ends the work: writes the value if the amount was available, or reads it again. `false` if a token is stale.
     pub(super) fn end(&mut self) -> Result<bool, NotRun> {
-        let Some(next) = self.next.take() else { return Ok(true) };
+        let mut changes = std::mem::take(&mut self.changes);
+        if changes.is_empty() {
+            self.leave();
+            return Ok(true);
+        }
         if let Some(holder) = self.reported.filter(|_| !self.over.load(Ordering::Relaxed)) {
             self.host.before_write(holder).map_err(NotRun::Start)?;
         }
-        self.ledger.write(self.request.account, next, self.request.amount, self.token)
+        let done = match (self.load.workload, self.request.is_reader) {
+            (WorkloadKind::Pool, _) => true,
+            (_, true) => {
+                let before = changes[0].left;
+                let is_admitted = self.ledger.read(&mut changes, true)?;
+                self.torn += u64::from(is_admitted && changes[0].left != before);
+                is_admitted
+            }
+            (_, false) => self.ledger.write(&changes)?,
+        };
+        self.leave();
+        Ok(done)
+    }
+
+    /// Ends the hold, before its release is sent.
+    pub(super) fn leave(&mut self) {
+        if std::mem::take(&mut self.is_inside) {
+            self.holds.end(Hold::Permits(1), || BootClock.now());
+        }
     }
 }
 
@@ -104,6 +145,8 @@ pub(super) enum AttemptResult {
     Refused,
     /// The lock was lost, and the write was skipped.
     GivenUp,
+    /// The wait for a second lock ended without it, and the first one was released.
+    Deadlock,
 }
 
 /// The boot clock in milliseconds, shared by all processes.

@@ -2,11 +2,12 @@
 
 use super::job::{LiveJob, Tally};
 use super::ledger::Ledger;
-use super::library::Library;
+use super::library::{Library, SECOND_WAIT};
 use super::program::{PAUSE, Program};
 use super::request::Request;
 use super::work::{AttemptResult, Host, Work};
 use super::{LockMethodKind, NotRun, WorkloadKind};
+use crate::load::Holds;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment, blocking};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +42,7 @@ impl<'j> RequestWorker<'j> {
         worker: u32,
         way: &LockMethodKind,
         client: Option<blocking::Client>,
-        (over, host): (&'j AtomicBool, &'j dyn Host),
+        shared: (&'j AtomicBool, &'j dyn Host, &'j Holds),
     ) -> Result<Self, NotRun> {
         let load = &job.load;
         let longest = load.sleep.unwrap_or_default().max(load.work) + load.ttl;
@@ -52,14 +53,14 @@ impl<'j> RequestWorker<'j> {
             (LockMethodKind::Program(scheme), _) => {
                 LockMethod::Program(Box::new(Program::new(scheme.clone(), job, worker)?))
             }
-            (LockMethodKind::Library { fenced }, Some(client)) => {
-                LockMethod::Library(Library::new(client, job, *fenced, patience))
+            (LockMethodKind::Library { fenced, one_by_one }, Some(client)) => {
+                LockMethod::Library(Library::new(client, job, *fenced, *one_by_one, patience))
             }
             (LockMethodKind::Open | LockMethodKind::Library { .. }, _) => LockMethod::Open,
         };
         let ledger = Ledger::open(job.connect()?, &job.prefix, way.is_fenced());
-        let work = Work::new(job, ledger, over, host);
-        let requests = load.requests_of(job.process, worker);
+        let work = Work::new(job, ledger, shared);
+        let (requests, over) = (load.requests_of(job.process, worker), shared.0);
         Ok(Self { requests, work, method, workload: load.workload, patience, partner_timeout, no_partner: false, over })
     }
 
@@ -73,20 +74,21 @@ impl<'j> RequestWorker<'j> {
             }
             served?;
         }
+        tally.torn = self.work.torn;
         Ok(tally)
     }
 
     /// Waits for the other request to the same account, so that both start together.
     fn wait_for_partner(&mut self, request: Request) -> Result<(), NotRun> {
-        if self.workload == WorkloadKind::Stock {
+        if self.workload.has_one_lock() {
             return Ok(());
         }
         let begun = BootClock.now();
-        let mut there = self.work.ledger.arrive(request.account, true)?;
+        let mut there = self.work.ledger.arrive(request.pair(), true)?;
         while there < 2 && !self.no_partner && !self.is_over() {
             self.no_partner = BootClock.now().since(begun) > self.partner_timeout;
             std::thread::sleep(Duration::from_micros(500));
-            there = self.work.ledger.arrive(request.account, false)?;
+            there = self.work.ledger.arrive(request.pair(), false)?;
         }
         Ok(())
     }
@@ -95,6 +97,7 @@ impl<'j> RequestWorker<'j> {
     fn request(&mut self, request: Request, tally: &mut Tally) -> Result<(), NotRun> {
         let mut detector = StallDetector { since: BootClock.now(), entered: None };
         while !self.is_over() {
+            let mut pause = PAUSE;
             match self.attempt(request)? {
                 AttemptResult::Served => {
                     tally.answered += 1;
@@ -103,13 +106,18 @@ impl<'j> RequestWorker<'j> {
                 AttemptResult::Busy => tally.busy += 1,
                 AttemptResult::Refused => tally.refused += 1,
                 AttemptResult::GivenUp => tally.given_up += 1,
+                AttemptResult::Deadlock => {
+                    tally.deadlocks += 1;
+                    // Without a random pause, both would lock their own accounts again at the same time.
+                    pause += SECOND_WAIT.mul_f64(fastrand::f64());
+                }
             }
-            if detector.is_stalled(&mut self.work.ledger, request.account, self.patience)? {
-                // All requests of a sale wait for the same lock.
-                self.over.fetch_or(self.workload == WorkloadKind::Stock, Ordering::Relaxed);
+            if detector.is_stalled(&mut self.work.ledger, request.pair(), self.patience)? {
+                // All requests of a sale or of a pool wait for the same lock.
+                self.over.fetch_or(self.workload.has_one_lock(), Ordering::Relaxed);
                 return Ok(());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
         }
         Ok(())
     }
@@ -118,12 +126,12 @@ impl<'j> RequestWorker<'j> {
         self.work.of(request);
         match &mut self.method {
             LockMethod::Open => {
-                self.work.begin(None, &mut || Ok(()))?;
+                self.work.begin(&[], &mut || Ok(()))?;
                 self.work.end()?;
                 Ok(AttemptResult::Served)
             }
             LockMethod::Program(program) => program.attempt(request.account, &mut self.work),
-            LockMethod::Library(library) => library.attempt(request.account, &mut self.work),
+            LockMethod::Library(library) => library.attempt(request, &mut self.work),
         }
     }
 

@@ -28,7 +28,11 @@ struct Changes {
 impl Holds {
     /// The holds of one key are checked. A sale checks exclusive ones by its stock.
     pub(crate) fn of(job: &LoadJob, counted: Moment) -> Self {
-        let is_checked = job.mode != LoadMode::Exclusive && job.workload == Workload::HotKey;
+        Self::from(counted, job.mode != LoadMode::Exclusive && job.workload == Workload::HotKey)
+    }
+
+    /// Records the holds from this time on, if they are checked.
+    pub(crate) fn from(counted: Moment, is_checked: bool) -> Self {
         let changes = || Changes { counted, exclusive: 0, readers: 0, permits: 0, list: Vec::new() };
         Self(is_checked.then(|| Mutex::new(changes())))
     }

@@ -55,24 +55,29 @@ impl Model<'_> {
             return None;
         }
         let at = usize::from(client);
-        let op = self.op(before, at);
-        let limit = Word::Limit(self.scheme.permits);
-        match op {
-            Op::TakeCount => return Some(Command { words: take_count(limit), node: 0 }),
-            Op::TakeCountAt(nth) => return Some(Command { words: take_count(limit), node: node_of(at, nth) as u8 }),
-            Op::GiveCountAt(nth) => return Some(Command { node: node_of(at, nth) as u8, ..increment() }),
-            _ => {}
-        }
-        let mut command = op.command(|content| match content {
+        command_of(self.op(before, at), at, self.scheme.permits, |content| match content {
             Content::One => Value::One,
             Content::Id => Value::Id(client),
             Content::Now => Value::Time(self.clock(before, at)),
             Content::Deadline => Value::Time(self.clock(before, at) + TTL),
-        })?;
-        if matches!(op, Op::TakeByClock | Op::TakeByServer) {
+        })
+    }
+}
+
+/// The command of an operation of the client with this number, if it sends one to Redis. `permits` is the limit of a semaphore, and
+/// `content` returns the value that the client writes into the key.
+pub(crate) fn command_of(op: Op, client: usize, permits: u8, content: impl Fn(Content) -> Value) -> Option<Command> {
+    let limit = Word::Limit(permits);
+    match op {
+        Op::TakeCount => Some(Command { words: take_count(limit), node: 0 }),
+        Op::TakeCountAt(nth) => Some(Command { words: take_count(limit), node: node_of(client, nth) as u8 }),
+        Op::GiveCountAt(nth) => Some(Command { node: node_of(client, nth) as u8, ..increment() }),
+        Op::TakeByClock | Op::TakeByServer => {
+            let mut command = op.command(content)?;
             command.words.push(limit);
+            Some(command)
         }
-        Some(command)
+        _ => op.command(content),
     }
 }
 
@@ -92,9 +97,8 @@ impl Command {
 }
 
 impl Op {
-    /// The command of an operation, if it sends one to Redis; `content` returns the value that a client writes into the
-    /// key.
-    pub(crate) fn command(self, content: impl Fn(Content) -> Value) -> Option<Command> {
+    /// The command of an operation without the limit of a semaphore.
+    fn command(self, content: impl Fn(Content) -> Value) -> Option<Command> {
         let plain = |words: &[Word]| Some(Command { words: words.to_vec(), node: 0 });
         let (lock, name, id) = (Word::Lock, Word::Plain, || content(Content::Id));
         match self {

@@ -11,7 +11,7 @@ use crate::server::ServerConnection;
 use crate::wire::{GUARDED, Wire};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};
-use redis::Value as Answer;
+use redis::Value as RedisValue;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -114,8 +114,8 @@ impl ReplayEnvironment {
         let answer = self.server().send(&words, &key)?;
         let greatest = self.tokens.into_iter().max().unwrap_or_default();
         let agrees = match (step.reply, &answer) {
-            (Reply::Token(0), Answer::Int(0)) => true,
-            (Reply::Token(1..), Answer::Int(token)) => {
+            (Reply::Token(0), RedisValue::Int(0)) => true,
+            (Reply::Token(1..), RedisValue::Int(token)) => {
                 self.tokens[usize::from(client)] = *token;
                 *token > greatest
             }
@@ -156,7 +156,7 @@ impl ReplayEnvironment {
             (false, _) => ["SET", &key, write].map(str::to_owned).into(),
         };
         let answer = self.master.command(&words)?;
-        let accepted = !matches!(answer, Answer::Int(0));
+        let accepted = !matches!(answer, RedisValue::Int(0));
         let reply = show(&answer);
         Ok(if accepted == step.yes { Ok(reply) } else { Err((format!("accepted: {}", step.yes), reply)) })
     }
@@ -297,28 +297,28 @@ fn fields(lock: ReadWrite) -> String {
     fields.join(",")
 }
 
-fn is_same(expected: Reply, answer: &Answer) -> bool {
+fn is_same(expected: Reply, answer: &RedisValue) -> bool {
     match (expected, answer) {
-        (Reply::Int(number), Answer::Int(got)) => i64::from(number) == *got,
-        (Reply::Ttl(left), Answer::Int(got)) => {
+        (Reply::Int(number), RedisValue::Int(got)) => i64::from(number) == *got,
+        (Reply::Ttl(left), RedisValue::Int(got)) => {
             if left < 0 {
                 i64::from(left) == *got
             } else {
                 *got > 0
             }
         }
-        (Reply::Ok, Answer::Okay) | (Reply::Value(Value::Nil), Answer::Nil) => true,
-        (Reply::Value(value), Answer::BulkString(got)) => encoded(value).as_bytes() == got.as_slice(),
+        (Reply::Ok, RedisValue::Okay) | (Reply::Value(Value::Nil), RedisValue::Nil) => true,
+        (Reply::Value(value), RedisValue::BulkString(got)) => encoded(value).as_bytes() == got.as_slice(),
         _ => false,
     }
 }
 
-fn show(answer: &Answer) -> String {
+fn show(answer: &RedisValue) -> String {
     match answer {
-        Answer::Nil => "nil".to_owned(),
-        Answer::Int(number) => number.to_string(),
-        Answer::Okay => "OK".to_owned(),
-        Answer::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        RedisValue::Nil => "nil".to_owned(),
+        RedisValue::Int(number) => number.to_string(),
+        RedisValue::Okay => "OK".to_owned(),
+        RedisValue::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -13,6 +13,10 @@
 //! # What it does not guarantee
 //! - **A failover may lose the last writes**, as with a master and replicas: `acks=N` makes this unlikely. There is no
 //!   quarantine.
+//!
+//! # Files
+//! `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
+//! `list` and `diagnose` send requests to all of them.
 
 mod diagnose;
 mod list;

@@ -22,7 +22,7 @@ const TRIES: u32 = 3;
 const SILENT: Duration = Duration::from_millis(300);
 
 /// One reply for each renewal.
-type Answers = Vec<Result<Renew, Unknown>>;
+type RenewReplies = Vec<Result<Renew, Unknown>>;
 
 /// The renewals for one node, by their index in the batch.
 struct Part {
@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Cluster {
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
+    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
         let mut answers: Vec<Option<Result<Renew, Unknown>>> = vec![None; renewals.len()];
         let mut left: Vec<usize> = (0..renewals.len()).collect();
         for _ in 0..TRIES {
@@ -60,7 +60,7 @@ impl Cluster {
 
     /// Ends without a reply as soon as another node serves the slot: a request to a node that has failed could outlast the lease.
     /// A renewal is idempotent, so it can be repeated.
-    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> Answers {
+    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> RenewReplies {
         let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
         let mut request = pin!(self.watched(&part.address, part.node.renew_all(batch)));
         loop {

@@ -17,7 +17,7 @@ const TRIES: u32 = 6;
 const REFRESH_AT_MOST: Duration = Duration::from_millis(250);
 /// The number of nodes that are queried for a map at the same time, and the time after which more nodes are queried: some may be
 /// down, or partitioned from the rest.
-const ASKED: usize = 4;
+const QUERIED: usize = 4;
 const MORE_AFTER: Duration = Duration::from_millis(200);
 
 /// The last query for a map.
@@ -162,7 +162,7 @@ impl Cluster {
     /// The first map from a node that is connected to a majority of the masters; if there is none, the map with the most slots.
     async fn query(&self, candidates: &[Address]) -> Result<(ClusterMap, Vec<(Address, Arc<Redis>)>), Unknown> {
         let (mut questions, mut queried, mut causes) = (JoinSet::new(), Vec::new(), Vec::new());
-        let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(ASKED));
+        let (mut best, mut more) = (None::<ClusterMap>, candidates.chunks(QUERIED));
         loop {
             for address in more.next().unwrap_or_default() {
                 let node = self.unused_node(address)?;

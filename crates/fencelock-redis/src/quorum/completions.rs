@@ -5,7 +5,7 @@ use super::count::patience;
 use super::inspection::faults;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
 use fencelock_core::{
-    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, NodeAnswer, NodeFault, Outcome, Span, Tally,
+    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, NodeFault, NodeVote, Outcome, Span, Tally,
     Unknown, WriteCompletion, once,
 };
 
@@ -45,9 +45,9 @@ impl Quorum {
         let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
         while let Some((node, answer)) = answers.recv().await {
             let standing = match Self::known(answer, &mut causes)? {
-                Some(WriteCompletion::Written) => NodeAnswer::Ours,
-                Some(WriteCompletion::NotHeld) => NodeAnswer::Absent,
-                None => NodeAnswer::Unknown,
+                Some(WriteCompletion::Written) => NodeVote::Ours,
+                Some(WriteCompletion::NotHeld) => NodeVote::Absent,
+                None => NodeVote::Unknown,
             };
             match tally.vote(node, standing) {
                 Outcome::Ours => return Ok(WriteCompletion::Written),

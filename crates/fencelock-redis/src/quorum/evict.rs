@@ -3,7 +3,7 @@
 use super::Quorum;
 use super::count::patience;
 use super::inspection::faults;
-use fencelock_core::{Eviction, HolderInfo, Holding, Mode, NodeAnswer, Outcome, QuorumNode, Tally, Unknown};
+use fencelock_core::{Eviction, HolderInfo, Holding, Mode, NodeVote, Outcome, QuorumNode, Tally, Unknown};
 use std::sync::Arc;
 
 impl Quorum {
@@ -17,13 +17,13 @@ impl Quorum {
         // Waits for every node, so that an inspection after the eviction sees its result.
         while let Some((node, answer)) = answers.recv().await {
             let standing = match answer {
-                Ok(Eviction::Evicted) => NodeAnswer::Ours,
-                Ok(Eviction::Changed(None)) => NodeAnswer::Absent,
-                Ok(Eviction::Changed(Some(_))) => NodeAnswer::Taken,
+                Ok(Eviction::Evicted) => NodeVote::Ours,
+                Ok(Eviction::Changed(None)) => NodeVote::Absent,
+                Ok(Eviction::Changed(Some(_))) => NodeVote::Taken,
                 Ok(refused) => return Ok(refused),
                 Err(unknown) => {
                     causes.extend(faults(&unknown));
-                    NodeAnswer::Unknown
+                    NodeVote::Unknown
                 }
             };
             outcome = tally.vote(node, standing);

@@ -21,6 +21,10 @@
 //! - **Nodes of other kinds** are trusted not to have lost grants: [`Quorum::trusting_empty`].
 //! - **First come, first served**: there is no queue. The nodes that were busy notify the waiters, and the first
 //!   claim gets the key.
+//!
+//! # Files
+//! `driver` carries out a call of core. `attempt` claims, `count` renews and releases, `downgrade`, `evict` and `inspection` do what
+//! they say, `poll` resumes a hold. `startup_check` and `compare` check the nodes.
 
 mod attempt;
 mod compare;
@@ -77,7 +81,7 @@ pub struct Quorum {
 }
 
 /// Replies of the nodes by node number, in the order of arrival. The channel closes after the last one.
-type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
+type NodeReplies<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 
 impl Quorum {
     /// Creates a quorum of these nodes; three or five are usual.
@@ -177,7 +181,7 @@ impl Quorum {
         key: &Key,
         limit: impl Fn(&Node) -> Duration,
         question: impl Fn(Arc<dyn QuorumNode>) -> F,
-    ) -> Answers<T>
+    ) -> NodeReplies<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Unknown>> + Send + 'static,

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 /// The number of replicas that have confirmed all writes of the connection so far.
 pub(crate) type Acked = RedisResult<u32>;
 
-type Answers = RedisResult<(Vec<RedisResult<Value>>, Acked)>;
+type AckedReplies = RedisResult<(Vec<RedisResult<Value>>, Acked)>;
 
 /// The length of the request queue, beyond which senders wait.
 const ROOM: usize = 4096;
@@ -44,7 +44,7 @@ pub(crate) struct AckWriter {
 #[derive(Debug)]
 struct AckRequest {
     calls: Vec<Call>,
-    answer: oneshot::Sender<Answers>,
+    answer: oneshot::Sender<AckedReplies>,
 }
 
 impl AckWriter {
@@ -89,7 +89,7 @@ impl AckWriter {
     }
 
     /// Sends the calls, and returns the number of replicas that have their writes.
-    pub(crate) async fn send(&self, calls: Vec<Call>) -> Answers {
+    pub(crate) async fn send(&self, calls: Vec<Call>) -> AckedReplies {
         let (answer, answered) = oneshot::channel();
         let gone = || RedisError::from((redis::ErrorKind::Io, "the connection for confirmed writes was lost"));
         self.requests.send(AckRequest { calls, answer }).await.map_err(|_| gone())?;
@@ -135,7 +135,7 @@ async fn work(
     }
 }
 
-fn deliver(batch: Batch, callers: impl Iterator<Item = (oneshot::Sender<Answers>, usize)>) {
+fn deliver(batch: Batch, callers: impl Iterator<Item = (oneshot::Sender<AckedReplies>, usize)>) {
     let acked: Acked = match batch.after {
         Some(Ok(Value::Int(confirmed))) => Ok(u32::try_from(confirmed).unwrap_or(0)),
         Some(Err(error)) => Err(error),

@@ -33,7 +33,7 @@ const REMEMBERED: usize = 4096;
 const ERRORS: usize = 8;
 
 /// The replies of a batch. All of its requests can wait for them, because any request can be cancelled.
-pub(super) type Answers = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
+pub(super) type BatchReplies = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
 
 /// The open batch of a connection.
 pub(crate) struct Combiner {
@@ -106,7 +106,7 @@ impl Combiner {
     ///
     /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
     /// could overtake it.
-    pub(super) fn send(&self, requests: &[Option<Common>]) -> (Answers, Box<[usize]>) {
+    pub(super) fn send(&self, requests: &[Option<Common>]) -> (BatchReplies, Box<[usize]>) {
         if self.messages.load(Ordering::Relaxed) > self.room / 2 {
             let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
             return (alone.boxed().shared(), (0..requests.len()).collect());

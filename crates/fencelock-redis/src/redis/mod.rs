@@ -6,6 +6,18 @@
 //! its value names the mode, and two side keys store the holders. Next to it are a fencing token, a queue of waiters and their
 //! entries, in the same hash slot. A release hands the key to the first waiter in the same script, and publishes a message on the
 //! channel of its client.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `session`, `link`, `push_handler` | connections, and the messages that the server pushes |
+//! | `script`, `lua/` | one typed function for each script |
+//! | `combiner`, `shared_batch`, `combined` | requests that are made at the same time, in one script |
+//! | `renewing`, `acks`, `quarantine` | renewals, replicas that confirm, a server that may have lost its locks |
+//! | `fault` | the errors of all versions |
+//! | `diagnose`, `report`, `features`, `topology` | what works on a server |
+//! | `sentinel/` | which server the sentinels name, and until when its answers count |
+//! | `cluster_view`, `cluster_map`, `shard_channels`, `subscribed`, `renewing_singly` | a node of a cluster: its slots, wake-ups, a slot that is being moved |
 
 mod ack_writer;
 mod acks;

@@ -19,10 +19,10 @@ const PART: u32 = 6;
 /// No connection is considered dead sooner, because a scheduler may pause a process for this long.
 const SOONEST: Duration = Duration::from_millis(25);
 
-type Answers = Vec<Result<Renew, Unknown>>;
+type RenewReplies = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
-    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Answers {
+    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
         let begun = self.clock.now();
         let session = match self.session().await {
             Ok(session) => session,
@@ -53,7 +53,7 @@ impl Redis {
         first_answered(first, again).await
     }
 
-    async fn renew_over(&self, session: &Session, renewals: &[Renewal], begun: Moment) -> Answers {
+    async fn renew_over(&self, session: &Session, renewals: &[Renewal], begun: Moment) -> RenewReplies {
         let withheld = self.withheld(session, renewals, begun).await;
         let is_sent = |i: usize| withheld.as_ref().is_none_or(|withheld| withheld[i].is_none());
         let sent = renewals.iter().enumerate().filter(|(i, _)| is_sent(*i)).map(|(_, renewal)| {
@@ -140,15 +140,15 @@ impl Redis {
 
 /// The first successful result; the last error if both failed.
 async fn first_answered(
-    mut one: impl Future<Output = Answers> + Unpin,
-    mut other: impl Future<Output = Answers> + Unpin,
-) -> Answers {
+    mut one: impl Future<Output = RenewReplies> + Unpin,
+    mut other: impl Future<Output = RenewReplies> + Unpin,
+) -> RenewReplies {
     tokio::select! {
         answers = &mut one => if is_answered(&answers) { answers } else { other.await },
         answers = &mut other => if is_answered(&answers) { answers } else { one.await },
     }
 }
 
-fn is_answered(answers: &Answers) -> bool {
+fn is_answered(answers: &RenewReplies) -> bool {
     answers.iter().any(Result::is_ok)
 }

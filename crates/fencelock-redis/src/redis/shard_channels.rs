@@ -4,7 +4,7 @@
 //! uses a *sharded* channel, which belongs to the hash slot of its key: only the node that serves the slot delivers its messages,
 //! and its reply counts all subscribers. The name is `<channel of the client>:<node>:{<a number in the slot>}`, where the node is
 //! the beginning of its run id. If another node serves the slot later, the name shows that the subscription was not made there,
-//! so that node does not consider the waiter dead: see `tell` in the scripts. When the slot leaves a node, the subscription ends,
+//! so that node does not consider the waiter dead: see `notify` in the scripts. When the slot leaves a node, the subscription ends,
 //! and is not restored if the slot returns. So the connection also subscribes to a channel without a slot, `<channel of the
 //! client>:<node>`, to which nothing is published: while a node counts this subscriber, it does not consider any waiter of the
 //! client dead.

@@ -1,7 +1,7 @@
 //! A batch of requests that are sent as one script. It is open first, then sent.
 
 use super::combined::Common;
-use super::combiner::{Answers, Combiner};
+use super::combiner::{BatchReplies, Combiner};
 use futures_util::FutureExt;
 use redis::{RedisResult, Value};
 use std::pin::pin;
@@ -24,11 +24,11 @@ struct State {
 }
 
 struct Sent {
-    answers: Answers,
+    answers: BatchReplies,
     /// The index of each request in the replies.
     positions: Box<[usize]>,
     /// The replies and wakers of the requests, until each has received its reply.
-    _waking: Vec<Answers>,
+    _waking: Vec<BatchReplies>,
 }
 
 /// A request in a batch.
@@ -37,7 +37,7 @@ pub(super) struct Member<'a> {
     batch: Arc<SharedBatch>,
     number: usize,
     has_yielded: bool,
-    answers: Option<(Answers, usize)>,
+    answers: Option<(BatchReplies, usize)>,
 }
 
 impl SharedBatch {

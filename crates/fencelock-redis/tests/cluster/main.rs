@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod addresses;
-mod fail_overs;
+mod failovers;
 mod kit;
 mod moves;
 mod wake_ups;

@@ -180,7 +180,7 @@ impl Leadership {
 }
 
 /// Watches the leader of an election. The async twin is [`crate::Observer`]. As an iterator it ends when the client is closed.
-#[must_use = "an observer asks only while it is asked"]
+#[must_use = "an observer sends requests only while a call waits"]
 #[derive(Debug)]
 pub struct Observer {
     name: Key,
@@ -197,20 +197,20 @@ impl Observer {
 
     /// Waits at most this long for the next change. `None` if there was none, and after the client was closed.
     pub fn next_within(&mut self, span: Duration) -> Option<Observation> {
-        self.ask(Some(span))
+        self.wait_for_change(Some(span))
     }
 
-    fn ask(&mut self, span: Option<Duration>) -> Option<Observation> {
+    fn wait_for_change(&mut self, span: Option<Duration>) -> Option<Observation> {
         let mut observer = self.inner.take()?;
-        let (observer, told) = self.engine.run(async move {
-            let told = match span {
+        let (observer, change) = self.engine.run(async move {
+            let change = match span {
                 Some(span) => tokio::time::timeout(span, observer.next()).await.unwrap_or_default(),
                 None => observer.next().await,
             };
-            (observer, told)
+            (observer, change)
         })?;
         self.inner = Some(observer);
-        told
+        change
     }
 }
 
@@ -219,6 +219,6 @@ impl Iterator for Observer {
 
     /// Waits for the next change; the first call returns the current state.
     fn next(&mut self) -> Option<Observation> {
-        self.ask(None)
+        self.wait_for_change(None)
     }
 }

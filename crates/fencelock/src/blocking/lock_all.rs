@@ -31,7 +31,7 @@ impl LockAll {
     }
 
     /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-    /// asks for each key once.
+    /// claims each key once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.inner = self.inner.wait(wait);
         self

@@ -15,9 +15,12 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::task::coop::consume_budget;
 
 /// Acquires the key.
 pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
+    // A key that is granted at once, again and again, must not keep the thread from other tasks.
+    consume_budget().await;
     client.check_open()?;
     if client.config.sharing.is_some()
         && !request.options.queues()

@@ -2,6 +2,14 @@
 //!
 //! Each key has a [`KeyCell`] with its engine behind one lock, which is never held across an await point or a wake-up. The order
 //! of locks: the map of keys, never together with another; a key cell, then the timers.
+//!
+//! | file | what |
+//! |---|---|
+//! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
+//! | `attempt`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
+//! | `lease`, `lease_state` | what a guard sees; what the guards of one hold share |
+//! | `renewals` | the task that renews |
+//! | `listener` | the events of the place |
 
 mod acquire_all;
 mod acquire_slot;
@@ -18,7 +26,8 @@ mod watch;
 
 use crate::closing::Closing;
 use crate::error::Error;
-use crate::identity::{Identity, Process};
+use crate::identity::Identity;
+use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;

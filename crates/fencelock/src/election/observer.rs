@@ -12,15 +12,15 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// It inspects the key when an event says that the leader may have changed, and once a second. If leaders change
 /// faster, some may be skipped. The latest one is always observed.
-#[must_use = "an observer asks only while `next` is awaited"]
+#[must_use = "an observer sends requests only while `next` is awaited"]
 pub struct Observer {
     client: Arc<ClientInner>,
     key: Key,
     history: LeaderHistory,
     hints: Arc<Hints>,
-    /// The number of hints when the place was last asked to send them.
+    /// The number of hints when the place last began to send them.
     watched: Option<u64>,
-    asked: Instant,
+    inspected: Instant,
     /// When to inspect the key again.
     due: Instant,
 }
@@ -35,7 +35,7 @@ impl Observer {
         let hints = Arc::new(Hints { key: key.clone(), count: AtomicU64::new(0), notify: Notify::new() });
         client.backend.listen(Arc::clone(&hints) as Arc<dyn Listener>);
         let now = Instant::now();
-        Self { client, key, history: LeaderHistory::default(), hints, watched: None, asked: now, due: now }
+        Self { client, key, history: LeaderHistory::default(), hints, watched: None, inspected: now, due: now }
     }
 
     /// The name of the election.
@@ -53,12 +53,12 @@ impl Observer {
     pub async fn next(&mut self) -> Option<Observation> {
         loop {
             self.wait_until_due().await?;
-            let answer = self.ask().await;
-            let told = self.history.on_answer(answer.as_ref().map(Option::as_ref).map_err(Clone::clone));
-            self.asked = Instant::now();
-            self.due = self.asked + jittered(self.history.pause());
-            if told.is_some() {
-                return told;
+            let answer = self.inspect().await;
+            let observed = self.history.on_answer(answer.as_ref().map(Option::as_ref).map_err(Clone::clone));
+            self.inspected = Instant::now();
+            self.due = self.inspected + jittered(self.history.pause());
+            if observed.is_some() {
+                return observed;
             }
         }
     }
@@ -74,12 +74,12 @@ impl Observer {
             }
             tokio::select! {
                 () = sleep_until(self.due.min(now + LONGEST_SLEEP)) => {}
-                () = self.hints.notify.notified() => self.due = self.due.min(self.asked + SPACING),
+                () = self.hints.notify.notified() => self.due = self.due.min(self.inspected + SPACING),
             }
         }
     }
 
-    async fn ask(&mut self) -> Result<Option<Holding>, Unknown> {
+    async fn inspect(&mut self) -> Result<Option<Holding>, Unknown> {
         let (backend, hints) = (&self.client.backend, self.hints.count.load(Ordering::SeqCst));
         let seen = backend.inspect(&self.key).await?;
         if seen.is_none() || self.watched == Some(hints) || backend.watch(&self.key).await.is_err() {

@@ -6,7 +6,7 @@
 mod exit;
 mod worker;
 
-use crate::identity::Process;
+use crate::process::Process;
 use fencelock_core::engine::{PendingRelease, ReleaseQueue, STRAGGLER};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
 use std::collections::HashMap;

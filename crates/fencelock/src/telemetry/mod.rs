@@ -115,12 +115,12 @@ impl Telemetry {
     }
 
     pub(crate) fn fallback_poll(&self, key: &Key) {
-        tracing::trace!(%key, "asking without having been woken");
+        tracing::trace!(%key, "polling without a wake-up");
         self.numbers.add(Number::FallbackPolls, 0);
     }
 
     pub(crate) fn refused_again(&self, key: &Key) {
-        tracing::trace!(%key, "asked again, still taken");
+        tracing::trace!(%key, "polled again, still taken");
         self.numbers.add(Number::WastedWakeups, 0);
     }
 

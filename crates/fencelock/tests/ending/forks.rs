@@ -42,19 +42,52 @@ fn scripts(server: &RedisServer) -> usize {
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
-/// Lets a child do something, and says whether that went well. It ends like a program that calls `exit`, or at once.
-#[expect(unsafe_code, reason = "there is no other way to fork")]
-fn in_a_child(at_once: bool, work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: whether the child gets by without the other threads is what is tested.
-    let pid = unsafe { libc::fork() };
+/// How a child begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Child {
+    /// It ends like a program that calls `exit`.
+    Exits,
+    /// It runs nothing at its end.
+    EndsAtOnce,
+    /// It is created by a system call, without the C library and its handlers. It runs nothing at its end.
+    #[cfg(target_os = "linux")]
+    IsCloned,
+}
+
+const CHILDREN: &[Child] = &[
+    Child::Exits,
+    Child::EndsAtOnce,
+    #[cfg(target_os = "linux")]
+    Child::IsCloned,
+];
+
+impl Child {
+    #[expect(unsafe_code, reason = "there is no other way to fork")]
+    fn create(self) -> i32 {
+        match self {
+            // SAFETY: whether the child gets by without the other threads is what is tested.
+            Self::Exits | Self::EndsAtOnce => unsafe { libc::fork() },
+            // SAFETY: the same. Without flags and a stack of its own, this is a fork.
+            #[cfg(target_os = "linux")]
+            Self::IsCloned => {
+                i32::try_from(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) }).unwrap()
+            }
+        }
+    }
+}
+
+/// Lets a child do something, and says whether that went well.
+#[expect(unsafe_code, reason = "there is no other way to end at once")]
+fn in_a_child(child: Child, work: impl FnOnce() -> bool) -> bool {
+    let pid = child.create();
     assert!(pid >= 0, "no fork");
     if pid == 0 {
         let code = i32::from(!work());
-        if at_once {
-            // SAFETY: it ends the process.
-            unsafe { libc::_exit(code) };
+        if child == Child::Exits {
+            std::process::exit(code);
         }
-        std::process::exit(code);
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(code) };
     }
     ended_well(pid)
 }
@@ -82,20 +115,20 @@ async fn forks() {
     // Its first look is over.
     tokio::time::sleep(Duration::from_millis(500)).await;
     program::say_and_wait("held");
-    for at_once in [true, false] {
-        assert!(in_a_child(at_once, || {
+    for &child in CHILDREN {
+        assert!(in_a_child(child, || {
             let guard = guard.take().unwrap();
             let lost = matches!(guard.check(), Err(Error::Lost { reason: LossReason::Forked, .. }));
             let nothing = !guard.is_held() && !held.is_held() && guard.remaining().is_zero() && lost;
             drop((guard, client.take()));
             nothing
         }));
-        assert!(in_a_child(at_once, || {
+        assert!(in_a_child(child, || {
             let released = poll_once(guard.take().unwrap().release());
             matches!(released, Some(Ok(Released::AlreadyLost { why: LossReason::Forked })))
         }));
-        assert!(in_a_child(at_once, || poll_once(held.lost()) == Some(LossReason::Forked)));
-        assert!(in_a_child(at_once, || {
+        assert!(in_a_child(child, || poll_once(held.lost()) == Some(LossReason::Forked)));
+        assert!(in_a_child(child, || {
             let refused = poll_once(client.take().unwrap().lock("other").acquire());
             matches!(refused, Some(Err(Error::Config(_))))
         }));
@@ -121,19 +154,20 @@ fn forks_blocking() {
     std::thread::sleep(Duration::from_millis(500));
     program::say_and_wait("held");
     let mut client = Some(client);
-    for at_once in [true, false] {
-        assert!(in_a_child(at_once, || {
+    // A copy of the memory of several threads needs the handlers of the C library.
+    for child in [Child::EndsAtOnce, Child::Exits] {
+        assert!(in_a_child(child, || {
             let nothing = !guard.as_ref().unwrap().is_held();
             drop((guard.take(), client.take()));
             nothing
         }));
-        assert!(in_a_child(at_once, || {
+        assert!(in_a_child(child, || {
             let guard = guard.take().unwrap();
             let reported = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
             let released = guard.release();
             reported && matches!(released, Ok(Released::AlreadyLost { why: LossReason::Forked }))
         }));
-        assert!(in_a_child(at_once, || {
+        assert!(in_a_child(child, || {
             let client = client.take().unwrap();
             matches!(client.lock("other").acquire(), Err(Error::Config(_))) && client.inspect("k").is_err()
         }));
@@ -165,7 +199,7 @@ fn forks_while_busy() {
         for time in 0..200 {
             let guard = client.lock("own").acquire().unwrap();
             let mut taken = Some((guard, client.clone()));
-            well &= in_a_child(time % 2 == 0, || {
+            well &= in_a_child(if time % 2 == 0 { Child::EndsAtOnce } else { Child::Exits }, || {
                 let (guard, client) = taken.take().unwrap();
                 let nothing = !guard.is_held() && guard.remaining().is_zero();
                 drop((guard, client));

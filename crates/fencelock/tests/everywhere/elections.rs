@@ -86,7 +86,7 @@ fn terms_until(
                 Ok(()) = last.changed() => continue,
             };
             let Observation::Leader(Leader { term: Some(term), .. }) = change else { continue };
-            // After trouble the same leader is told again.
+            // After trouble the same leader is reported again.
             if terms.last() != Some(&term.get()) {
                 terms.push(term.get());
             }

@@ -196,14 +196,14 @@ async fn work_that_ends_by_itself_resigns_and_gives_its_result() {
 async fn work_waits_for_the_end_of_an_outage_and_not_for_a_place_that_refuses() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Lost);
-    let told = Counter::default();
-    let count = told.clone();
+    let observed = Counter::default();
+    let count = observed.clone();
     let election = candidate(&scene, "v").on_trouble(move |_| {
         count.up();
     });
     let work = tokio::spawn(election.clone().run_while_leader(|_| async { Ok::<_, ()>(7) }));
     scene.pass(secs(100)).await;
-    assert!(!work.is_finished() && told.get() > 3);
+    assert!(!work.is_finished() && observed.get() > 3);
     scene.net.always(Verb::Acquire, Fate::Pass);
     assert_eq!(work.await.unwrap(), Ok(7));
     scene.net.always(Verb::Acquire, Fate::Denied);

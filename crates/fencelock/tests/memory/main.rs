@@ -8,6 +8,7 @@ mod common;
 const SHARING: bool = true;
 
 mod blocking;
+mod budget;
 mod cancelling;
 mod closing;
 mod downgrading;

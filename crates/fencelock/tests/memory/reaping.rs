@@ -3,12 +3,13 @@
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
+use tokio::task::coop::unconstrained;
 
 /// Claims that are sent, and given up before they are answered.
 fn cancelled_claims(scene: &Scene, many: usize) {
     scene.net.always(Verb::Acquire, Fate::Hang);
     for i in 0..many {
-        let mut acquiring = Box::pin(scene.client.lock(format!("k{i}")).acquire());
+        let mut acquiring = Box::pin(unconstrained(scene.client.lock(format!("k{i}")).acquire()));
         let once = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(once, Poll::Pending));
     }

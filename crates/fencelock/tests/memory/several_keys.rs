@@ -389,10 +389,10 @@ async fn a_closed_client_ends_the_wait_and_leaves_nothing() {
 async fn an_outage_is_reported_and_leaves_nothing() {
     let scene = Scene::new();
     let troubled = Counter::default();
-    let told = troubled.clone();
+    let reported = troubled.clone();
     scene.net.next(Verb::Acquire, [Fate::Pass]);
     scene.net.always(Verb::Acquire, Fate::Lost);
-    let locks = scene.client.lock_all(["a", "b"]).ttl(secs(3)).wait(secs(2)).on_trouble(move |_| _ = told.up());
+    let locks = scene.client.lock_all(["a", "b"]).ttl(secs(3)).wait(secs(2)).on_trouble(move |_| _ = reported.up());
     let error = locks.await.unwrap_err();
     assert!(error.is_unreachable() && error.key().unwrap() == "b" && troubled.get() > 0, "{error}");
     scene.pass(secs(5)).await;

@@ -133,8 +133,8 @@ impl Pair {
         Self { clock, memory, model: KeyModel::default(), key: Key::new("k").unwrap(), modes, events, to: 1 }
     }
 
-    /// Does the step on both, and compares what they say. Adds what was said to `heard`.
-    fn play(&mut self, step: &Step, heard: &mut Vec<Said>) {
+    /// Does the step on both, and compares what they say. Adds what was said to `replies`.
+    fn play(&mut self, step: &Step, replies: &mut Vec<Said>) {
         let server = Server::at(self.clock.wall_micros());
         if let Step::Raise(_, by) = step {
             let fence = self.model.fence.map_or(1, |fence| fence.token);
@@ -149,12 +149,12 @@ impl Pair {
         let answer = self.of_memory(step);
         assert_eq!(answer, expected, "{step:?}");
         assert_eq!(std::mem::take(&mut *self.events.0.lock().unwrap()), handed, "{step:?}");
-        heard.push(answer);
-        heard.extend(handed);
+        replies.push(answer);
+        replies.extend(handed);
         if let Step::Wait(_) = step {
             for waiting in self.model.queue.members.clone() {
                 let holder = usize::try_from(named(&waiting.1)).unwrap();
-                self.play(&Step::Claim(holder, Intent::Poll), heard);
+                self.play(&Step::Claim(holder, Intent::Poll), replies);
             }
         }
     }
@@ -202,11 +202,11 @@ fn agree(modes: impl Strategy<Value = [Mode; 4]>, resizes: bool, wanted: &[Wante
     let config = ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
     let missing = RefCell::new(wanted.to_vec());
     let played = TestRunner::new(config).run(&(modes, steps(resizes)), |(modes, steps)| {
-        let (mut pair, mut heard) = (Pair::new(modes), Vec::new());
+        let (mut pair, mut replies) = (Pair::new(modes), Vec::new());
         for step in &steps {
-            pair.play(step, &mut heard);
+            pair.play(step, &mut replies);
         }
-        missing.borrow_mut().retain(|(_, is_it)| !heard.iter().any(is_it));
+        missing.borrow_mut().retain(|(_, is_it)| !replies.iter().any(is_it));
         Ok(())
     });
     played.unwrap_or_else(|failure| panic!("{failure}"));

@@ -57,7 +57,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn without_acks_a_fail_over_loses_a_lock_and_the_next_token_is_greater() {
+async fn without_acks_a_failover_loses_a_lock_and_the_next_token_is_greater() {
     let Some(mut pair) = Pair::start() else { return };
     let first = pair.client("").await;
     pair.link.hold();
@@ -85,7 +85,7 @@ async fn a_lock_that_no_replica_confirms_fails_at_once_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_lock_that_a_replica_confirmed_survives_the_fail_over_to_it() {
+async fn a_lock_that_a_replica_confirmed_survives_the_failover_to_it() {
     let Some(mut pair) = Pair::start() else { return };
     let first = pair.client("?acks=1").await;
     for round in 0..20 {

@@ -24,11 +24,11 @@ async fn forty_wait(server: &RedisServer, fault: Fault, refuse: impl AsyncFnOnce
     let take = async |lock: fencelock::Lock| lock.acquire().await?.release().await;
     let waiting: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(take(lock.clone()))).collect();
     tokio::time::sleep(secs(3)).await;
-    let asked = calls(server, "evalsha") - before;
+    let claims = calls(server, "evalsha") - before;
     // A dozen claims until the pauses are at their longest, which is a quarter of a second; each new connection sends a claim at
     // once.
     let rounds = 12 + begun.elapsed().as_millis() / 225 + begun.elapsed().as_millis() / 500 + 2;
-    assert!(asked < WAITERS * usize::try_from(rounds).unwrap(), "{fault:?}: {asked} claims in {:?}", begun.elapsed());
+    assert!(claims < WAITERS * usize::try_from(rounds).unwrap(), "{fault:?}: {claims} claims in {:?}", begun.elapsed());
     heal();
     for waiting in waiting {
         tokio::time::timeout(secs(30), waiting).await.expect("served").unwrap().unwrap();

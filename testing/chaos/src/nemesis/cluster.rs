@@ -26,7 +26,7 @@ use std::time::Duration;
 const KEYS_AHEAD: usize = 3;
 /// The errors of a node that does not have all keys of a lock; Redis 6.2 differs from later versions.
 const REFUSALS: &[&str] = &["TRYAGAIN", "ASK"];
-/// A fail-over that the schedule did not cause.
+/// A failover that the schedule did not cause.
 const UNPLANNED: &str = "unplanned failover";
 
 /// The victim of a fault, the keys that it affects, and, if it ends before the nodes agree again, the end of its effect
@@ -39,7 +39,7 @@ pub(crate) struct ClusterNemesis {
     pub(super) topology: Topology,
     pub(super) ttl: Duration,
     pub(crate) cluster: ClusterNodes,
-    /// The masters, outside of fail-overs.
+    /// The masters, outside of failovers.
     pub(super) masters: Vec<usize>,
     settled_us: u64,
     pub(crate) workers: Workers,
@@ -111,7 +111,7 @@ impl ClusterNemesis {
         }
         if self.topology == Topology::ClusterMoves {
             return Err(
-                format!("the masters were {:?} and are {masters:?} in a run without fail-overs", self.masters).into()
+                format!("the masters were {:?} and are {masters:?} in a run without failovers", self.masters).into()
             );
         }
         let began = self.settled_us;

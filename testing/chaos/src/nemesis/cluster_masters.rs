@@ -1,7 +1,7 @@
 //! Faults of the masters of a cluster.
 
 use super::cluster::{ClusterNemesis, Injected};
-use super::fail_over::probe_anew;
+use super::failover::probe_anew;
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;

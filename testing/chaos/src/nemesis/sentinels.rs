@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// A port without a listener.
 const UNUSED_PORT: &str = "1";
-/// How often all keys are probed after one fault, if the sentinels begin fail-overs of their own on a busy machine.
+/// How often all keys are probed after one fault, if the sentinels begin failovers of their own on a busy machine.
 const REPEATS: u32 = 4;
-/// A fail-over that the schedule did not cause.
+/// A failover that the schedule did not cause.
 const UNPLANNED: &str = "unplanned failover";
 
 /// The servers, sentinels and clients of a run.
@@ -28,7 +28,7 @@ pub(crate) struct SentinelNemesis {
     pub(super) topology: Topology,
     pub(super) ttl: Duration,
     pub(crate) sentinels: Sentinels,
-    /// The index of the master, outside of fail-overs.
+    /// The index of the master, outside of failovers.
     pub(crate) master: usize,
     /// Its configuration epoch.
     epoch: u64,
@@ -128,14 +128,14 @@ impl SentinelNemesis {
         self.settled_us = now();
     }
 
-    /// Whether there was a fail-over since the last call.
+    /// Whether there was a failover since the last call.
     fn advance(&mut self) -> bool {
         let before = self.epoch;
         (self.master, self.epoch) = (self.sentinels.master(), self.sentinels.config_epoch());
         self.epoch != before
     }
 
-    /// On a busy machine, the sentinels may begin a fail-over because a server or a sentinel is slow.
+    /// On a busy machine, the sentinels may begin a failover because a server or a sentinel is slow.
     fn note_unplanned(&mut self) {
         if self.sentinels.config_epoch() == self.epoch {
             return;

@@ -38,7 +38,7 @@ pub fn html(settings: &Settings, run: &Run) -> String {
     page += "<h2>The run</h2>\n";
     page += &overview::draw(&timeline);
     page += "<p class=\"key\">Red faults may break exclusion, orange ones nothing. Each process has a colour; the foreign client \
-             is grey, the run, who asks for every key after each fault, yellow. Point at something to read more.</p>\n";
+             is grey, the run, which probes every key after each fault, yellow. Point at something to read more.</p>\n";
     page += "<h2>Faults</h2>\n";
     page += &tables::faults(&run.history);
     page += "<h2>Operations</h2>\n";

@@ -117,7 +117,7 @@ impl World<'_> {
             }
             Step::Granted(grant) => self.granted(client, grant),
             Step::Refused(refusal) => {
-                self.tell(|| format!("c{client} gives up: {:?}", refusal.reason));
+                self.trace(|| format!("c{client} gives up: {:?}", refusal.reason));
                 self.restart_task(client);
             }
             Step::Inspect | Step::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
@@ -139,7 +139,7 @@ impl World<'_> {
         let proposal = self.proposal(client);
         let holder = number_of(claim.holder.id);
         self.clients[client].memory.invoked = self.now;
-        self.tell(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
+        self.trace(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
         self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
     }
@@ -171,7 +171,7 @@ impl World<'_> {
     }
 
     fn claim_answered(&mut self, client: usize, waiter: WaiterId, sent: Moment, answer: Result<Acquire, Unknown>) {
-        self.tell(|| format!("c{client} has its answer: {answer:?}"));
+        self.trace(|| format!("c{client} has its answer: {answer:?}"));
         let late = self.scenario.is(Mutant::ValidityFromReply);
         let sent = if late { self.clients[client].clock.moment(self.now) } else { sent };
         let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer, cx));
@@ -186,7 +186,7 @@ impl World<'_> {
         };
         let (holder, fence) = (number_of(holder), grant.tenure.fence);
         let at = self.clients[client].clock.when(until, self.now);
-        self.tell(|| format!("c{client} HOLDS with {fence} until {at} us"));
+        self.trace(|| format!("c{client} HOLDS with {fence} until {at} us"));
         let renews = !self.rng.chance(self.scenario.overrun_ppm);
         let timer = self.clients[client].memory.timer;
         let held = Held { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
@@ -205,7 +205,7 @@ impl World<'_> {
         if self.clients[client].memory.task != Some(waiter) {
             return;
         }
-        self.tell(|| format!("c{client} gives up waiting"));
+        self.trace(|| format!("c{client} gives up waiting"));
         self.drop_claims(client, waiter);
         self.engine(client, |engine, cx| engine.leave(waiter, cx));
         self.restart_task(client);

@@ -25,7 +25,7 @@ impl World<'_> {
             let until = self.now + 50_000 + self.rng.upto(850_000);
             self.nodes[node].cut_until = until.min(self.scenario.calm_us);
             self.covered.saw(Coverage::Cut);
-            self.tell(|| format!("n{node} is cut off until {until}"));
+            self.trace(|| format!("n{node} is cut off until {until}"));
         }
         let node = self.rng.usize(..self.nodes.len());
         if self.scenario.jump_us > 0 && self.rng.chance(40_000) {
@@ -44,7 +44,7 @@ impl World<'_> {
         if self.rng.chance(350_000) {
             let until = self.now + self.rng.upto(500_000);
             self.clients[client].paused_until = until;
-            self.tell(|| format!("c{client} sleeps until {until}"));
+            self.trace(|| format!("c{client} sleeps until {until}"));
         }
         let client = self.rng.usize(..self.clients.len());
         if self.rng.chance(30_000) {
@@ -54,13 +54,13 @@ impl World<'_> {
         if self.rng.chance(60_000) {
             let until = self.now + self.rng.upto(500_000);
             self.nodes[node].paused_until = until;
-            self.tell(|| format!("n{node} stands still until {until}"));
+            self.trace(|| format!("n{node} stands still until {until}"));
         }
     }
 
     /// The client crashes without cleanup and restarts with empty state.
     fn kill(&mut self, client: usize) {
-        self.tell(|| format!("c{client} dies"));
+        self.trace(|| format!("c{client} dies"));
         self.covered.saw(Coverage::ClientDied);
         let dead = &mut self.clients[client];
         dead.life += 1;
@@ -75,13 +75,13 @@ impl World<'_> {
             2..5 => (Memory::Older, Coverage::FellBack),
             5..9 => (Memory::Nothing, Coverage::Forgot),
             _ => {
-                self.tell(|| format!("n{node} is flushed"));
+                self.trace(|| format!("n{node} is flushed"));
                 self.covered.saw(Coverage::Forgot);
                 self.nodes[node].flush();
                 return;
             }
         };
-        self.tell(|| format!("n{node} crashes"));
+        self.trace(|| format!("n{node} crashes"));
         self.covered.saw(coverage);
         self.nodes[node].crash();
         let down = 5000 + self.rng.upto(400_000);
@@ -89,7 +89,7 @@ impl World<'_> {
     }
 
     pub(super) fn restart(&mut self, node: usize, memory: Memory) {
-        self.tell(|| format!("n{node} is back, with memory of: {memory:?}"));
+        self.trace(|| format!("n{node} is back, with memory of: {memory:?}"));
         self.nodes[node].restart(memory);
     }
 
@@ -102,7 +102,7 @@ impl World<'_> {
         *jumped += by_us;
         self.nodes[node].clock.jump(by_us);
         self.covered.saw(Coverage::Jump);
-        self.tell(|| format!("the clock of n{node} is set by {by_us} us"));
+        self.trace(|| format!("the clock of n{node} is set by {by_us} us"));
         let mut line = Line::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
         if by_us > 0 {
             line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
@@ -120,7 +120,7 @@ impl World<'_> {
             self.queue.put(now + 10_000, Event::Heal);
             return;
         }
-        self.tell(|| "everything is whole".to_owned());
+        self.trace(|| "everything is whole".to_owned());
         let mut line = Line::new("", "", Op::Heal, now, now);
         // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
         // them, from the largest positive to the largest negative offset.

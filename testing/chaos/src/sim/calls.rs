@@ -3,7 +3,7 @@
 use super::Mutant;
 use super::client::Timer;
 use super::coverage::Coverage;
-use super::message::{Answer, Ask, Reply, Request};
+use super::message::{Reply, Request, RequestBody, Response};
 use super::running::{Done, Kind, Link, Running};
 use super::world::{Event, World};
 use fencelock_core::engine::{HoldId, WaiterId};
@@ -82,7 +82,7 @@ impl World<'_> {
             Kind::Release { call, .. } => call.is_over(),
         };
         if let Some(done) = &done {
-            link.told = true;
+            link.reported = true;
             self.notice_result(kind, link, done);
         }
         let result = done.map(|done| (kind.result(), done));
@@ -153,43 +153,43 @@ impl World<'_> {
         self.clients[client].memory.calls.get_mut(&id)?.as_deref_mut()
     }
 
-    fn send_for(&mut self, client: usize, call: u64, link: &mut Link, node: usize, request: NodeRequest) {
+    fn send_for(&mut self, client: usize, call: u64, link: &mut Link, node: usize, message: NodeRequest) {
         link.sent[node] = self.now;
-        let ask = match request {
+        let body = match message {
             NodeRequest::Claim => {
                 link.claiming.insert(node);
-                Ask::Claim { proposal: link.proposal, mode: self.clients[client].memory.mode }
+                RequestBody::Claim { proposal: link.proposal, mode: self.clients[client].memory.mode }
             }
             NodeRequest::Raise(to) => {
                 link.raises = true;
-                self.tell(|| format!("c{client} raises n{node} to {to}"));
-                Ask::Raise { to }
+                self.trace(|| format!("c{client} raises n{node} to {to}"));
+                RequestBody::Raise { to }
             }
-            NodeRequest::Renew => Ask::Renew,
-            NodeRequest::Release => Ask::Release,
-            NodeRequest::Watch => Ask::Watch,
-            NodeRequest::Downgrade => Ask::Downgrade { proposal: link.proposal },
+            NodeRequest::Renew => RequestBody::Renew,
+            NodeRequest::Release => RequestBody::Release,
+            NodeRequest::Watch => RequestBody::Watch,
+            NodeRequest::Downgrade => RequestBody::Downgrade { proposal: link.proposal },
             NodeRequest::ClaimEnd => {
                 link.waiting.insert(node);
                 return;
             }
         };
         // Without rollback, the call releases nothing: of the calls that release, only a claim has a proposal.
-        if self.scenario.is(Mutant::NoRollback) && link.proposal > 0 && matches!(ask, Ask::Release) {
+        if self.scenario.is(Mutant::NoRollback) && link.proposal > 0 && matches!(body, RequestBody::Release) {
             return;
         }
-        let asked = self.request(client, call, link.holder, ask);
-        let reply = match ask {
+        let request = self.request(client, call, link.holder, body);
+        let reply = match body {
             // Nodes send no notifications in the simulation.
-            Ask::Watch => NodeReply::Watch,
-            Ask::Raise { .. } if self.scenario.is(Mutant::NoRound2) => NodeReply::Raise(Ok(Raise::Acked)),
-            _ => return self.send(node, asked),
+            RequestBody::Watch => NodeReply::Watch,
+            RequestBody::Raise { .. } if self.scenario.is(Mutant::NoRound2) => NodeReply::Raise(Ok(Raise::Acked)),
+            _ => return self.send(node, request),
         };
-        self.queue.put(self.now, Event::AtClient(Box::new(Answer { node, asked, reply: Reply::Node(reply) })));
+        self.queue.put(self.now, Event::AtClient(Box::new(Response { node, request, reply: Reply::Node(reply) })));
     }
 
-    pub(super) fn request(&self, client: usize, call: u64, holder: u128, ask: Ask) -> Request {
-        Request { client, life: self.clients[client].life, call, key: self.clients[client].key, holder, ask }
+    pub(super) fn request(&self, client: usize, call: u64, holder: u128, body: RequestBody) -> Request {
+        Request { client, life: self.clients[client].life, call, key: self.clients[client].key, holder, body }
     }
 
     /// A claim has ended at a node, so releases that wait for it are sent.
@@ -216,7 +216,7 @@ impl World<'_> {
     /// Drops the call for a downgrade that no task waits for.
     pub(super) fn drop_downgrade(&mut self, client: usize, of: HoldId) {
         let is_downgrade = |running: &Running| {
-            matches!(running.kind, Kind::Downgrade { hold, .. } if hold == of) && !running.link.told
+            matches!(running.kind, Kind::Downgrade { hold, .. } if hold == of) && !running.link.reported
         };
         for id in self.calls_where(client, is_downgrade) {
             self.happen(client, id, Happened::Dropped);
@@ -226,7 +226,7 @@ impl World<'_> {
     /// Drops the claim of a task whose user has given up.
     pub(super) fn drop_claims(&mut self, client: usize, of: WaiterId) {
         let is_claim = |running: &Running| {
-            matches!(running.kind, Kind::Claim { waiter, .. } if waiter == of) && !running.link.told
+            matches!(running.kind, Kind::Claim { waiter, .. } if waiter == of) && !running.link.reported
         };
         for id in self.calls_where(client, is_claim) {
             self.happen(client, id, Happened::Dropped);
@@ -238,9 +238,9 @@ impl World<'_> {
         calls.filter(|(_, running)| running.as_deref().is_some_and(&which)).map(|(id, _)| *id).collect()
     }
 
-    pub(super) fn hear(&mut self, answer: Answer) {
-        let Answer { node, asked, reply } = answer;
-        let Request { client, call: id, .. } = asked;
+    pub(super) fn on_response(&mut self, response: Response) {
+        let Response { node, request, reply } = response;
+        let Request { client, call: id, .. } = request;
         if id == Request::PROBE {
             return self.probed(client, node, true);
         }
@@ -250,7 +250,7 @@ impl World<'_> {
             Reply::Node(NodeReply::Claim(answer)) => self.claim_replied(client, node, &mut running, answer),
             Reply::Node(reply) => Some(reply),
             Reply::Yours => {
-                self.confirm(node, asked, &running.link);
+                self.confirm(node, request, &running.link);
                 None
             }
         };
@@ -261,11 +261,11 @@ impl World<'_> {
     }
 
     /// A repeated claim does not return the remaining TTL and the fence, so the client polls for them.
-    fn confirm(&mut self, node: usize, asked: Request, link: &Link) {
-        if let (Ask::Claim { proposal, mode } | Ask::Confirm { proposal, mode }, true) =
-            (asked.ask, link.claiming.contains(node))
+    fn confirm(&mut self, node: usize, request: Request, link: &Link) {
+        if let (RequestBody::Claim { proposal, mode } | RequestBody::Confirm { proposal, mode }, true) =
+            (request.body, link.claiming.contains(node))
         {
-            self.send(node, Request { ask: Ask::Confirm { proposal, mode }, ..asked });
+            self.send(node, Request { body: RequestBody::Confirm { proposal, mode }, ..request });
         }
     }
 
@@ -324,7 +324,7 @@ impl World<'_> {
         let memory = &mut self.clients[client].memory;
         if memory.health[node].begin_probe(now) {
             memory.probing.insert(node);
-            let probe = self.request(client, Request::PROBE, 0, Ask::Watch);
+            let probe = self.request(client, Request::PROBE, 0, RequestBody::Watch);
             self.send(node, probe);
             self.after(PROBE_LIMIT_US, client, Timer::Probe { node });
         }

@@ -72,7 +72,7 @@ pub(super) struct PendingDowngrade {
     /// When the latest call was sent.
     pub(super) sent: Moment,
     /// Whether a call is in flight.
-    pub(super) is_asked: bool,
+    pub(super) in_flight: bool,
     /// When the first call was sent, in true time.
     pub(super) invoked: u64,
 }

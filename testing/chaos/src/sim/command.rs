@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Number of nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// What the clients ask for: exclusive, readers or permits. Permits need one node.
+    /// What the clients claim: exclusive, readers or permits. Permits need one node.
     #[arg(long, default_value_t = Mix::Exclusive)]
     mix: Mix,
     /// The protection to remove
@@ -43,7 +43,7 @@ pub fn command(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let begun = now();
     let Arguments { seed, seeds, nodes, mix, mutant, .. } = *arguments;
     let batch = batch(seed, seeds, nodes.into(), mix, mutant, threads)?;
-    tell(&batch, Duration::from_micros(now().saturating_sub(begun)).as_secs_f64());
+    report(&batch, Duration::from_micros(now().saturating_sub(begun)).as_secs_f64());
     for finding in batch.found.iter().take(20) {
         println!("seed {}: {}\n    {}", finding.seed, finding.words, replay(finding.seed, nodes.into(), mix, mutant));
     }
@@ -57,7 +57,7 @@ pub(crate) fn replay(seed: u64, nodes: usize, mix: Mix, mutant: Option<Mutant>) 
     format!("./scripts/chaos simulate --nodes {nodes} --seed {seed}{mix}{mutant} --trace")
 }
 
-fn tell(batch: &Batch, seconds: f64) {
+fn report(batch: &Batch, seconds: f64) {
     let Batch { seeds, events, grants, micros, excused, covered, found } = batch;
     println!(
         "{seeds} seeds, {} virtual hours, {events} events, {grants} grants in {seconds:.1} s; {} seeds broke a promise; \

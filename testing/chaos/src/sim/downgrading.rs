@@ -18,14 +18,14 @@ impl World<'_> {
         let tenure = held.grant.tenure;
         let yields = self.line_of_hold(client, Op::Yield, self.now);
         let Some((tenure, _)) = self.engine(client, |engine, cx| engine.downgrade(id, tenure, cx)) else { return };
-        self.tell(|| format!("c{client} downgrades"));
+        self.trace(|| format!("c{client} downgrades"));
         if !self.scenario.is(Mutant::DowngradesWithReply) {
             self.lines.extend(yields);
         }
         let now = self.clients[client].clock.moment(self.now);
         if let Some(held) = &mut self.clients[client].memory.hold {
             held.grant.tenure = tenure;
-            held.downgrade = Some(PendingDowngrade { sent: now, is_asked: false, invoked: self.now });
+            held.downgrade = Some(PendingDowngrade { sent: now, in_flight: false, invoked: self.now });
         }
         self.send_downgrade(client, id);
     }
@@ -35,7 +35,7 @@ impl World<'_> {
         let (ttl, shortest) = (self.scenario.ttl.get(), self.settings.shortest_limit);
         let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
         let Some(pending) = &mut held.downgrade else { return };
-        (pending.sent, pending.is_asked) = (now, true);
+        (pending.sent, pending.in_flight) = (now, true);
         let holder = held.holder;
         let plan = self.plan(client, |health| health.limit(ttl / 10, shortest));
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, now);
@@ -47,7 +47,7 @@ impl World<'_> {
 
     pub(super) fn downgrade_late(&mut self, client: usize, id: HoldId, sent: Moment) {
         let pending = self.held(client, id).and_then(|held| held.downgrade);
-        if pending.is_some_and(|pending| pending.sent == sent && pending.is_asked) {
+        if pending.is_some_and(|pending| pending.sent == sent && pending.in_flight) {
             self.drop_downgrade(client, id);
             self.downgrade_answered(client, id, Err(Unknown::new("", Fault::Timeout, "")));
         }
@@ -55,9 +55,9 @@ impl World<'_> {
 
     pub(super) fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
         let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
-        let Some(asked) = held.downgrade.as_mut().filter(|asked| asked.is_asked) else { return };
-        asked.is_asked = false;
-        let pending = *asked;
+        let Some(downgrade) = held.downgrade.as_mut().filter(|downgrade| downgrade.in_flight) else { return };
+        downgrade.in_flight = false;
+        let pending = *downgrade;
         let tenure = held.grant.tenure;
         let step = self.engine(client, |engine, cx| engine.downgrade_answered(id, tenure, pending.sent, answer, cx));
         match step {
@@ -90,7 +90,7 @@ impl World<'_> {
         if let Some(held) = &mut self.clients[client].memory.hold {
             (held.grant, held.fence, held.until, held.downgrade) = (grant, fence, until, None);
         }
-        self.tell(|| format!("c{client} READS with {fence}"));
+        self.trace(|| format!("c{client} READS with {fence}"));
         let late = self.scenario.is(Mutant::DowngradesWithReply);
         let invoked = if late { self.now } else { pending.invoked };
         let line: Option<Line> = self.line_of_hold(client, Op::Downgrade, invoked);

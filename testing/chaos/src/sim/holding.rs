@@ -155,7 +155,7 @@ impl World<'_> {
             held.until = until;
         }
         let at = self.clients[client].clock.when(until, self.now);
-        self.tell(|| format!("c{client} holds on until {at} us"));
+        self.trace(|| format!("c{client} holds on until {at} us"));
         // Until the downgrade is answered, the renewed hold has no token.
         let downgrades = self.held(client, id).is_some_and(|held| held.downgrade.is_some());
         if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked).filter(|_| !downgrades) {
@@ -179,7 +179,7 @@ impl World<'_> {
             LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
             _ => Coverage::Lapsed,
         });
-        self.tell(|| format!("c{client} LOST its hold: {reason}"));
+        self.trace(|| format!("c{client} LOST its hold: {reason}"));
         let line = self.line_of_hold(client, Op::Lost, self.now);
         self.lines.extend(line.map(|line| line.what(reason.to_string())));
         self.clients[client].memory.hold = None;
@@ -192,7 +192,7 @@ impl World<'_> {
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
         if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
-            self.tell(|| format!("c{client} releases"));
+            self.trace(|| format!("c{client} releases"));
             self.lines.extend(line);
             self.clients[client].memory.hold = None;
             self.restart_task(client);

@@ -12,7 +12,7 @@ pub(super) struct Request {
     pub(super) key: usize,
     /// The holder id that the node stores.
     pub(super) holder: u128,
-    pub(super) ask: Ask,
+    pub(super) body: RequestBody,
 }
 
 impl Request {
@@ -20,7 +20,7 @@ impl Request {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ask {
+pub(super) enum RequestBody {
     Claim {
         proposal: u64,
         mode: Mode,
@@ -43,9 +43,9 @@ pub(super) enum Ask {
 
 /// The reply of a node to a request.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) node: usize,
-    pub(super) asked: Request,
+    pub(super) request: Request,
     pub(super) reply: Reply,
 }
 

@@ -1,5 +1,5 @@
 use super::clock::SimClock;
-use super::message::{Ask, Reply, Request, owner};
+use super::message::{Reply, Request, RequestBody, owner};
 use super::scenario::Scenario;
 use super::{Mutant, mode_mutants};
 use fencelock_conformance::model::{
@@ -79,28 +79,33 @@ impl Node {
     /// Executes a script at a true time.
     pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
         self.model.server.now_us = self.clock.micros(at);
-        let needs_memory =
-            matches!(request.ask, Ask::Claim { .. } | Ask::Confirm { .. } | Ask::Raise { .. } | Ask::Downgrade { .. });
+        let needs_memory = matches!(
+            request.body,
+            RequestBody::Claim { .. }
+                | RequestBody::Confirm { .. }
+                | RequestBody::Raise { .. }
+                | RequestBody::Downgrade { .. }
+        );
         if needs_memory && self.is_in_quarantine() {
-            return Reply::Node(match request.ask {
-                Ask::Raise { .. } => NodeReply::Raise(Ok(Raise::Refused)),
-                Ask::Downgrade { .. } => NodeReply::Downgrade(Err(unknown(Fault::Quarantined))),
+            return Reply::Node(match request.body {
+                RequestBody::Raise { .. } => NodeReply::Raise(Ok(Raise::Refused)),
+                RequestBody::Downgrade { .. } => NodeReply::Downgrade(Err(unknown(Fault::Quarantined))),
                 _ => NodeReply::Claim(Err(unknown(Fault::Quarantined))),
             });
         }
         let Request { holder, .. } = *request;
         let ttl_ms = self.ttl_ms;
-        Reply::Node(match request.ask {
-            Ask::Claim { proposal, mode } => {
+        Reply::Node(match request.body {
+            RequestBody::Claim { proposal, mode } => {
                 return self.claim(request, &Claim { mode, ..Claim::try_for(holder, ttl_ms, proposal) });
             }
-            Ask::Confirm { proposal, mode } => {
+            RequestBody::Confirm { proposal, mode } => {
                 let claim = Claim { intent: Intent::Poll, mode, ..Claim::try_for(holder, ttl_ms, proposal) };
                 return self.claim(request, &claim);
             }
-            Ask::Downgrade { proposal } => NodeReply::Downgrade(self.downgrade(request, proposal)),
-            Ask::Raise { to } => self.raise(request, to),
-            Ask::Renew => {
+            RequestBody::Downgrade { proposal } => NodeReply::Downgrade(self.downgrade(request, proposal)),
+            RequestBody::Raise { to } => self.raise(request, to),
+            RequestBody::Renew => {
                 let (server, key) = self.model.key(&request.key);
                 NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
                     Err(_) => return Reply::Node(NodeReply::Renew(vec![Err(unknown(Fault::Other))])),
@@ -110,8 +115,8 @@ impl Node {
                     Ok(Renew::Taken(by)) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
                 })])
             }
-            Ask::Release => self.release(request),
-            Ask::Watch => NodeReply::Watch,
+            RequestBody::Release => self.release(request),
+            RequestBody::Watch => NodeReply::Watch,
         })
     }
 

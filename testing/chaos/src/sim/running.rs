@@ -54,7 +54,7 @@ pub(super) struct Link {
     pub(super) raises: bool,
     /// A grant that the mutant [`super::Mutant::MajorityOff`] repeats as the answer of another node.
     pub(super) granted: Option<NodeReply>,
-    pub(super) told: bool,
+    pub(super) reported: bool,
 }
 
 /// The result of a call.

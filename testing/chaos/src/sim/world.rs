@@ -1,7 +1,7 @@
 use super::client::{Client, Memory as ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
-use super::message::{Answer, Ask, Reply, Request, owner};
+use super::message::{Reply, Request, RequestBody, Response, owner};
 use super::mix::Shares;
 use super::node::{Memory, Node};
 use super::queue::Queue;
@@ -51,7 +51,7 @@ pub(super) enum Event {
     /// A request arrives; `run` is the run of the server that it was sent to.
     AtNode { node: usize, run: u32, request: Box<Request> },
     /// A reply arrives.
-    AtClient(Box<Answer>),
+    AtClient(Box<Response>),
     /// A timer of a client fires.
     Timer { client: usize, life: u32, timer: Timer },
     /// A client accesses the resource, without checking its lock.
@@ -160,10 +160,12 @@ impl<'a> World<'a> {
         }
         match event {
             Event::AtNode { node, run, request } => self.serve(node, run, &request),
-            Event::AtClient(answer) => {
-                if self.clients[answer.asked.client].life == answer.asked.life && !self.stopped {
-                    self.tell(|| format!("c{} hears of n{}: {:?}", answer.asked.client, answer.node, answer.reply));
-                    self.hear(*answer);
+            Event::AtClient(response) => {
+                if self.clients[response.request.client].life == response.request.life && !self.stopped {
+                    self.trace(|| {
+                        format!("c{} receives from n{}: {:?}", response.request.client, response.node, response.reply)
+                    });
+                    self.on_response(*response);
                 }
             }
             Event::Timer { client, life, timer } => {
@@ -185,7 +187,7 @@ impl<'a> World<'a> {
     fn asleep_until(&self, event: &Event) -> Option<u64> {
         let until = match event {
             Event::AtNode { node, .. } => self.nodes[*node].paused_until,
-            Event::AtClient(answer) => self.clients[answer.asked.client].paused_until,
+            Event::AtClient(response) => self.clients[response.request.client].paused_until,
             Event::Timer { client, .. } => self.clients[*client].paused_until,
             Event::Access(access) => self.clients[access.client].paused_until,
             _ => 0,
@@ -209,7 +211,7 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn tell(&mut self, words: impl FnOnce() -> String) {
+    pub(super) fn trace(&mut self, words: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>10} us  {}", self.now, words()));
         }
@@ -234,7 +236,7 @@ impl<'a> World<'a> {
     pub(super) fn send(&mut self, node: usize, request: Request) {
         let run = self.nodes[node].run;
         if self.happens(self.scenario.loss_ppm) {
-            self.tell(|| format!("c{} asks n{node}, and it is lost: {:?}", request.client, request.ask));
+            self.trace(|| format!("c{} sends a request to n{node}, which is lost: {:?}", request.client, request.body));
         } else {
             let at = self.now + self.latency();
             self.queue.put(at, Event::AtNode { node, run, request: Box::new(request) });
@@ -252,12 +254,12 @@ impl<'a> World<'a> {
             return;
         }
         let reply = server.serve(now, request);
-        self.tell(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.ask));
+        self.trace(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.body));
         self.notice(&reply);
         self.note_holder_count(node, request, &reply);
         if !self.happens(self.scenario.loss_ppm) {
             let at = now + self.latency();
-            self.queue.put(at, Event::AtClient(Box::new(Answer { node, asked: *request, reply })));
+            self.queue.put(at, Event::AtClient(Box::new(Response { node, request: *request, reply })));
         }
     }
 
@@ -268,15 +270,16 @@ impl<'a> World<'a> {
 
     /// Records grants of a key with several holders, and permits refused for lack of free ones.
     fn note_holder_count(&mut self, node: usize, request: &Request, reply: &Reply) {
-        match (reply, request.ask) {
+        match (reply, request.body) {
             (Reply::Node(NodeReply::Claim(Ok(Acquire::Granted { .. }))), _)
                 if self.nodes[node].holder_count(request.key) > 1 =>
             {
                 self.covered.saw(Coverage::Together);
             }
-            (Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))), Ask::Claim { mode: Mode::Permits { .. }, .. })
-                if self.nodes[node].holder_count(request.key) > 0 =>
-            {
+            (
+                Reply::Node(NodeReply::Claim(Ok(Acquire::Busy(_)))),
+                RequestBody::Claim { mode: Mode::Permits { .. }, .. },
+            ) if self.nodes[node].holder_count(request.key) > 0 => {
                 self.covered.saw(Coverage::TooFewPermits);
             }
             _ => {}
@@ -316,7 +319,7 @@ impl<'a> World<'a> {
 
     fn note_access(&mut self, access: Access, answer: Result<u64, FencingToken>) {
         let (verb, op) = if access.mode == Mode::Shared { ("read", Op::Read) } else { ("wrote", Op::Write) };
-        self.tell(|| format!("c{} {verb} with {}: {answer:?}", access.client, access.fence));
+        self.trace(|| format!("c{} {verb} with {}: {answer:?}", access.client, access.fence));
         let line = self.line(access.client, op, access.invoked);
         let mut line = line.hold(&holder_name(access.holder), Some(access.fence.get()));
         match answer {
@@ -335,7 +338,7 @@ impl<'a> World<'a> {
             self.quit(client);
         }
         self.stopped = true;
-        self.tell(|| "all clients end".to_owned());
+        self.trace(|| "all clients end".to_owned());
         self.lines.push(Line::new("", "", Op::Stop, self.now, self.now));
         let ttl_us = self.scenario.ttl.as_millis() * 1000;
         for pause in [0, 1_000_000, LAST_LOOK_US + ttl_us] {

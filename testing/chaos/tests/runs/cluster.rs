@@ -36,7 +36,7 @@ fn slots_that_move_lose_no_lock_and_keep_the_order_of_the_waiters() {
 }
 
 #[test]
-fn fail_overs_and_moves_violate_exclusion_only_where_writes_were_lost() {
+fn failovers_and_moves_violate_exclusion_only_where_writes_were_lost() {
     let replacing = [Fault::ClusterFailover, Fault::KillMaster, Fault::PartitionMaster];
     let faults = [Fault::MoveSlot, Fault::HalfMoveSlot].into_iter().chain(replacing).collect();
     let Some(run) = good_run(Topology::Cluster, Some(faults)) else { return };

@@ -1,4 +1,4 @@
-//! Rounds of faults on real servers. They wait for leases and fail-overs most of the time, so they run at the same time,
+//! Rounds of faults on real servers. They wait for leases and failovers most of the time, so they run at the same time,
 //! regardless of the number of cores.
 //!
 //! `FENCELOCK_CHAOS_SEED=N` runs another schedule.

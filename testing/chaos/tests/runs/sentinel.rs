@@ -1,4 +1,4 @@
-//! Fail-overs of a master with real sentinels, with clients in several processes.
+//! Failovers of a master with real sentinels, with clients in several processes.
 
 use crate::{assert_flagged, seed};
 use fencelock_chaos::checker::Check;
@@ -32,7 +32,7 @@ fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
 }
 
 #[test]
-fn fail_overs_with_a_quarantine_violate_no_guarantee() {
+fn failovers_with_a_quarantine_violate_no_guarantee() {
     let faults = vec![Fault::SentinelFailover, Fault::KillMaster];
     let Some(run) = good_run(Topology::Sentinels, Some(faults)) else { return };
     // The quarantine ends when the last lease of the old master has ended, and not before.

@@ -4,7 +4,7 @@ use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::deadline::in_time;
 use crate::test_client::{ALIVE, CLOCK_RESOLUTION, LONG, PAST_SHORT, SHORT, TestClient, test_clients};
-use fencelock_core::{Acquire, Release};
+use fencelock_core::{Acquire, FencingToken, Release};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -73,13 +73,19 @@ async fn an_enqueue_does_not_overtake_a_waiter(fixture: &dyn Fixture) {
     waiter.still_holds().await;
 }
 
+/// Acquires the key for a short TTL, with a client that waits behind it, and returns the token.
+async fn short_before(holder: TestClient, waiter: &TestClient) -> FencingToken {
+    in_time(SHORT, async {
+        let token = holder.for_ttl(SHORT).takes().await;
+        waiter.is_queued(0).await;
+        token
+    })
+    .await
+}
+
 async fn a_try_after_an_expiry_does_not_overtake_a_waiter(fixture: &dyn Fixture) {
     let [a, waiter, hasty] = test_clients(fixture).await;
-    in_time(SHORT, async {
-        a.for_ttl(SHORT).takes().await;
-        waiter.is_queued(0).await;
-    })
-    .await;
+    short_before(a, &waiter).await;
     fixture.let_time_pass(PAST_SHORT).await;
     assert_eq!(hasty.is_refused().await.holders, waiter.holders());
     waiter.still_holds().await;
@@ -87,12 +93,7 @@ async fn a_try_after_an_expiry_does_not_overtake_a_waiter(fixture: &dyn Fixture)
 
 async fn a_waiter_gets_the_key_of_a_holder_that_died(fixture: &dyn Fixture) {
     let [a, waiter] = test_clients(fixture).await;
-    let earlier = in_time(SHORT, async {
-        let earlier = a.for_ttl(SHORT).takes().await;
-        waiter.is_queued(0).await;
-        earlier
-    })
-    .await;
+    let earlier = short_before(a, &waiter).await;
     assert!(waiter.polls_until_granted(fixture).await > earlier);
 }
 

@@ -1,5 +1,5 @@
 use fencelock_core::Mode;
-use fencelock_model::{Claim, Intent};
+use fencelock_model::{Channel, Claim, Intent};
 
 pub(crate) const TTL_MS: u64 = 16;
 const LIFE_MS: u64 = 12;
@@ -65,11 +65,24 @@ pub(crate) struct Client {
     pub(crate) polls: u8,
     pub(crate) renewals: u8,
     pub(crate) stopped: bool,
+    /// When it sent its last claim that was answered with a position in the queue.
+    pub(crate) asked_ms: u64,
+    /// The token of a hand-off whose message has been sent since.
+    pub(crate) told: Option<u64>,
 }
 
 impl Client {
     pub(crate) const fn new(kind: Kind) -> Self {
-        Self { kind, phase: Phase::Idle, last: Sent::Nothing, polls: 1, renewals: 0, stopped: false }
+        Self {
+            kind,
+            phase: Phase::Idle,
+            last: Sent::Nothing,
+            polls: 1,
+            renewals: 0,
+            stopped: false,
+            asked_ms: 0,
+            told: None,
+        }
     }
 
     pub(crate) fn belief(&self, now_ms: u64) -> Option<Belief> {
@@ -84,6 +97,7 @@ impl Client {
             intent,
             mode: self.kind.mode(),
             owner: Some("c:1".into()),
+            channel: Some(Channel(u32::try_from(holder).unwrap())),
             proposed: false,
             life_ms: LIFE_MS,
             hand_off_ms: HAND_OFF_MS,

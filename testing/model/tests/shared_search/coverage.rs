@@ -22,6 +22,8 @@ pub(crate) enum Coverage {
     DowngradeAdmits,
     /// A waiter learned by a poll that it had been granted the key.
     Confirmed,
+    /// A waiter began to hold the key when the message of its hand-off arrived.
+    StartedEarly,
     /// What a waiter had been granted ended before it polled.
     HandOffLapsed,
     /// The lease of a holder ended.
@@ -51,7 +53,8 @@ pub(crate) enum Coverage {
 /// Leases that end, also while another client waits.
 pub(crate) const LEASES: &[Coverage] = &[Coverage::Lost, Coverage::AfterLoss];
 /// Waiters that are granted the key, and those that do not come for it.
-pub(crate) const QUEUE: &[Coverage] = &[Coverage::Confirmed, Coverage::HandOffLapsed, Coverage::WaiterLapsed];
+pub(crate) const QUEUE: &[Coverage] =
+    &[Coverage::Confirmed, Coverage::StartedEarly, Coverage::HandOffLapsed, Coverage::WaiterLapsed];
 /// A claim that fits waits behind one that does not.
 pub(crate) const BLOCKED: &[Coverage] = &[Coverage::Blocked, Coverage::Cancelled];
 pub(crate) const READERS: &[Coverage] = &[Coverage::ReadersTogether, Coverage::Joined];
@@ -103,6 +106,7 @@ pub(crate) fn of(before: &World, act: Act, after: &World) -> CoverageSet {
             set.insert_if(Coverage::OtherLimit, mode.limit().is_some() && after.clients[i].phase == Phase::Over);
         }
         Act::Poll(i) => set.insert_if(Coverage::Confirmed, before.holds_key(i) && after.belief(i).is_some()),
+        Act::Hear(i) => set.insert_if(Coverage::StartedEarly, after.belief(i).is_some()),
         Act::Downgrade(_) => set.insert_if(Coverage::DowngradeAdmits, new > 0 && held(after) > 1),
         Act::Release(i) => {
             let others_wait = (0..after.clients.len()).any(|other| after.waits(other));

@@ -1,7 +1,8 @@
 //! The limit of the semaphore is changed.
 
 use crate::checks;
-use crate::world::{HAND_OFF_MS, Rule, World, holder, received};
+use crate::messages::Outbox;
+use crate::world::{HAND_OFF_MS, Rule, World, holder};
 use fencelock_core::Mode;
 use fencelock_model::{Entry, Gate, KeyModel, Name, Resize, Server, Value, WaiterQueue, Waiters};
 
@@ -29,8 +30,10 @@ impl World {
         if rule == Rule::ResizeLeavesWaiters {
             self.key.queue = WaiterQueue::default();
         }
-        let answer =
-            self.key.resize(server, limit, None, self.now_us, HAND_OFF_MS, &Gate::Open, &mut received).unwrap();
+        let mut sent = Outbox::default();
+        let publish = &mut |message| sent.send(message);
+        let answer = self.key.resize(server, limit, None, self.now_us, HAND_OFF_MS, &Gate::Open, publish).unwrap();
+        self.deliver_later(sent);
         match rule {
             Rule::ResizeLeavesWaiters => self.key.queue = queue,
             Rule::ResizeKeepsEveryWaiter => {

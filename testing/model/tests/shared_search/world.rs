@@ -2,10 +2,10 @@
 
 use crate::checks;
 use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
+use crate::messages::Outbox;
 use fencelock_core::Mode;
 use fencelock_model::{
-    Acquire, Delivery, Downgrade, Entry, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server,
-    Value, WaiterQueue,
+    Acquire, Downgrade, Gate, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value, WaiterQueue,
 };
 
 const START_US: u64 = 1_780_000_000_000_000;
@@ -29,6 +29,9 @@ pub(crate) enum Rule {
     ResizeLeavesWaiters,
     PollsByTheLimitBefore,
     ResizeKeepsEveryWaiter,
+    CountsFromTheMessage,
+    TakesMessagesForLeases,
+    BelievesStaleMessages,
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ impl Setting {
 pub(crate) enum Act {
     Enqueue(usize),
     Poll(usize),
+    /// The message of its hand-off arrives.
+    Hear(usize),
     Renew(usize),
     Release(usize),
     Downgrade(usize),
@@ -78,6 +83,7 @@ impl Act {
         match self {
             Self::Enqueue(i)
             | Self::Poll(i)
+            | Self::Hear(i)
             | Self::Renew(i)
             | Self::Release(i)
             | Self::Downgrade(i)
@@ -99,11 +105,7 @@ pub(crate) struct World {
     duplicates: u8,
     pub(crate) resizes: u8,
     /// The greatest token granted.
-    token: u64,
-}
-
-pub(crate) fn received(_: HandOff) -> Delivery {
-    Delivery::Received
+    pub(crate) token: u64,
 }
 
 pub(crate) const fn holder(client: usize) -> u128 {
@@ -139,6 +141,7 @@ impl World {
                 Phase::Waiting => {
                     acts.extend([Act::Release(i), Act::Stop(i)]);
                     acts.extend((client.polls > 0).then_some(Act::Poll(i)));
+                    acts.extend(self.told_until_ms(i, setting.rule).map(|_| Act::Hear(i)));
                 }
                 Phase::Holding(belief) if belief.downgrading => acts.push(Act::Downgraded(i)),
                 Phase::Holding(belief) => {
@@ -207,6 +210,7 @@ impl World {
                 }
             }
             Act::Downgrade(i) => self.downgrade(i, &server, setting.rule)?,
+            Act::Hear(i) => self.hear(i, setting.rule),
             Act::Renew(i) => self.renew(i, &server, setting.rule),
             Act::Enqueue(i) => self.ask(i, Intent::Enqueue, &server, setting)?,
             Act::Poll(i) => {
@@ -231,48 +235,8 @@ impl World {
         if setting.rule == Rule::LockEndsBeforeItsHolds {
             self.forget_prolonging(&before);
         }
+        self.forget_messages(setting.rule);
         checks::promises(self, setting, act.client(), &before, used_before)
-    }
-
-    /// A client of version 0 takes what it cannot read for the value of another program.
-    fn as_seen_by<T>(&mut self, i: usize, call: impl FnOnce(&mut Self) -> T) -> T {
-        let shared = self.key.lock.as_ref().map(|lock| lock.value.clone());
-        let hidden =
-            shared.filter(|value| matches!(value, Value::Shared { .. }) && self.clients[i].kind == Kind::Before);
-        if let (Some(value), Some(lock)) = (&hidden, &mut self.key.lock) {
-            lock.value = Value::Foreign(value.to_string().into());
-        }
-        let done = call(self);
-        if let (Some(value), Some(lock)) = (hidden, &mut self.key.lock)
-            && lock.value == Value::Foreign(value.to_string().into())
-        {
-            lock.value = value;
-        }
-        done
-    }
-
-    /// It grants the whole lock to every waiter.
-    fn served_by_version_0<T>(&mut self, i: usize, rule: Rule, call: impl FnOnce(&mut Self) -> T) -> T {
-        if self.clients[i].kind != Kind::Before {
-            return call(self);
-        }
-        let before = self.key.waiters.entries.clone();
-        // It reads the entries when the lock is free, or becomes free.
-        let reads = self.key.lock.as_ref().is_none_or(|lock| lock.value.holder() == Some(holder(i)));
-        for (name, entry) in &mut self.key.waiters.entries {
-            let Entry::Waiter(waiter) = entry else { continue };
-            let unknown = waiter.version.take().is_some_and(|version| version.contains(' '));
-            if unknown && reads && rule == Rule::DropsUnknownEntries {
-                self.key.queue.members.retain(|(_, member)| member != name);
-            }
-        }
-        let done = call(self);
-        for (name, entry) in &mut self.key.waiters.entries {
-            if let Some(as_before) = before.get(name).filter(|_| *name != Name::Holder(holder(i))) {
-                *entry = as_before.clone();
-            }
-        }
-        done
     }
 
     fn sends(&mut self, i: usize, intent: Intent, server: &Server, rule: Rule) -> Acquire {
@@ -283,15 +247,17 @@ impl World {
         if rule == Rule::OvertakesWaiters && claim.mode == Mode::Shared && intent == Intent::Enqueue {
             self.key.queue = WaiterQueue::default();
         }
+        let mut sent = Outbox::default();
         let answer = self.as_seen_by(i, |world| {
             world.served_by_version_0(i, rule, |world| {
-                world.key.acquire(server, &claim, &Gate::Open, &mut received).unwrap()
+                world.key.acquire(server, &claim, &Gate::Open, &mut |message| sent.send(message)).unwrap()
             })
         });
         if rule == Rule::OvertakesWaiters && self.key.queue.members.is_empty() {
             self.key.queue = queue;
         }
         self.replace_limit(limit);
+        self.deliver_later(sent);
         answer
     }
 
@@ -315,7 +281,7 @@ impl World {
                     return Ok(());
                 }
             }
-            Acquire::Queued { .. } => self.clients[i].phase = Phase::Waiting,
+            Acquire::Queued { .. } => self.queued(i, rule),
             Acquire::Conflict(..) if waits && setting.resizes > 0 && limit.is_some_and(|limit| weight <= limit) => {
                 return Err(format!("a waiter is refused: {weight} of {limit:?}"));
             }
@@ -356,18 +322,23 @@ impl World {
             self.key.deadlines.until_ms.remove(&me);
             return checks::first_waiter_has_no_room(&self.key, self.now_us);
         }
+        let mut sent = Outbox::default();
+        let publish = &mut |message| sent.send(message);
         let released = self.as_seen_by(i, |world| {
             world.served_by_version_0(i, rule, |world| {
-                world.key.release(server, holder(i), server.now_us, HAND_OFF_MS, &Gate::Open, &mut received).unwrap()
+                world.key.release(server, holder(i), server.now_us, HAND_OFF_MS, &Gate::Open, publish).unwrap()
             })
         });
+        self.deliver_later(sent);
         let is_settled = self.clients[i].kind != Kind::Before && !matches!(released, Release::Taken(_));
         if is_settled { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
     }
 
     fn downgrade(&mut self, i: usize, server: &Server, rule: Rule) -> Result<(), String> {
         let claim = self.clients[i].claim(holder(i), Intent::Poll, self.now_us);
-        let answer = self.key.downgrade(server, &claim, &Gate::Open, &mut received).unwrap();
+        let mut sent = Outbox::default();
+        let answer = self.key.downgrade(server, &claim, &Gate::Open, &mut |message| sent.send(message)).unwrap();
+        self.deliver_later(sent);
         let now_ms = self.now_ms();
         let Phase::Holding(belief) = &mut self.clients[i].phase else { return Ok(()) };
         let Downgrade::Downgraded { fence, .. } = answer else {

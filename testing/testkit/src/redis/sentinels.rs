@@ -19,10 +19,10 @@ const MASTER: &str = "mymaster";
 const QUORUM: u32 = 2;
 /// After this time without an answer, a sentinel considers the master to be down.
 const DOWN_AFTER: &str = "1000";
-/// A busy machine may take seconds for each step of a fail-over.
+/// A busy machine may take seconds for each step of a failover.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Three times the timeout of a fail-over.
+/// Three times the timeout of a failover.
 const GIVEN_UP: Duration = Duration::from_secs(12);
 
 /// A master with replicas, and sentinels that fail it over.
@@ -97,7 +97,7 @@ impl Sentinel {
         RedisForeign::new(self.port, self.password.clone()).command(words)
     }
 
-    /// The port of the master that it names to clients. The one that leads a fail-over knows it before its fields change.
+    /// The port of the master that it names to clients. The one that leads a failover knows it before its fields change.
     fn named(&self) -> Option<String> {
         let Reply::Array(address) = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]) else { return None };
         address.get(1)?.text().map(str::to_owned)
@@ -169,7 +169,7 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Waits until there is one master: all sentinels name it and could begin a fail-over, and all other servers are its replicas.
+    /// Waits until there is one master: all sentinels name it and could begin a failover, and all other servers are its replicas.
     ///
     /// # Panics
     /// If this takes longer than a minute.
@@ -197,7 +197,7 @@ impl Sentinels {
         });
     }
 
-    /// The configuration epoch of the last fail-over that any sentinel knows.
+    /// The configuration epoch of the last failover that any sentinel knows.
     pub fn config_epoch(&self) -> u64 {
         let epoch = |sentinel: &Sentinel| sentinel.field("config-epoch").and_then(|epoch| epoch.parse().ok());
         self.sentinels.iter().filter_map(epoch).max().unwrap_or(0)
@@ -244,14 +244,14 @@ impl Sentinels {
         let (before, mut began) = (self.master(), None::<Instant>);
         until("another master", || {
             // A sentinel gives up if a replica or its own process is too slow.
-            if began.is_none_or(|at| at.elapsed() > GIVEN_UP) && self.begin_fail_over() {
+            if began.is_none_or(|at| at.elapsed() > GIVEN_UP) && self.begin_failover() {
                 began = Some(Instant::now());
             }
             self.master() != before
         });
     }
 
-    fn begin_fail_over(&self) -> bool {
+    fn begin_failover(&self) -> bool {
         // In TILT mode, which follows a stop of its process, a sentinel accepts the command and does nothing for half a minute.
         let acts = |one: &Sentinel| {
             one.command(&["INFO", "sentinel"]).text().is_some_and(|info| info.contains("sentinel_tilt:0"))

@@ -77,36 +77,3 @@ fn a_readme_is_short() {
         assert!(lines <= 130, "{name} has {lines} lines");
     }
 }
-
-fn is_chinese(c: char) -> bool {
-    matches!(c, '\u{3000}'..='\u{303f}' | '\u{4e00}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}')
-}
-
-/// Browsers show a line break between two Chinese characters as a space.
-#[test]
-fn no_chinese_paragraph_is_wrapped() {
-    let mut found = Vec::new();
-    for page in files(".md") {
-        let lines = prose(&page);
-        for pair in lines.windows(2) {
-            let [(_, before), (number, line)] = pair else { continue };
-            let goes_on = before.ends_with(is_chinese) && line.starts_with(|c| is_chinese(c) || c == '`');
-            if goes_on && !before.starts_with('#') {
-                found.push(format!("{}:{number}", page.path.display()));
-            }
-        }
-    }
-    assert!(found.is_empty(), "{found:#?}");
-}
-
-/// Other tests run the blocks of the English pages.
-#[test]
-fn both_languages_have_the_same_recipes() {
-    let code = |lang: &str, page: &str| -> String {
-        let text = fs::read_to_string(root().join("docs").join(lang).join(page)).expect("a page");
-        text.split("```").skip(1).step_by(2).collect()
-    };
-    for page in ["fencing.md", "operations.md"] {
-        assert_eq!(code("en", page), code("zh-CN", page), "{page}");
-    }
-}

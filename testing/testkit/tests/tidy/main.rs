@@ -4,6 +4,7 @@
 mod book;
 mod code;
 mod pages;
+mod translations;
 mod tree;
 
 use code::{functions, without_words};

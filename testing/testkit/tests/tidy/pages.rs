@@ -53,6 +53,37 @@ fn link_targets_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// `ARCHITECTURE.md` and `CONTRIBUTING.md` name files by the end of their path.
+#[test]
+fn named_files_exist() {
+    let paths = |ending: &str| files(ending).into_iter().map(|file| file.path.display().to_string());
+    let known = [".rs", ".lua", ".toml", ".jsonl"].into_iter().flat_map(paths);
+    let known: Vec<_> = known.map(|path| format!("/{path}/")).collect();
+    let (mut checked, mut missing) = (0, Vec::new());
+    for page in files(".md").into_iter().filter(|page| page.path.components().count() == 1) {
+        if !["ARCHITECTURE.md", "CONTRIBUTING.md"].iter().any(|name| page.path.ends_with(name)) {
+            continue;
+        }
+        for (number, line) in prose(&page) {
+            let names = line.split('`').skip(1).step_by(2);
+            let is_path = |name: &&str| {
+                (name.contains('/') || name.contains(".rs"))
+                    && !name.contains([' ', '*', ':'])
+                    && !name.starts_with("target/")
+            };
+            for name in names.filter(is_path).map(|name| name.trim_start_matches("./").trim_end_matches('/')) {
+                checked += 1;
+                let part = format!("/{name}/");
+                if !root().join(name).exists() && !known.iter().any(|path| path.contains(&part)) {
+                    missing.push(format!("{}:{number}: {name}", page.path.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 60, "only {checked} names were checked");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn table_rows_have_as_many_cells_as_their_header() {
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();

@@ -3,7 +3,7 @@
 use crate::span;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use fencelock_lab::{Fault, Lang, Property, catalog};
+use fencelock_lab::{Fault, Lang, Property, WorkloadKind, catalog, workload_scheme_ids};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// counterexample. With `--url` it replays the steps on a real Redis and compares every reply; it uses its own keys and
 /// removes them.
 ///
-/// `stock` and `bank` run all schemes as a workload on a real Redis and check the result.
+/// `stock`, `bank` and `pool` run schemes as a workload on a real Redis and check the result.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Lab {
@@ -57,6 +57,9 @@ Examples:
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
   fencelock lab bank --url redis://HOST --overrun   concurrent payments, some of them slow
   fencelock lab stock --url redis://HOST --pause    with paused processes
+  fencelock lab stock --url redis://HOST --readers  readers beside the buyers: shared locks
+  fencelock lab bank --url redis://HOST --transfers two locks for each transfer, and deadlocks
+  fencelock lab pool --url redis://HOST --crash     semaphores whose users die
 
 Exit status:
   0      success; with --url: every reply matched the model
@@ -76,6 +79,10 @@ pub(crate) enum WorkloadCommand {
         /// Total number of requests.
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         requests: u32,
+        /// Three of four requests only read: each reads the stock twice, and it must not change in between. fencelock acquires shared
+        /// locks for them; the other schemes have only exclusive ones.
+        #[arg(long)]
+        readers: bool,
         #[command(flatten)]
         options: WorkloadArgs,
     },
@@ -84,8 +91,26 @@ pub(crate) enum WorkloadCommand {
     /// Both payments read the balance and write it back, reduced by their amount. The final balance must be 200; 500 or 700
     /// is a lost update. Each account has its own lock.
     Bank {
-        /// Total number of payments, two for each account.
+        /// Total number of payments, two for each account, or of transfers, two for each pair of accounts.
         #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+        requests: u32,
+        /// Transfer 500 and 300 in opposite directions between two accounts, which takes the locks of both: one after the other,
+        /// or together with `lock_all`.
+        #[arg(long)]
+        transfers: bool,
+        #[command(flatten)]
+        options: WorkloadArgs,
+    },
+    /// Run a pool of connections on a real Redis: more users than connections, and a semaphore that admits them.
+    ///
+    /// Each request acquires a permit, uses a connection, and returns the permit. More users at the same time than there are
+    /// connections prove that the semaphore admitted too many. A permit that never comes back leaves requests without an answer.
+    Pool {
+        /// Connections, each with a permit.
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
+        permits: u8,
+        /// Total number of requests.
+        #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         requests: u32,
         #[command(flatten)]
         options: WorkloadArgs,
@@ -95,7 +120,7 @@ pub(crate) enum WorkloadCommand {
     Worker,
 }
 
-/// The options of both workloads.
+/// The options of all workloads.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkloadArgs {
     /// The scheme: one of `fencelock lab`, `none` for no lock, or `all`.
@@ -111,7 +136,7 @@ pub(crate) struct WorkloadArgs {
     /// Pause each process once before a write, until its lock has expired and another process holds it.
     #[arg(long)]
     pub(crate) pause: bool,
-    /// Kill one process while it holds the lock.
+    /// Kill one process while it holds the lock; in a pool, one for each permit, of which there must be fewer.
     #[arg(long)]
     pub(crate) crash: bool,
     /// Time between reading and writing.
@@ -128,8 +153,10 @@ pub(crate) struct WorkloadArgs {
 /// All schemes of the workloads.
 pub(super) const ALL: &str = "all";
 
+/// Those of any workload; each one checks its own.
 fn workload_schemes() -> Vec<&'static str> {
-    fencelock_lab::workload_scheme_ids().into_iter().chain([ALL]).collect()
+    let workloads = [WorkloadKind::Stock, WorkloadKind::Transfers, WorkloadKind::Pool];
+    workloads.into_iter().flat_map(workload_scheme_ids).chain([ALL]).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,26 +8,26 @@ use fencelock_lab::workers::{GO, Worker, WorkerPool, start};
 use fencelock_lab::{LiveJob, NotRun, Tally};
 use std::io;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 /// The tallies of all workers, and how long they took.
 pub(super) type RoundResult = (Vec<Tally>, Duration);
 
-/// Starts one worker for each job, all at the same time. With `may_die`, one of them may be killed; with `pauses`, each is
-/// stopped for a while. No worker is left running, even after an error.
+/// Starts one worker for each job, all at the same time. Up to `may_die` of them may be killed; with `pauses`, each is stopped
+/// for a while. No worker is left running, even after an error.
 pub(super) fn run(
     pool: &WorkerPool,
     jobs: &[LiveJob],
-    may_die: bool,
+    may_die: u32,
     pauses: Option<&Pauses>,
 ) -> Result<RoundResult, NotRun> {
     let spawned = jobs.iter().map(|job| spawn(pool, job)).collect::<io::Result<Vec<_>>>();
     let mut workers = spawned.map_err(NotRun::Start)?;
     start(&mut workers).map_err(NotRun::Start)?;
     let (begun, failed) = (BootClock.now(), AtomicBool::new(false));
-    let may_die = &AtomicBool::new(may_die);
+    let may_die = &AtomicU32::new(may_die);
     let is_over = &|| failed.load(Ordering::Relaxed) || pool.is_stopped();
     let tallies = std::thread::scope(|scope| {
         let (sender, tallies) = mpsc::channel();
@@ -60,7 +60,7 @@ fn spawn(pool: &WorkerPool, job: &LiveJob) -> io::Result<Worker> {
 fn answer(
     number: u32,
     mut worker: Worker,
-    may_die: &AtomicBool,
+    may_die: &AtomicU32,
     pauses: Option<&Pauses>,
     is_over: &impl Fn() -> bool,
 ) -> Result<Option<Tally>, NotRun> {
@@ -74,6 +74,6 @@ fn answer(
             None => go()?,
         }
     }
-    let is_the_one = may_die.swap(false, Ordering::Relaxed);
-    if is_the_one { Ok(None) } else { Err(NotRun::Job("a worker exited before it finished".to_owned())) }
+    let next = may_die.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    if next.is_ok() { Ok(None) } else { Err(NotRun::Job("a worker exited before it finished".to_owned())) }
 }

@@ -1,4 +1,4 @@
-//! A flash sale and a bank on a real server.
+//! A flash sale, a bank and a pool on a real server.
 
 use super::args::{ALL, WorkloadArgs, WorkloadCommand};
 use super::pauses::Pauses;
@@ -29,12 +29,13 @@ const SLEEP: Duration = Duration::from_millis(700);
 /// Runs the same workload with every scheme, and prints the results.
 pub(super) async fn run_workload(command: &WorkloadCommand, context: &Context) -> Result<Exit, Failure> {
     let Some((options, load)) = load(command) else { return worker() };
+    check(&load)?;
     let lang = options.lang.into();
     // The workload requires --url: FENCELOCK_URL names the server of production locks.
     let url = url_of_command_line()?.ok_or_else(|| Failure::new(Exit::Usage, needs_url(lang)))?;
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let pool = Arc::new(WorkerPool::default());
-    let schemes = chosen(&options.scheme);
+    let schemes = chosen(&options.scheme, load.workload);
     let progress = Progress::of(schemes.len(), context.report);
     let mut results = {
         let (pool, counter) = (Arc::clone(&pool), progress.counter());
@@ -69,9 +70,14 @@ pub(super) async fn run_workload(command: &WorkloadCommand, context: &Context) -
 }
 
 fn load(command: &WorkloadCommand) -> Option<(&WorkloadArgs, Load)> {
-    let (workload, requests, stock, options) = match command {
-        WorkloadCommand::Stock { stock, requests, options } => (WorkloadKind::Stock, *requests, *stock, options),
-        WorkloadCommand::Bank { requests, options } => (WorkloadKind::Bank, *requests, 0, options),
+    let (workload, requests, (stock, permits), options) = match command {
+        WorkloadCommand::Stock { stock, requests, readers, options } => {
+            (if *readers { WorkloadKind::Readers } else { WorkloadKind::Stock }, *requests, (*stock, 0), options)
+        }
+        WorkloadCommand::Bank { requests, transfers, options } => {
+            (if *transfers { WorkloadKind::Transfers } else { WorkloadKind::Bank }, *requests, (0, 0), options)
+        }
+        WorkloadCommand::Pool { permits, requests, options } => (WorkloadKind::Pool, *requests, (0, *permits), options),
         WorkloadCommand::Worker => return None,
     };
     let ttl = if options.overrun || options.crash || options.pause { SHORT_TTL } else { TTL };
@@ -80,6 +86,7 @@ fn load(command: &WorkloadCommand) -> Option<(&WorkloadArgs, Load)> {
         processes: options.processes,
         requests,
         stock,
+        permits,
         work: options.work,
         ttl,
         sleep: options.overrun.then_some(SLEEP),
@@ -89,9 +96,18 @@ fn load(command: &WorkloadCommand) -> Option<(&WorkloadArgs, Load)> {
     Some((options, load))
 }
 
-fn chosen(scheme: &str) -> Vec<String> {
+/// A pool without a process left has no result.
+fn check(load: &Load) -> Result<(), Failure> {
+    if load.workload == WorkloadKind::Pool && load.crashes() >= load.processes {
+        let more = format!("--crash kills a process for each permit: use more than {} --processes", load.permits);
+        return Err(Failure::new(Exit::Usage, more));
+    }
+    Ok(())
+}
+
+fn chosen(scheme: &str, workload: WorkloadKind) -> Vec<String> {
     if scheme == ALL {
-        return workload_scheme_ids().into_iter().map(str::to_owned).collect();
+        return workload_scheme_ids(workload).into_iter().map(str::to_owned).collect();
     }
     vec![scheme.to_owned()]
 }
@@ -101,7 +117,7 @@ fn each(url: &str, schemes: &[String], load: Load, pool: &WorkerPool, counter: &
         counter.start(scheme);
         let mut round = Round::open(url, scheme, load)?;
         let pauses = load.pause.then(|| Pauses::of(&round)).transpose()?;
-        let (tallies, took) = run(pool, &round.jobs(), load.crash, pauses.as_ref())?;
+        let (tallies, took) = run(pool, &round.jobs(), load.crashes(), pauses.as_ref())?;
         counter.done();
         round.score(&tallies, took)
     };

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 impl<const N: usize> Fences<N> {
     pub(crate) fn client_actions(&self, state: &State<N>, who: u8, into: &mut Vec<Action<N>>) {
         let attempt = &state.attempts[usize::from(who)];
-        let open = matches!(attempt.stage, Stage::Asking | Stage::Raising);
+        let open = matches!(attempt.stage, Stage::Claiming | Stage::Raising);
         if self.scope.leases && attempt.stage != Stage::Idle && !attempt.late {
             into.push(Action::TtlPasses(who));
         }
@@ -18,13 +18,13 @@ impl<const N: usize> Fences<N> {
             Stage::Idle => self.begin_actions(state, who, into),
             // What comes after the TTL is of no use: see `Round::lease`.
             _ if attempt.late => {}
-            Stage::Asking => self.decide_actions(state, who, into),
+            Stage::Claiming => self.decide_actions(state, who, into),
             Stage::Raising => {
                 for node in (0..).zip(&state.nodes).filter_map(|(node, at)| {
                     let link = at.links[usize::from(who)];
-                    (link.asked && !link.acked && link.grants[0].is_some()).then_some(node)
+                    (link.raising && !link.acked && link.grants[0].is_some()).then_some(node)
                 }) {
-                    into.push(Action::HearLate(who, node));
+                    into.push(Action::ReceiveLate(who, node));
                 }
                 if matches!(self.raising(state, who), Verdict::Won(_)) {
                     into.push(Action::Finish(who));
@@ -73,10 +73,10 @@ impl<const N: usize> Fences<N> {
                 let floor = won.map(|attempt| attempt.token).max().unwrap_or(0);
                 let reads = state.attempts[usize::from(who)].reads;
                 state.attempts[usize::from(who)] =
-                    Attempt { reads, stage: Stage::Asking, proposal, floor, ..Attempt::default() };
+                    Attempt { reads, stage: Stage::Claiming, proposal, floor, ..Attempt::default() };
             }
             Action::Decide(who, choice) => self.decide(state, who, choice),
-            Action::HearLate(who, node) => {
+            Action::ReceiveLate(who, node) => {
                 let link = &mut state.nodes[usize::from(node)].links[usize::from(who)];
                 (link.acked, link.grants) = (true, [Granted::default(); 2]);
             }
@@ -105,13 +105,13 @@ impl<const N: usize> Fences<N> {
             }
             Verdict::Raise { to, nodes } => {
                 let others: NodeSet = (0..N).filter(|&node| choice[node].fence() != small(to)).collect();
-                assert_eq!(nodes, others, "all are asked that did not grant exactly this");
+                assert_eq!(nodes, others, "a raise goes to all that did not grant exactly this");
                 let attempt = &mut state.attempts[usize::from(who)];
                 (attempt.stage, attempt.token) = (Stage::Raising, small(to));
                 for (number, (node, vote)) in state.nodes.iter_mut().zip(choice).enumerate() {
                     let link = &mut node.links[usize::from(who)];
                     let granted = vote.is_some() || !self.has(Flaw::AcksBelowItsFenceIfGranted);
-                    (link.asked, link.acked) = (nodes.contains(number) && granted, vote.fence() == small(to));
+                    (link.raising, link.acked) = (nodes.contains(number) && granted, vote.fence() == small(to));
                     // Of the answers still under way, only those with this very fence change anything.
                     let none = Granted::default();
                     let late = !vote.is_some() && link.grants.iter().any(|granted| granted.fence() == small(to));
@@ -153,12 +153,12 @@ impl<const N: usize> Fences<N> {
     fn raising(&self, state: &State<N>, who: u8) -> Verdict {
         let links = || (0..).zip(&state.nodes).map(|(node, at)| (node, at.links[usize::from(who)]));
         let mut round = Round::new(self.quorum(), Moment::default());
-        for (node, link) in links().filter(|(_, link)| link.asked || link.acked) {
-            let fence = if link.asked { node + 1 } else { u8::MAX };
+        for (node, link) in links().filter(|(_, link)| link.raising || link.acked) {
+            let fence = if link.raising { node + 1 } else { u8::MAX };
             round.vote(node.into(), Vote::Granted(token(fence).into()));
         }
         let mut verdict = round.grace_over();
-        for (node, _) in links().filter(|(_, link)| link.asked && link.acked) {
+        for (node, _) in links().filter(|(_, link)| link.raising && link.acked) {
             verdict = round.raised(node.into(), Raise::Acked);
         }
         match verdict {
@@ -189,7 +189,7 @@ fn win<const N: usize>(state: &mut State<N>, who: u8, last: u8, more: u8) {
 fn close<const N: usize>(state: &mut State<N>, who: u8) {
     for node in &mut state.nodes {
         let link = &mut node.links[usize::from(who)];
-        *link = Link { runs: link.runs, asked: link.asked, held: link.held, ..Link::default() };
+        *link = Link { runs: link.runs, raising: link.raising, held: link.held, ..Link::default() };
     }
 }
 

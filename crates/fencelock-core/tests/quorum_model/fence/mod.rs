@@ -60,7 +60,7 @@ pub(crate) enum Flaw {
     AcksForAnybody,
     /// A node acks a raise although its fence is beyond.
     AcksBelowItsFence,
-    /// The same, and only nodes that granted are asked.
+    /// The same, and only nodes that granted receive a raise.
     AcksBelowItsFenceIfGranted,
     /// A node acks a raise unless its fence is beyond, whoever has raised it: the rule of exclusive locks.
     RefusesBelowTheFence,
@@ -80,7 +80,7 @@ pub(crate) enum Flaw {
 pub(crate) enum Stage {
     #[default]
     Idle,
-    Asking,
+    Claiming,
     Raising,
     Won,
     GivenUp,
@@ -144,7 +144,7 @@ pub(crate) struct Link {
     /// What was granted, the answers under way: see [`Granted`].
     pub(crate) grants: [Granted; 2],
     /// A raise was sent.
-    pub(crate) asked: bool,
+    pub(crate) raising: bool,
     /// It was acked, the answer is under way; or the claim was granted with the very fence that the others are raised to.
     pub(crate) acked: bool,
     /// The fence of the hold on this node: what was granted, or what it was raised to; 0 if there is none.
@@ -155,7 +155,7 @@ impl Hash for Link {
     /// One word instead of six: hashing is most of a search.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [first, second] = self.grants;
-        let bytes = [self.runs, first.0, second.0, self.asked.into(), self.acked.into(), self.held, 0, 0];
+        let bytes = [self.runs, first.0, second.0, self.raising.into(), self.acked.into(), self.held, 0, 0];
         state.write_u64(u64::from_le_bytes(bytes));
     }
 }
@@ -187,7 +187,7 @@ pub(crate) enum Action<const N: usize> {
     /// A client has these answers in hand, and its grace is over.
     Decide(u8, [Granted; N]),
     /// The answer to a claim arrives after the raise was sent.
-    HearLate(u8, u8),
+    ReceiveLate(u8, u8),
     RunRaise(u8, u8),
     /// A majority of acks has arrived.
     Finish(u8),
@@ -254,7 +254,7 @@ impl<const N: usize> State<N> {
         let raising = |who: usize| self.attempts[who].stage == Stage::Raising && self.attempts[who].reads;
         let refused = |node: &Node, who: usize| {
             let (link, token) = (node.links[who], self.attempts[who].token);
-            link.asked && !link.acked && link.held > 0 && link.held <= token && node.fence > token
+            link.raising && !link.acked && link.held > 0 && link.held <= token && node.fence > token
         };
         self.nodes.iter().any(|node| (0..ATTEMPTS).any(|who| raising(who) && refused(node, who)))
     }
@@ -339,7 +339,7 @@ impl<const N: usize> Model for Fences<N> {
         }
         match action {
             Action::Finish(_) => reached | landmark::WON_BY_RAISE,
-            Action::HearLate(..) => reached | landmark::LATE_VOTE,
+            Action::ReceiveLate(..) => reached | landmark::LATE_VOTE,
             Action::Run(who, node, ..) => {
                 let over = matches!(before.attempts[usize::from(who)].stage, Stage::Won | Stage::GivenUp);
                 let granted = before.link(who, node).held == 0;

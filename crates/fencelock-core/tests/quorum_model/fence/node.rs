@@ -65,11 +65,11 @@ impl<const N: usize> Fences<N> {
             }
         }
         let known = link.grants.iter().any(|granted| granted.fence() == link.held);
-        let news = attempt.stage == Stage::Asking && !known;
+        let news = attempt.stage == Stage::Claiming && !known;
         if may_run && link.held != 0 && news {
             into.push(Action::Run(who, number, attempt.proposal, 1));
         }
-        let acks = link.asked && self.raised(state, who, number).is_some();
+        let acks = link.raising && self.raised(state, who, number).is_some();
         let changes = node.fence < attempt.token || link.held < attempt.token && link.held != 0;
         if acks && (changes || attempt.stage == Stage::Raising && !link.acked) {
             into.push(Action::RunRaise(who, number));
@@ -78,7 +78,7 @@ impl<const N: usize> Fences<N> {
 
     /// A claim: a grant, or the last token again if the node is the attempt's already.
     pub(crate) fn run(&self, state: &mut State<N>, who: u8, number: u8, proposal: u8, block: u8) {
-        let asking = state.attempts[usize::from(who)].stage == Stage::Asking;
+        let claiming = state.attempts[usize::from(who)].stage == Stage::Claiming;
         let has_room = state.has_room(who, number);
         let node = &mut state.nodes[usize::from(number)];
         let link = &mut node.links[usize::from(who)];
@@ -93,7 +93,7 @@ impl<const N: usize> Fences<N> {
             more = node.fence - small(tokens.first());
             node.ran = self.scope.time.is_some();
         }
-        if asking {
+        if claiming {
             link.grants[usize::from(link.grants[0].is_some())] = Granted::new(link.held, more);
         }
     }

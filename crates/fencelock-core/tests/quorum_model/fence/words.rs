@@ -39,7 +39,7 @@ pub(crate) fn describe<const N: usize>(
             format!("node {} answers {} again: fence {}", node + 1, name(who), after.link(who, node).held)
         }
         Action::Decide(who, choice) => {
-            let heard: Vec<_> = choice
+            let received: Vec<_> = choice
                 .iter()
                 .map(|granted| match granted.more() {
                     _ if !granted.is_some() => "-".into(),
@@ -48,9 +48,9 @@ pub(crate) fn describe<const N: usize>(
                 })
                 .collect();
             let then = if attempt(who).stage == Stage::Won { "wins with" } else { "raises to" };
-            format!("{} has heard {} and {then} {}", name(who), heard.join(" "), tokens(attempt(who)))
+            format!("{} has received {} and {then} {}", name(who), received.join(" "), tokens(attempt(who)))
         }
-        Action::HearLate(who, node) => format!("{} hears node {}'s grant late", name(who), node + 1),
+        Action::ReceiveLate(who, node) => format!("{} receives node {}'s grant late", name(who), node + 1),
         Action::RunRaise(who, node) => {
             format!("node {} acks {}'s raise to {}", node + 1, name(who), attempt(who).token)
         }

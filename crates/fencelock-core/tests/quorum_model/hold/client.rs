@@ -1,7 +1,7 @@
 //! The client: one attempt, from its claims to its end.
 
 use super::{Action, Attempt, Flaw, Holds, NODES, Stage, State};
-use fencelock_core::{Drift, FencingToken, Lease, Moment, NodeAnswer, Outcome, Quorum, Round, Tally, Verdict, Vote};
+use fencelock_core::{Drift, FencingToken, Lease, Moment, NodeVote, Outcome, Quorum, Round, Tally, Verdict, Vote};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ impl Holds {
                 into.push(Action::Begin(who));
             }
             Stage::Idle | Stage::Over => {}
-            Stage::Asking => {
+            Stage::Claiming => {
                 if self.won(state, who) {
                     into.push(Action::Hold(who));
                 }
@@ -67,9 +67,9 @@ impl Holds {
         }
         for (number, node) in (0..).zip(&state.nodes) {
             let link = &node.links[usize::from(who)];
-            let heard = attempt.stage == Stage::Asking && self.owns(node, who) && !link.ok;
+            let received = attempt.stage == Stage::Claiming && self.owns(node, who) && !link.ok;
             let granted = self.has_room(state, who, node);
-            if attempt.stage != Stage::Idle && !node.out && link.runs < self.scope.runs && (granted || heard) {
+            if attempt.stage != Stage::Idle && !node.out && link.runs < self.scope.runs && (granted || received) {
                 into.push(Action::Run(who, number));
             }
             let frees = self.owns(node, who) || self.has(Flaw::PlainDelete) && node.holders().next().is_some();
@@ -91,7 +91,7 @@ impl Holds {
 pub(crate) fn renewal_won(state: &State, who: u8) -> bool {
     let mut tally = Tally::new(quorum());
     let renewed = state.nodes.iter().enumerate().filter(|(_, node)| node.links[usize::from(who)].renewed);
-    renewed.fold(Outcome::Pending, |_, (node, _)| tally.vote(node, NodeAnswer::Ours)) == Outcome::Ours
+    renewed.fold(Outcome::Pending, |_, (node, _)| tally.vote(node, NodeVote::Ours)) == Outcome::Ours
 }
 
 fn quorum() -> Quorum {

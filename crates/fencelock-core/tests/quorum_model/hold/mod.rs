@@ -65,7 +65,7 @@ pub(crate) enum Flaw {
 pub(crate) enum Stage {
     #[default]
     Idle,
-    Asking,
+    Claiming,
     Holding,
     /// It gave up or released. Its releases may run from now on.
     Over,
@@ -144,7 +144,7 @@ pub(crate) enum Action {
     Expire(u8, u8),
     /// A node forgets. Afterwards it is free, or has the hold of an attempt, which its claim or its renewal left.
     Forget(u8, Option<(u8, u8)>),
-    /// A writer becomes a reader, and asks the nodes to let others in.
+    /// A writer becomes a reader, and requests that the nodes let others in.
     Downgrade(u8),
     RunDowngrade(u8, u8),
     Readmit(u8),
@@ -259,7 +259,7 @@ impl Model for Holds {
     fn next(&self, state: &State, action: Action) -> State {
         let mut next = *state;
         match action {
-            Action::Begin(who) => next.attempts[usize::from(who)].stage = Stage::Asking,
+            Action::Begin(who) => next.attempts[usize::from(who)].stage = Stage::Claiming,
             Action::Run(who, node) => self.run(&mut next, who, node),
             Action::Hold(who) => {
                 let reads = next.attempts[usize::from(who)].reads;

@@ -78,7 +78,7 @@ impl Holds {
             (link.held, link.alone, link.granted) = (1, !attempt.claims_to_read, true);
         }
         link.runs += 1;
-        link.ok |= attempt.stage == Stage::Asking;
+        link.ok |= attempt.stage == Stage::Claiming;
     }
 }
 

@@ -17,12 +17,13 @@ pub(crate) fn describe(before: &State, action: Action, after: &State) -> String 
         }
         Action::Begin(who) => format!("{} sends its claims", name(who)),
         Action::Run(who, node) if !holds(who, node) => {
-            let over = if before.attempts[usize::from(who)].stage == Stage::Asking { "" } else { ", too late for it" };
+            let over =
+                if before.attempts[usize::from(who)].stage == Stage::Claiming { "" } else { ", too late for it" };
             format!("node {} grants {}{over}", node + 1, name(who))
         }
         Action::Run(who, node) => format!("node {} answers {} again", node + 1, name(who)),
         Action::Hold(who) => format!("{} has a majority of grants and holds", name(who)),
-        Action::Leave(who) if before.attempts[usize::from(who)].stage == Stage::Asking => {
+        Action::Leave(who) if before.attempts[usize::from(who)].stage == Stage::Claiming => {
             format!("{} gives up", name(who))
         }
         Action::Leave(who) => format!("{} releases", name(who)),

@@ -42,7 +42,7 @@ if now and now <= 9007199254740991 then
 end
 
 if releases > 0 then
-  -- One command for all queues. If any exists, each is asked alone.
+  -- One command for all queues. If any exists, each is checked alone.
   local idle = redis.pcall('EXISTS', unpack(KEYS, releases + 1, 2 * releases)) == 0
   local held, mine = {}, {}
   for i = 1, releases do

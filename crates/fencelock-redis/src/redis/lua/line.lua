@@ -14,7 +14,7 @@ end
 -- its subscribers: the slot may have been moved since. If the slot has returned to the node, this channel has no subscriber, but
 -- the channel of the client, "<client>:<node>", has. A channel that ends with ":cluster" is published to all nodes, and no node
 -- counts all of its subscribers.
-local function tell(channel, message, run_id)
+local function notify(channel, message, run_id)
   local client, node, slot = string.match(channel, '^(.*:(%w+)):({%d+})$')
   local readers = redis.pcall(slot and 'SPUBLISH' or 'PUBLISH', channel, message)
   if string.sub(channel, -8) == ':cluster' or slot and node ~= string.sub(run_id, 1, 8) then return 1 end
@@ -27,7 +27,7 @@ end
 
 -- Grants the lock to live waiters at the front of the queue, with a short lease until they confirm it, as long as the first one
 -- fits. A waiter fits if the lock is free, or if `shared` can have another hold. The first waiter that does not fit stops the
--- queue. A waiter whose channel has no subscriber is dead; see `tell`. Waiters that are skipped leave the queue, except a live
+-- queue. A waiter whose channel has no subscriber is dead; see `notify`. Waiters that are skipped leave the queue, except a live
 -- waiter whose entry cannot be read: it keeps its position until its life ends, and its client rewrites the entry with each poll.
 -- The message contains the run id, because replicas forward the messages of their master to clients that are connected to them.
 -- In every version the key follows a tab, so that a client that cannot read the rest can poll for the key.
@@ -69,7 +69,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
         local readers = 1
         if channel ~= '-' then
           local message = '1 ' .. run_id .. ' ' .. id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. '\t' .. KEYS[1]
-          readers = tell(channel, message, run_id)
+          readers = notify(channel, message, run_id)
         end
         if type(readers) == 'table' or readers > 0 then
           if claim.mode == 'x' then

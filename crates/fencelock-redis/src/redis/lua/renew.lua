@@ -23,8 +23,8 @@ elseif is_holder(value, ARGV[1]) then
   left = redis.call('PTTL', KEYS[1])
 end
 if not left then return {'taken', value, kind or ''} end
-local ttl, told = tonumber(ARGV[2]), tonumber(ARGV[3])
-local longest = math.max(ttl, told)
+local ttl, assumed = tonumber(ARGV[2]), tonumber(ARGV[3])
+local longest = math.max(ttl, assumed)
 if left > longest + SLACK then left = longest end
 left = math.max(left, ttl)
 if shared then

@@ -105,7 +105,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "if redis.call('PTTL', KEYS[1]) < tonumber(ttl) then", to: "if true then" },
     ),
     ("a renewal shortens the lease", Mutant { from: "math.max(left, ttl)", to: "ttl" }),
-    ("a renewal ignores the lease that the holder assumes", Mutant { from: "math.max(ttl, told)", to: "ttl" }),
+    ("a renewal ignores the lease that the holder assumes", Mutant { from: "math.max(ttl, assumed)", to: "ttl" }),
     (
         "a renewal does not cut a lease that a clock change has extended",
         Mutant { from: "if left > longest + SLACK then left = longest end", to: "" },

@@ -1,4 +1,4 @@
-use super::query::{Answers, no_majority};
+use super::query::{SentinelReplies, no_majority};
 use super::{Named, Sentinels};
 use crate::redis::fault::unknown;
 use crate::redis::hosts::shown;
@@ -142,7 +142,7 @@ impl Mastership {
     }
 
     /// Queries the sentinels. If a majority names this master, its replies are valid for another window.
-    async fn query(&self) -> Answers {
+    async fn query(&self) -> SentinelReplies {
         let queried = BootClock.now();
         let answers = self.sentinels.query(|named| master_by_majority(named).is_some()).await;
         if let Some(lease) = &self.lease

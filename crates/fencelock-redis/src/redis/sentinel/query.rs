@@ -21,7 +21,7 @@ pub(crate) struct Sentinels {
 
 /// The replies of the sentinels, in the order of the URL.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct SentinelReplies {
     pub(crate) named: Vec<Option<Named>>,
     pub(crate) faults: Vec<NodeFault>,
 }
@@ -51,7 +51,7 @@ impl Sentinels {
 
     /// Queries all sentinels at the same time. `until` ends the wait before all have replied. The other requests continue in the
     /// background, because otherwise a slow sentinel would never be connected.
-    pub(crate) async fn query(&self, until: impl Fn(&[Option<Named>]) -> bool) -> Answers {
+    pub(crate) async fn query(&self, until: impl Fn(&[Option<Named>]) -> bool) -> SentinelReplies {
         let (answer, mut answered) = mpsc::channel(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (node, master, switched) = (Arc::clone(node), self.master.clone(), Arc::clone(&self.switched));
@@ -62,7 +62,7 @@ impl Sentinels {
             });
         }
         drop(answer);
-        let mut answers = Answers { named: vec![None; self.nodes.len()], faults: Vec::new() };
+        let mut answers = SentinelReplies { named: vec![None; self.nodes.len()], faults: Vec::new() };
         while let Some((number, answer)) = answered.recv().await {
             match answer {
                 Ok(named) => answers.named[number] = Some(named),
@@ -92,7 +92,7 @@ impl Sentinels {
     }
 
     /// Whether these replies name a master other than `present`.
-    pub(super) fn has_another(&self, answers: &Answers, present: &Named) -> bool {
+    pub(super) fn has_another(&self, answers: &SentinelReplies, present: &Named) -> bool {
         match master_by_majority(&answers.named) {
             Some(master) => master != present,
             None if self.needs_majority => false,
@@ -116,7 +116,7 @@ impl Sentinels {
 }
 
 /// Why a master that some sentinels name is not used.
-pub(crate) fn no_majority(node: &str, answers: &Answers) -> Unknown {
+pub(crate) fn no_majority(node: &str, answers: &SentinelReplies) -> Unknown {
     let votes: Vec<_> = named_masters(&answers.named)
         .iter()
         .map(|master| format!("{} by {}", shown(&master.address), votes_for(&answers.named, master)))

@@ -3,6 +3,7 @@
 use super::flock::{self, TryLock};
 use super::permission;
 use super::record::{Damage, LONGEST, Record, has_slots};
+use crate::process::Process;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -20,7 +21,7 @@ pub(super) struct FlockGuard {
     file: fs::File,
     path: PathBuf,
     inode: (u64, u64),
-    pid: u32,
+    process: Process,
     /// Whether this call has created the file, so that there is no earlier record.
     pub(super) created: bool,
 }
@@ -56,7 +57,7 @@ impl FlockGuard {
             return Ok(None);
         }
         let guard =
-            Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), pid: std::process::id(), created };
+            Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), process: Process::current(), created };
         Ok(guard.is_in_place()?.then_some(guard))
     }
 
@@ -127,7 +128,7 @@ impl FlockGuard {
 impl Drop for FlockGuard {
     fn drop(&mut self) {
         // A forked child has a copy of this value; the lock belongs to its parent.
-        if self.pid == std::process::id() {
+        if self.process.is_current() {
             let _ = self.unlock();
         }
     }
@@ -254,7 +255,7 @@ mod tests {
         let path = scratch.path().join("a.lock");
         let mut guard = FlockGuard::take(&path).unwrap().unwrap();
         let parents = guard.file.try_clone().unwrap();
-        guard.pid += 1;
+        guard.process = guard.process.of_the_parent();
         drop(guard);
         assert!(is_free(&path).is_none());
         drop(parents);

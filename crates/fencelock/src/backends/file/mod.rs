@@ -27,6 +27,10 @@
 //! - **Small directories**: every key that was ever locked keeps its file. Use keys for resources, not for requests.
 //! - **First come, first served** among processes: the first claim after a release gets the key. A claim of many permits can be
 //!   overtaken by claims of few.
+//!
+//! # Files
+//! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot` are for several holders of a
+//! key, `table` has the locks of this process, `watch` reads inotify, `record` is the content of a file.
 
 mod claim;
 mod completion;

@@ -14,10 +14,10 @@ use view::{NodeLine, SLOTS};
 
 /// The default of [`ClusterNodes::start`].
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A busy machine may take seconds for each step of a fail-over.
+/// A busy machine may take seconds for each step of a failover.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
-/// A replica gives up a fail-over after 5 s.
+/// A replica gives up a failover after 5 s.
 const GIVEN_UP: Duration = Duration::from_secs(6);
 /// No server has this password.
 const WRONG: &str = "wrong";
@@ -205,7 +205,7 @@ impl ClusterNodes {
     }
 }
 
-/// Fail-overs.
+/// Failovers.
 impl ClusterNodes {
     /// Waits until all nodes run, agree about the owner of every slot and the master of every replica, and every replica is connected
     /// to its master.
@@ -253,7 +253,7 @@ impl ClusterNodes {
     pub fn fail_over(&self, replica: usize) {
         let mut began = None::<Instant>;
         until("the replica is promoted", || {
-            // A fail-over is given up if a node is too slow.
+            // A failover is given up if a node is too slow.
             if began.is_none_or(|at| at.elapsed() > GIVEN_UP) {
                 began = must(&self.nodes[replica], &["CLUSTER", "FAILOVER"]).is_ok().then(Instant::now);
             }

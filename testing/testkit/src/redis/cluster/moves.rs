@@ -141,7 +141,7 @@ impl ClusterNodes {
     /// Moves these slots with their keys to a master, 512 at a time. All masters know it when this returns.
     ///
     /// # Errors
-    /// If a node refuses a step, for example because of a fail-over.
+    /// If a node refuses a step, for example because of a failover.
     pub fn move_slots(&self, slots: impl IntoIterator<Item = u16>, to: usize) -> io::Result<()> {
         let owners = self.owners();
         let of_slot = |slot: u16| {
@@ -160,7 +160,7 @@ impl ClusterNodes {
     /// Moves every slot to the next master, in steps that leave no master without slots: such a master would become a replica.
     ///
     /// # Errors
-    /// If a node refuses a step, for example because of a fail-over.
+    /// If a node refuses a step, for example because of a failover.
     pub fn move_all_slots(&self) -> io::Result<()> {
         let (owners, masters) = (self.owners(), self.masters());
         let shares = masters.iter().map(|master| {
@@ -179,7 +179,7 @@ impl ClusterNodes {
     /// Begins to move a slot, and moves up to `keys` of its keys. Until [`ClusterNodes::end_move`], its keys are at two masters.
     ///
     /// # Errors
-    /// If a node refuses a step, for example because of a fail-over.
+    /// If a node refuses a step, for example because of a failover.
     pub fn begin_move(&self, slot: u16, to: usize, keys: usize) -> io::Result<()> {
         let moves = [SlotMove { slot: slot.to_string(), from: self.owner_of(slot), to }];
         let mut masters = Masters::connect(self)?;
@@ -193,7 +193,7 @@ impl ClusterNodes {
     /// Completes a move that has begun.
     ///
     /// # Errors
-    /// If a node refuses a step, for example because of a fail-over.
+    /// If a node refuses a step, for example because of a failover.
     pub fn end_move(&self, slot: u16, to: usize) -> io::Result<()> {
         let moves = [SlotMove { slot: slot.to_string(), from: self.owner_of(slot), to }];
         Masters::connect(self)?.end(&moves)

@@ -59,7 +59,7 @@ impl SentinelNemesis {
             self.restore(step, old).map(|()| epoch)
         })?;
         self.sentinels.wait_until_settled();
-        // In case of another fail-over, the new master was replaced before it could grant.
+        // In case of another failover, the new master was replaced before it could grant.
         if self.sentinels.config_epoch() == epoch {
             resumption.demand();
         }
@@ -125,7 +125,7 @@ impl SentinelNemesis {
     }
 }
 
-/// A client that starts after the fail-over has never used the old master, so its holds overlap those of clients that
+/// A client that starts after the failover has never used the old master, so its holds overlap those of clients that
 /// still use it.
 pub(super) fn probe_anew(
     url: &str,

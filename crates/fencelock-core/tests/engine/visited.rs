@@ -1,0 +1,77 @@
+//! The states of a search, by what can still matter in them.
+
+use crate::digest::digest;
+use crate::hashing::hash;
+use crate::scenario::Budget;
+use crate::world::World;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Whether states that differ only in what cannot matter count as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reduction {
+    Off,
+    On,
+}
+
+/// How much of everything is left. More is left in a state from which more can happen, and in which more is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Left([u8; 13]);
+
+impl Left {
+    fn new(world: &World) -> Self {
+        let Budget { time, long, ends, lost, broken, duplicates, deletes, foreign, resets, stops, haste } = world.left;
+        // Fewer promises are checked after trouble, or when time has passed.
+        let (calm, early) = (u8::from(!world.ledger.troubled), u8::from(!world.ledger.time_passed));
+        Self([time, long, ends, lost, broken, duplicates, deletes, foreign, resets, stops, haste, calm, early])
+    }
+
+    fn covers(self, other: Self) -> bool {
+        self.0.iter().zip(other.0).all(|(ours, theirs)| *ours >= theirs)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Visited {
+    reduction: Reduction,
+    seen: HashMap<u128, Vec<Left>, BuildHasherDefault<Prehashed>>,
+}
+
+impl Visited {
+    pub(crate) fn new(reduction: Reduction) -> Self {
+        Self { reduction, seen: HashMap::default() }
+    }
+
+    /// Whether the state is new: none that was visited has the same digest, and at least as much left.
+    pub(crate) fn insert(&mut self, world: &World) -> bool {
+        if self.reduction == Reduction::Off {
+            return self.seen.insert(hash(world), Vec::new()).is_none();
+        }
+        let left = Left::new(world);
+        let visited = self.seen.entry(digest(world)).or_default();
+        if visited.iter().any(|before| before.covers(left)) {
+            return false;
+        }
+        visited.retain(|before| !left.covers(*before));
+        visited.push(left);
+        true
+    }
+}
+
+/// The states are hashed already.
+#[derive(Default)]
+struct Prehashed(u64);
+
+impl Hasher for Prehashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only of 128-bit hashes");
+    }
+
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = u64::try_from(hash & u128::from(u64::MAX)).unwrap();
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
