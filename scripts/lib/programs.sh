@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs the programs of the tests, several at a time: most of them wait for servers and leases for half of their time.
+# Runs the programs of the tests, several at a time.
 
 # nohup, and shells for background jobs, make children ignore some signals. The tests send these signals.
 defaults=(env --default-signal=INT,QUIT,HUP,TERM)
@@ -29,17 +29,29 @@ test_programs() {
         sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true.*"executable":"\([^"]*\)".*/\1\t\2/p'
 }
 
-# run_programs LIST: runs the programs of the list, as many at a time as there are processors, each with a log of its own.
+# Searches and simulations: they keep every processor busy and depend on no clock. The others wait for servers and leases.
+searches='/(engine|interleavings|key_set|quorum_calls|quorum_model|shared_search|simulation)-[0-9a-f]+$'
+
+# run_programs LIST: runs the programs of the list, each with a log of its own: the searches one after the other in the time
+# that the others leave, and as many of those at a time as there are processors.
 run_programs() {
+    local failed=
     export logs=$PWD/$1.logs
     rm -rf "$logs"
     mkdir -p "$logs"
+    grep -E "$searches" "$1" | run_each 1 nice -n 19 &
+    grep -vE "$searches" "$1" | run_each "$(nproc)" || failed=yes
+    wait $! && [ -z "$failed" ]
+}
+
+# run_each COUNT [COMMAND...]: runs the programs of stdin, so many at a time, each with the command.
+run_each() {
     # shellcheck disable=SC2016 # the shell that runs a program expands it
-    "${defaults[@]}" xargs -d '\n' -n 1 -P "$(nproc)" bash -c '
+    "${defaults[@]}" xargs -d '\n' -n 1 -P "$1" "${@:2}" bash -c '
         directory=${0%%$'"'\t'"'*} program=${0#*$'"'\t'"'} log=$logs/${program##*/}.log
         cd "$directory" || exit 1
         printf "     Running %s\n" "$program" >"$log"
         CARGO_MANIFEST_DIR=$directory "$program" >>"$log" 2>&1 || echo "FAILED: exit code $?" >>"$log"
         grep -E "^     Running |^test result: |^SKIPPED |FAILED" "$log"
-        ! grep -q "^FAILED: exit code" "$log"' <"$1"
+        ! grep -q "^FAILED: exit code" "$log"'
 }

@@ -64,7 +64,8 @@ pub struct Capabilities {
 ///   [`Fault::ModeConflict`] and is in no queue afterwards.
 /// - A claim in an unsupported mode is refused immediately: [`Claim::supported_by`].
 /// - Contention is an answer, not an error; the only error is [`Unknown`], which means "may have been executed".
-/// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease.
+/// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease. With
+///   [`Capabilities::fresh_holders`] its tokens may be greater: a node may answer that did not answer before.
 /// - Fencing tokens of one key increase with every grant; the tokens of a block belong to one grant.
 /// - A renewal neither acquires nor releases, and leaves at least the lease that its holder knows: [`Renewal::assumed`].
 /// - A release frees only the hold of its holder, and removes it from the queue.

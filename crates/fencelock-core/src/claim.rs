@@ -20,7 +20,8 @@ pub enum Intent {
 
 /// The request of one holder for a key.
 ///
-/// Sending a claim twice is harmless: a holder that holds the key gets the same answer again.
+/// Sending a claim twice is harmless: a holder that holds the key gets the same answer again, or greater tokens of
+/// the same hold from a quorum.
 #[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Claim {

@@ -19,7 +19,7 @@ impl Keys {
             let url = server.url();
             all.push(Self { place: Place::files(), url, servers: vec![server] });
             let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
-            let keys = Self { place: Place::files(), url: redlock_url(&servers, ""), servers };
+            let keys = Self { place: Place::files(), url: redlock_url(&servers, "node_timeout=2000"), servers };
             keys.test("init --trust-empty").ok();
             all.push(keys);
         }

@@ -16,7 +16,7 @@ const COUNT: &str = "n=$(cat counter); sleep 0.002; echo $((n + 1)) > counter";
 /// its command is about to count. If that command lived on, it would count without the lock.
 fn turns(place: &Place, process: usize) {
     for turn in 0..TURNS {
-        Test::script(place, "-q --ttl 1s counter", COUNT).run();
+        Test::script(place, "-q --ttl 10s counter", COUNT).run();
         if turn == TURNS / 2 {
             let started = format!("started-{process}");
             let victim = format!("touch {started}; sleep 0.2; {COUNT}");

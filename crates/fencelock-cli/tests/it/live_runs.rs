@@ -13,15 +13,27 @@ fn results_of(place: &Place, line: &str) -> Value {
     json["schemes"][0].clone()
 }
 
+/// Runs a workload until its results have a count above zero, and returns them. What a race does, it does in most runs: on a busy
+/// machine one may miss it.
+fn results_with(place: &Place, count: &str, line: &str) -> Value {
+    let mut results = Value::Null;
+    for _ in 0..5 {
+        results = results_of(place, line);
+        if results[count].as_i64().unwrap() > 0 {
+            return results;
+        }
+    }
+    panic!("{line}: {count} stays at 0: {results}")
+}
+
 #[test]
 fn without_a_lock_a_sale_oversells_and_a_bank_loses_track() {
     let Some(place) = Place::redis() else { return };
     // All 32 requests read before the first has written.
-    let sale = results_of(&place, "stock --scheme none --requests 64 --stock 1 --work 100ms");
-    assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+    let sale = results_with(&place, "oversold", "stock --scheme none --requests 64 --stock 1 --work 100ms");
     assert_eq!(sale["answered"], 64);
-    let bank = results_of(&place, "bank --scheme none --requests 32 --work 100ms");
-    assert!(bank["wrong"].as_i64().unwrap() > 0 && bank["money_wrong"].as_i64().unwrap() >= 300, "{bank}");
+    let bank = results_with(&place, "wrong", "bank --scheme none --requests 32 --work 100ms");
+    assert!(bank["money_wrong"].as_i64().unwrap() >= 300, "{bank}");
 }
 
 #[test]
@@ -42,12 +54,10 @@ fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
 #[test]
 fn holders_that_oversleep_break_what_is_not_fenced_and_nothing_of_fencelock() {
     let Some(place) = Place::redis() else { return };
-    let sale = results_of(&place, "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
-    assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+    results_with(&place, "oversold", "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
     let sale = results_of(&place, "stock --scheme fencelock --requests 300 --stock 10 --overrun");
     assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &300.into()), "{sale}");
-    let bank = results_of(&place, "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
-    assert!(bank["wrong"].as_i64().unwrap() > 0, "{bank}");
+    results_with(&place, "wrong", "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
     let bank = results_of(&place, "bank --scheme fencelock --requests 32 --overrun");
     assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
 }
@@ -79,8 +89,7 @@ fn the_table_has_a_row_for_each_scheme_and_the_own_client_is_the_last() {
 #[test]
 fn a_reader_sees_one_stock_with_a_lock_and_another_without() {
     let Some(place) = Place::redis() else { return };
-    let sale = results_of(&place, "stock --readers --scheme none --requests 64 --stock 1000 --work 100ms");
-    assert!(sale["torn"].as_i64().unwrap() > 0, "{sale}");
+    results_with(&place, "torn", "stock --readers --scheme none --requests 64 --stock 1000 --work 100ms");
     for scheme in ["s2-6-token-lua", "fencelock"] {
         let sale = results_of(&place, &format!("stock --readers --scheme {scheme} --requests 200 --stock 10"));
         assert_eq!((&sale["torn"], &sale["sold"], &sale["answered"]), (&0.into(), &10.into(), &200.into()), "{sale}");
@@ -93,8 +102,8 @@ fn a_reader_sees_one_stock_with_a_lock_and_another_without() {
 fn opposite_transfers_wait_for_each_other_unless_all_lock_in_one_order() {
     let Some(place) = Place::redis() else { return };
     let load = "bank --transfers --requests 32 --work 50ms";
-    let bank = results_of(&place, &format!("{load} --scheme fencelock-one-by-one"));
-    assert!(bank["deadlocks"].as_i64().unwrap() > 0 && bank["wrong"] == 0, "{bank}");
+    let bank = results_with(&place, "deadlocks", &format!("{load} --scheme fencelock-one-by-one"));
+    assert_eq!(bank["wrong"], 0, "{bank}");
     for faults in ["", " --pause", " --overrun", " --crash"] {
         let bank = results_of(&place, &format!("{load} --scheme fencelock{faults}"));
         assert_eq!((&bank["deadlocks"], &bank["wrong"], &bank["stuck"]), (&0.into(), &0.into(), &0.into()), "{bank}");
@@ -117,8 +126,7 @@ fn users_that_die_take_the_permits_of_a_counter_with_them_and_no_leased_ones() {
 #[test]
 fn users_that_outlast_their_permits_are_too_many_unless_they_renew() {
     let Some(place) = Place::redis() else { return };
-    let pool = results_of(&place, "pool --permits 2 --scheme s5-leased --requests 64 --overrun");
-    assert!(pool["too_many"].as_i64().unwrap() > 0, "{pool}");
+    results_with(&place, "too_many", "pool --permits 2 --scheme s5-leased --requests 64 --overrun");
     let pool = results_of(&place, "pool --permits 2 --scheme fencelock --requests 64 --overrun");
     assert_eq!((&pool["at_once"], &pool["answered"]), (&2.into(), &64.into()), "{pool}");
 }
@@ -200,16 +208,14 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
 fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_refused_by_the_fence() {
     let Some(place) = Place::redis() else { return };
     for scheme in ["s2-6-token-lua", "s3-renewal", "fencelock-unfenced"] {
-        let sale = results_of(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10 --pause"));
-        assert!(sale["oversold"].as_i64().unwrap() > 0, "{sale}");
+        let line = format!("stock --scheme {scheme} --requests 200 --stock 10 --pause");
+        let sale = results_with(&place, "oversold", &line);
         assert_eq!(sale["refused"], 0, "{sale}");
     }
-    let sale = results_of(&place, "stock --scheme fencelock --requests 200 --stock 10 --pause");
+    let sale = results_with(&place, "refused", "stock --scheme fencelock --requests 200 --stock 10 --pause");
     assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
-    assert!(sale["refused"].as_i64().unwrap() > 0, "{sale}");
-    let bank = results_of(&place, "bank --scheme fencelock --requests 32 --pause");
+    let bank = results_with(&place, "refused", "bank --scheme fencelock --requests 32 --pause");
     assert_eq!((&bank["wrong"], &bank["answered"]), (&0.into(), &32.into()), "{bank}");
-    assert!(bank["refused"].as_i64().unwrap() > 0, "{bank}");
 }
 
 #[test]

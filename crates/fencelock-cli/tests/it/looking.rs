@@ -175,7 +175,7 @@ fn looking_writes_no_key_on_a_server() {
 #[test]
 fn looking_writes_no_key_on_the_servers_of_a_quorum() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), redlock_url(&servers, "max_ttl=50000"));
+    let (place, url) = (Place::files(), redlock_url(&servers, "max_ttl=50000&node_timeout=2000"));
     Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     look_at_servers(&place, &url, &servers.iter().collect::<Vec<_>>());
 }

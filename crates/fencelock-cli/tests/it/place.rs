@@ -31,7 +31,7 @@ impl Place {
     pub(crate) fn quorum() -> Option<Self> {
         let nodes = servers_or_skip(3)?;
         // A busy machine may not run one of them for some time. Some tests have long leases.
-        let url = redlock_url(&nodes, "node_timeout=500&max_ttl=3600000");
+        let url = redlock_url(&nodes, "node_timeout=2000&max_ttl=3600000");
         let place = Self { url, nodes, ..Self::files() };
         Test::new(&place, "init --trust-empty").ok();
         Some(place)

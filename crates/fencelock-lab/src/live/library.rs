@@ -4,7 +4,7 @@ use super::NotRun;
 use super::job::LiveJob;
 use super::request::Request;
 use super::work::{AttemptResult, Work};
-use fencelock::{Error, blocking};
+use fencelock::{Error, Fault, blocking};
 use std::time::Duration;
 
 /// How long a transfer that locks one account after the other waits for the second one, in addition to the work of two holders:
@@ -37,11 +37,14 @@ impl Library {
                 };
                 // As if it read its own account before it turns to the other one.
                 std::thread::sleep(self.work);
-                let Some(other) = or_busy(self.lock(to).wait(SECOND_WAIT + self.work * 2).acquire())? else {
-                    own.release()?;
-                    return Ok(AttemptResult::Deadlock);
-                };
-                vec![own, other]
+                match self.lock(to).wait(SECOND_WAIT + self.work * 2).acquire() {
+                    Ok(other) => vec![own, other],
+                    Err(error) => {
+                        own.release()?;
+                        let result = if error.is_busy() { AttemptResult::Deadlock } else { AttemptResult::Busy };
+                        return or_busy::<()>(Err(error)).map(|_| result).map_err(NotRun::from);
+                    }
+                }
             }
             _ => match or_busy(self.acquire(request))? {
                 Some(locks) => locks,
@@ -91,10 +94,14 @@ impl Library {
     }
 }
 
-/// `None` if the wait ended without a lock.
+/// `None` if the wait ended without a lock. On a busy machine a short wait may end before the first reply; whether the server
+/// still answers is known from the ledger.
 fn or_busy<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
     match acquired {
         Err(Error::Busy { .. }) => Ok(None),
+        Err(Error::Unreachable { cause, .. }) if cause.nodes().iter().all(|node| node.fault == Fault::Timeout) => {
+            Ok(None)
+        }
         acquired => acquired.map(Some),
     }
 }

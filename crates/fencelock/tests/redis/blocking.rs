@@ -9,9 +9,9 @@ use fencelock::{Error, LossReason, Released, RunError};
 fn a_lock_is_renewed_while_its_owner_computes() {
     let Some(server) = server() else { return };
     let client = Client::connect(&server.url()).unwrap();
-    let guard = client.lock("k").ttl(ms(500)).acquire().unwrap();
+    let guard = client.lock("k").ttl(ms(2_000)).acquire().unwrap();
     for _ in 0..30 {
-        std::thread::sleep(ms(50));
+        std::thread::sleep(ms(100));
         assert!(guard.is_held());
     }
     assert!(number(&server, &["PTTL", "k"]) > 0);

@@ -22,7 +22,11 @@ async fn a_repeated_claim_gets_the_same_grant(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll, Intent::Poll, Intent::Try] {
-        assert_eq!(a.claims(intent).await, Acquire::Granted { tokens: fence.into() }, "{intent:?}");
+        let answer = a.claims(intent).await;
+        let Acquire::Granted { tokens } = answer else { panic!("{intent:?}: {answer:?}") };
+        // A node of a quorum that answers only now may have greater tokens than those that answered before.
+        let may_be_greater = a.backend.capabilities().fresh_holders && tokens.last() > fence;
+        assert!(may_be_greater || tokens == fence.into(), "{intent:?}: {fence} and then {tokens:?}");
     }
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(b.inspects().await, None, "one release ends the hold");
