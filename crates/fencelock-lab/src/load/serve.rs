@@ -146,8 +146,7 @@ impl Task {
                 Err(error) => Err(error.into()),
             };
             match done {
-                // Without a real wait, as in memory, one task would keep the thread for itself.
-                Ok(true) => tokio::task::coop::consume_budget().await,
+                Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
                     self.tally.failed(&error);

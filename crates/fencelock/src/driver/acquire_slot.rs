@@ -10,12 +10,17 @@ use fencelock_core::engine::{AcquireSlot, SlotStep};
 use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
 /// The sleep for a timer that is not set. The loop does not depend on it.
 const FAR: Duration = Duration::from_secs(86_400);
+
+/// The pause between two looks at slots outside of the set, and the pause after each of them was seen once.
+const LOOK: Duration = Duration::from_secs(1);
+const LATER_LOOK: Duration = Duration::from_secs(10);
 
 /// The result of a claim of one slot.
 type Claimed = (u32, Result<Guard, Error>);
@@ -27,6 +32,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
     let start = u32::try_from(random() % u64::from(u32::MAX)).unwrap_or(0);
     let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
     let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
+    let mut larger_set = report_larger_set(client, set, start).boxed();
     let mut last = None;
     loop {
         let now = client.clock.now();
@@ -40,7 +46,6 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
             SlotStep::Granted(_) | SlotStep::Refused => return Err(last.unwrap_or_else(|| client.closed_error())),
         };
         if lines.is_empty() && slots.lines().next().is_some() {
-            report_larger_set(client, set).await;
             lines.extend(
                 slots.lines().enumerate().map(|(place, slot)| claim(waiting(set, &slots, slot, place, now), slot)),
             );
@@ -55,6 +60,8 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 slots.on_time(client.clock.now());
                 continue;
             }
+            // It runs beside the claims that wait, and never ends.
+            never = &mut larger_set, if !lines.is_empty() => match never {},
         };
         match claimed {
             // Any other claim is dropped with this call.
@@ -95,13 +102,22 @@ fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, place: usize, now: Mom
 }
 
 /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
-/// slot outside of this set shows such a client.
-async fn report_larger_set(client: &ClientInner, set: &SlotSet) {
-    let Ok(next) = Key::new(set.name_of(set.slots)) else { return };
-    if let Ok(Some(seen)) = client.backend.inspect(&next).await {
-        tracing::warn!(
-            key = set.key, slots = set.slots, holders = %fencelock_core::Occupied::from(seen).holders,
-            "another client uses more slots of this key: all clients must use the same number"
-        );
+/// slot outside of this set shows such a client. As many slots as there are in the set are looked at, one after another.
+async fn report_larger_set(client: &ClientInner, set: &SlotSet, start: u32) -> Infallible {
+    for look in 0.. {
+        let beyond = set.slots + (start % set.slots + look % set.slots) % set.slots;
+        let seen = match Key::new(set.name_of(beyond)) {
+            Ok(key) => client.backend.inspect(&key).await,
+            Err(_) => Ok(None),
+        };
+        if let Ok(Some(seen)) = seen {
+            tracing::warn!(
+                key = set.key, slots = set.slots, holders = %fencelock_core::Occupied::from(seen).holders,
+                "another client uses more slots of this key: all clients must use the same number"
+            );
+            break;
+        }
+        sleep(if look < set.slots { LOOK } else { LATER_LOOK }).await;
     }
+    std::future::pending().await
 }

@@ -18,6 +18,7 @@ mod freshness;
 mod holding;
 mod idle_timeout;
 mod inheriting;
+mod log;
 mod losing;
 mod once;
 mod permits;

@@ -2,6 +2,7 @@
 
 use crate::cancelling::polled;
 use crate::common::{Fate, Scene, Verb, ms, secs};
+use crate::log::Log;
 use fencelock::{Client, SlotGuard, Slots};
 
 fn pool(client: &Client, slots: u32) -> Slots {
@@ -92,5 +93,24 @@ async fn giving_up_at_any_moment_leaves_no_slot_and_no_place_in_a_queue() {
                 break;
             }
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_warns_once_of_a_client_that_uses_more_slots() {
+    for beyond in [2, 3] {
+        let log = Log::default();
+        let _listening = log.listen();
+        let scene = Scene::new();
+        let _others = fill(&scene.neighbour(), 2).await;
+        let waiting = tokio::spawn(pool(&scene.client, 2).acquire());
+        scene.pass(secs(5)).await;
+        assert!(log.warnings().is_empty(), "{:#?}", log.warnings());
+        let _held = scene.neighbour().lock(format!("pool#{beyond}")).await.unwrap();
+        scene.pass(secs(60)).await;
+        let warnings = log.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:#?}");
+        assert!(warnings[0].contains("another client uses more slots of this key"), "{warnings:#?}");
+        waiting.abort();
     }
 }

@@ -24,6 +24,8 @@ mod election;
 mod freshness;
 #[path = "../memory/holding.rs"]
 mod holding;
+#[path = "../memory/log.rs"]
+mod log;
 #[path = "../memory/losing.rs"]
 mod losing;
 #[path = "../memory/refusing.rs"]
