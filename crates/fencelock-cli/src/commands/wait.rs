@@ -39,9 +39,10 @@ fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Co
 
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let progress = &Progress::new(&wait.key, context.report);
-    let mut attempts = 0;
+    let (mut attempts, mut last) = (0, None);
     loop {
-        let seen = inspect_within_limit(wait, client, progress).await;
+        let seen = inspect_within_limit(wait, client, progress, last).await;
+        last = seen.as_ref().ok().cloned().flatten();
         let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
         let over = left == Some(Duration::ZERO);
         let poll_interval = match seen {
@@ -78,14 +79,20 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
     }
 }
 
-/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend.
-async fn inspect_within_limit(wait: &Wait, client: &Client, progress: &Progress) -> Result<Option<Holding>, Error> {
+/// Polls once, at most until the wait ends. A single poll without a wait uses the timeout of the backend. Without a reply, the
+/// holder of the poll before is still the last one that is known.
+async fn inspect_within_limit(
+    wait: &Wait,
+    client: &Client,
+    progress: &Progress,
+    last: Option<Holding>,
+) -> Result<Option<Holding>, Error> {
     let looked = client.inspect(&wait.key);
     let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return looked.await };
     let left = limit.saturating_sub(progress.waited()).max(MIN_INSPECT_TIMEOUT);
     timeout(left, looked).await.unwrap_or_else(|_| {
         let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
-        Err(Error::unreachable(cause))
+        last.map(Some).ok_or_else(|| Error::unreachable(cause))
     })
 }
 

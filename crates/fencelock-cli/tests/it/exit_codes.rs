@@ -154,7 +154,7 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     Test::new(&place, "run -w 0.2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
-             fencelock: k is held by *:*; gave up after 2* ms and * tries; use -w to wait longer\n",
+             fencelock: k is held by *:*; gave up after * and * tries; use -w to wait longer\n",
         )
         .status(75)
         .run();

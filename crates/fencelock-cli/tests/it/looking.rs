@@ -23,8 +23,8 @@ const COMMANDS: [(&str, i32); 21] = [
     ("status read", 75),
     ("wait free", 0),
     ("wait -w 0 held", 75),
-    ("wait -w 0.3 read", 75),
-    ("--json wait -w 0.3 held", 75),
+    ("wait -w 1 read", 75),
+    ("--json wait -w 1 held", 75),
     // Without --yes, `break` only shows the holder.
     ("break free", 0),
     ("break held", 64),

@@ -112,6 +112,22 @@ fn the_wait_for_a_server_has_the_limit_of_the_wait() {
 }
 
 #[test]
+fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
+    let Some(place) = Place::redis() else { return };
+    let mut holder = Test::script(&place, "--ttl 60s k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    // Only the wait ends a request.
+    let url = format!("{}?timeout=60000", place.url());
+    let waiter = Test::new(&place, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
+    waiter.wait_for_error("fencelock: waiting for k, held by ");
+    place.server().freeze();
+    let output = waiter.end();
+    place.server().thaw();
+    assert_eq!(output.status, 75, "{}", output.stderr);
+    assert!(output.stderr.contains("fencelock: k is held by "), "{}", output.stderr);
+}
+
+#[test]
 fn who_does_not_wait_is_answered_at_once() {
     let place = Place::files();
     for line in ["run -n k -- true", "wait -w 0 k", "acquire -n k"] {

@@ -102,7 +102,7 @@ fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its
         })
     };
     assert!(in_quarantine("status k").starts_with("k: unknown (2 nodes in quarantine for up to "));
-    assert!(in_quarantine("wait -w 0.1 k").contains("fencelock: k is unknown (2 nodes in quarantine for up to "));
+    assert!(in_quarantine("wait -w 1 k").contains("fencelock: k is unknown (2 nodes in quarantine for up to "));
     let json: serde_json::Value = serde_json::from_str(&in_quarantine("--json status k")).unwrap();
     assert!((1..=50_610).contains(&json["quarantined_for_ms"].as_u64().unwrap()), "{json}");
     servers.iter().for_each(end_quarantine);

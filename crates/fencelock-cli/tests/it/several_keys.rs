@@ -41,7 +41,7 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
     for place in Place::every_kind() {
         let mut holder = Test::script(&place, "b", "echo ready; read _; true").start();
         holder.wait_for("ready");
-        for (options, status) in [("-n", 75), ("-w 0.1", 75), ("-n -E 9", 9)] {
+        for (options, status) in [("-n", 75), ("-w 1", 75), ("-n -E 9", 9)] {
             let output = Test::new(&place, &format!("run {options} c b a -- echo never")).output();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
             assert!(output.stderr.contains("fencelock: b is held by "), "{}", output.stderr);
