@@ -46,8 +46,8 @@ fn a_signal_that_ends_the_command_ends_the_least_hold_too() {
 #[test]
 fn the_longest_hold_ends_the_command() {
     let place = Place::files();
-    Test::script(&place, "--max-hold 0.2 k", "exec sleep 1000")
-        .stderr("fencelock: k: --max-hold 200 ms is reached; terminating the command (TERM, then KILL in 5 s)\n")
+    Test::script(&place, "--max-hold 1 k", "exec sleep 1000")
+        .stderr("fencelock: k: --max-hold 1 s is reached; terminating the command (TERM, then KILL in 5 s)\n")
         .status(76)
         .run();
     Test::new(&place, "status k").stdout("k: free\n").run();
@@ -56,9 +56,9 @@ fn the_longest_hold_ends_the_command() {
 #[test]
 fn a_command_that_ignores_term_is_killed_after_the_grace_with_all_its_group() {
     let place = Place::files();
-    let test = Test::script(&place, "--max-hold 0.2 --grace 0.2 k", "trap '' TERM; sleep 1000 & sleep 1000");
+    let test = Test::script(&place, "--max-hold 1 --grace 1 k", "trap '' TERM; sleep 1000 & sleep 1000");
     let output = test.output();
-    let first = "fencelock: k: --max-hold 200 ms is reached; terminating the command (TERM, then KILL in 200 ms)\n";
+    let first = "fencelock: k: --max-hold 1 s is reached; terminating the command (TERM, then KILL in 1 s)\n";
     let kills = [
         "fencelock: k: the command or its descendants did not exit in time; killing them\n",
         // On a busy machine the watcher may be the first.
@@ -75,7 +75,7 @@ fn what_a_command_left_running_in_its_group_is_killed_too() {
     let script = "(trap '' TERM; echo $$ > left; while :; do sleep 0.02; done) & exec sleep 1000";
     let begun = Instant::now();
     // It ends only when all its streams are closed, so the rest of the group is dead by then.
-    let output = Test::script(&place, "--max-hold 0.3 --grace 0.3 k", script).output();
+    let output = Test::script(&place, "--max-hold 1 --grace 1 k", script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
@@ -84,6 +84,6 @@ fn what_a_command_left_running_in_its_group_is_killed_too() {
 fn a_command_that_cleans_up_on_term_may_do_so() {
     let place = Place::files();
     let script = "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let output = Test::script(&place, "--max-hold 0.3 k", script).output();
+    let output = Test::script(&place, "--max-hold 1 k", script).output();
     assert_eq!((output.stdout.as_str(), output.status), ("ready\ncleaned\n", 76));
 }

@@ -238,7 +238,7 @@ fn answer_or_busy(place: &Place) -> Value {
 #[test]
 fn events_about_several_locks_list_them() {
     let place = Place::files();
-    let output = Test::script(&place, "--json --max-hold 100ms b a", "exec sleep 1000").output();
+    let output = Test::script(&place, "--json --max-hold 1s b a", "exec sleep 1000").output();
     let names = events(&output);
     assert_eq!(names[..5], ["place", "place", "acquired", "acquired", "started"]);
     let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -252,7 +252,7 @@ fn events_about_several_locks_list_them() {
 #[test]
 fn an_end_by_force_is_reported_as_documented() {
     let place = Place::files();
-    let output = Test::script(&place, "--json --max-hold 100ms --grace 100ms k", "trap '' TERM; while :; do :; done");
+    let output = Test::script(&place, "--json --max-hold 1s --grace 1s k", "trap '' TERM; while :; do sleep 0.1; done");
     let reported = events(&output.output());
     // On a busy machine the second process is first, which is reported as `late`.
     for names in [&["acquired"][..], &["started"], &["terminating"], &["killing", "late"], &["exited"]] {

@@ -111,9 +111,9 @@ fn a_warning_about_a_lost_lock_names_it() {
 #[test]
 fn max_hold_names_all_locks() {
     let place = Place::files();
-    let output = Test::script(&place, "--max-hold 50ms a b", "exec sleep 1000").output();
+    let output = Test::script(&place, "--max-hold 1s a b", "exec sleep 1000").output();
     assert_eq!(output.status, 76);
-    assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 50 ms is reached"), "{}", output.stderr);
+    assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 1 s is reached"), "{}", output.stderr);
 }
 
 #[test]
