@@ -213,7 +213,7 @@ mod tests {
         let (start, drift, ttl) = (Moment::from_micros(1000), Drift::default(), Ttl::new(ttl).unwrap());
         let (begin, end) = (start + begin, start + begin + length);
         let lease = Lease::granted(start, ttl.get(), drift);
-        let mut plan = RenewalPlan::new(lease, ttl, drift, start + ttl.get() / 3, Moment::NEVER);
+        let mut plan = RenewalPlan::new(lease, ttl, start + ttl.get() / 3, Moment::NEVER);
         let mut kill_policy = KillPolicy::new(rules);
         let (mut now, mut failed) = (start, 0);
         loop {
@@ -228,7 +228,7 @@ mod tests {
                     plan.failed(now, 0);
                 }
                 Due::Renew if now >= end => return true,
-                Due::Renew => plan.renewed(now, now, 0).unwrap(),
+                Due::Renew => plan.renewed(now, drift, now, 0).unwrap(),
                 Due::Lapsed | Due::MaxHold => return false,
             }
         }

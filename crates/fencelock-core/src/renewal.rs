@@ -54,7 +54,6 @@ pub enum Due {
 pub struct RenewalPlan {
     lease: Lease,
     ttl: Ttl,
-    drift: Drift,
     next: Moment,
     ends: Moment,
     /// The lease has been renewed before, so the next renewal may be sent together with others.
@@ -64,8 +63,13 @@ pub struct RenewalPlan {
 impl RenewalPlan {
     /// `first` is the time of the first renewal; a lease from a hand-off has only its claim TTL and needs one soon.
     /// At `ends` the hold is over even if it could be renewed.
-    pub fn new(lease: Lease, ttl: Ttl, drift: Drift, first: Moment, ends: Moment) -> Self {
-        Self { lease, ttl, drift, next: first, ends, seasoned: false }
+    pub fn new(lease: Lease, ttl: Ttl, first: Moment, ends: Moment) -> Self {
+        Self { lease, ttl, next: first, ends, seasoned: false }
+    }
+
+    /// The TTL of every renewal.
+    pub fn ttl(&self) -> Ttl {
+        self.ttl
     }
 
     /// The timeout of a renewal. A server that takes longer cannot keep a lease with this TTL.
@@ -80,9 +84,9 @@ impl RenewalPlan {
 
     /// The remaining lease that the holder may assume, as counted by a server whose clock is fast within the drift: no
     /// renewal may shorten the lease below that.
-    pub fn assumed(&self, now: Moment) -> Duration {
+    pub fn assumed(&self, drift: Drift, now: Moment) -> Duration {
         let rest = self.lease.remaining(now);
-        rest.saturating_add(self.drift.of(rest))
+        rest.saturating_add(drift.of(rest))
     }
 
     /// The remaining lease at `now` if no renewal succeeds, without the limit of the longest hold.
@@ -119,8 +123,8 @@ impl RenewalPlan {
     }
 
     /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had ended by then: it stays lost.
-    pub fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
-        self.lease = self.lease.renewed(sent, self.ttl.get(), self.drift, now).ok_or(LossReason::Expired)?;
+    pub fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
+        self.lease = self.lease.renewed(sent, self.ttl.get(), drift, now).ok_or(LossReason::Expired)?;
         self.next = sent + jitter(self.ttl.get() / 3, random);
         self.seasoned = true;
         Ok(())
@@ -154,7 +158,7 @@ mod tests {
     fn plan() -> RenewalPlan {
         let ttl = Ttl::new(Duration::from_secs(3)).unwrap();
         let lease = Lease::granted(at(0), ttl.get(), Drift::default());
-        RenewalPlan::new(lease, ttl, Drift::default(), at(1000), Moment::NEVER)
+        RenewalPlan::new(lease, ttl, at(1000), Moment::NEVER)
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(plan.due_with_others(at(999), ahead), Due::At(at(1000)), "the first look");
         assert_eq!(plan.due_with_others(at(1000), Duration::ZERO), Due::Renew);
-        plan.renewed(at(1000), at(1001), u64::MAX / 2).unwrap();
+        plan.renewed(at(1000), Drift::default(), at(1001), u64::MAX / 2).unwrap();
         let Due::At(next) = plan.due(at(1001)) else { panic!("it is fresh") };
         let before = |ms: u64| Moment::from_micros(next.as_micros() - ms * MS);
         assert_eq!(plan.due_with_others(before(20), soon), Due::Renew);
@@ -185,14 +189,14 @@ mod tests {
             plan.failed(at(ms), 0);
             assert_ne!(plan.due(at(ms + 60)), Due::Lapsed);
         }
-        plan.renewed(at(2960), at(2967), 0).unwrap();
+        plan.renewed(at(2960), Drift::default(), at(2967), 0).unwrap();
         assert_eq!(plan.until(), at(2960 + 3000 - 32));
     }
 
     #[test]
     fn a_confirmation_after_the_end_does_not_revive() {
         let mut plan = plan();
-        assert_eq!(plan.renewed(at(1000), at(2968), 0), Err(LossReason::Expired));
+        assert_eq!(plan.renewed(at(1000), Drift::default(), at(2968), 0), Err(LossReason::Expired));
         assert_eq!(plan.due(at(2968)), Due::Lapsed);
     }
 
@@ -207,7 +211,7 @@ mod tests {
     fn the_longest_hold_ends_it_however_often_it_was_renewed() {
         let ttl = Ttl::default();
         let lease = Lease::granted(at(0), ttl.get(), Drift::default());
-        let plan = RenewalPlan::new(lease, ttl, Drift::default(), at(10_000), at(5000));
+        let plan = RenewalPlan::new(lease, ttl, at(10_000), at(5000));
         assert_eq!(plan.until(), at(5000));
         assert_eq!(plan.due(at(4999)), Due::At(at(5000)));
         assert_eq!(plan.due(at(5000)), Due::MaxHold);
@@ -225,9 +229,9 @@ mod tests {
     #[test]
     fn an_endless_hold_is_looked_after_but_never_lapses() {
         let ttl = Ttl::default();
-        let mut plan = RenewalPlan::new(Lease::endless(), ttl, Drift::default(), at(0), Moment::NEVER);
+        let mut plan = RenewalPlan::new(Lease::endless(), ttl, at(0), Moment::NEVER);
         assert_eq!(plan.due(at(1 << 40)), Due::Renew);
-        plan.renewed(at(0), at(1 << 40), 0).unwrap();
+        plan.renewed(at(0), Drift::default(), at(1 << 40), 0).unwrap();
         assert_eq!(plan.until(), Moment::NEVER);
     }
 
@@ -244,7 +248,7 @@ mod tests {
         let (start, drift) = (at(1), Drift::default());
         let first = start + jitter(ttl / 3, random);
         let ttl = Ttl::new(ttl).unwrap();
-        let mut plan = RenewalPlan::new(Lease::granted(start, ttl.get(), drift), ttl, drift, first, Moment::NEVER);
+        let mut plan = RenewalPlan::new(Lease::granted(start, ttl.get(), drift), ttl, first, Moment::NEVER);
         let (begin, end) = (start + begin, start + begin + length);
         let (mut now, mut failed) = (start, 0);
         loop {
@@ -256,7 +260,7 @@ mod tests {
                     plan.failed(now, random);
                 }
                 Due::Renew if now >= end => return Some(plan.rest(now)),
-                Due::Renew => plan.renewed(now, now, random).unwrap(),
+                Due::Renew => plan.renewed(now, drift, now, random).unwrap(),
                 Due::Lapsed | Due::MaxHold => return None,
             }
         }
@@ -292,7 +296,7 @@ mod tests {
                 let sent = now;
                 now = now + Duration::from_millis(wait);
                 lost |= plan.due(now) == Due::Lapsed;
-                if confirmed { let _ = plan.renewed(sent, now, random); } else { plan.failed(now, random); }
+                if confirmed { let _ = plan.renewed(sent, Drift::default(), now, random); } else { plan.failed(now, random); }
                 prop_assert!(!lost || plan.due(now) == Due::Lapsed);
             }
         }

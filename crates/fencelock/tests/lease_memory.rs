@@ -7,6 +7,7 @@ use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::Duration;
 
 struct Counting;
 
@@ -37,7 +38,7 @@ static ALLOCATOR: Counting = Counting;
 
 const LEASES: usize = 20_000;
 /// For each lease: the guard, its hold, the watchdog's tables and the queue of tasks. The goal of the design.
-const MOST: isize = 1024;
+const MOST: isize = 900;
 
 fn in_use() -> isize {
     BYTES.load(Ordering::Relaxed)
@@ -67,6 +68,7 @@ async fn of_the_place() -> isize {
 }
 
 async fn of_both(sharing: bool) -> isize {
+    let start = in_use();
     let memory = Arc::new(Memory::with_leases(Arc::new(fencelock::backends::BootClock)));
     let client = Client::builder().sharing(sharing).backend(memory).unwrap();
     client.lock("first").await.unwrap().release().await.unwrap();
@@ -77,11 +79,20 @@ async fn of_both(sharing: bool) -> isize {
     }
     let bytes = each(in_use() - before);
     assert!(guards.iter().all(Guard::is_held));
-    bytes
+    drop(guards);
+    client.close(Duration::from_secs(60)).await.unwrap();
+    // What is freed later would be missing in the next figure.
+    for _ in 0..6000 {
+        if each(in_use() - start) == 0 {
+            return bytes;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} bytes are left", in_use() - start)
 }
 
 #[tokio::test]
-async fn a_lease_takes_less_than_a_kibibyte() {
+async fn a_lease_takes_less_than_900_bytes() {
     let place = of_the_place().await;
     assert!(place > 0);
     for sharing in [false, true] {

@@ -34,7 +34,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.leases.stop_sharing(id, queued, cx);
         }
         let hold = self.leases.get_mut(id)?;
-        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl));
+        let begun = (hold.begin_downgrade(cx.now), Renewal::new(cx.key.clone(), hold.holder, hold.ttl()));
         self.settle(None, cx);
         Some(begun)
     }
@@ -55,19 +55,21 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let random = cx.rng.next_u64();
         let Some(hold) = self.leases.get_mut(id) else { return Downgrading::Over };
         let lost = match answer {
-            Ok(Downgrade::Downgraded { token }) => match hold.downgraded(token, sent, cx.now, random) {
-                Ok(tenure) => {
-                    hold.set_timer(cx);
-                    return Downgrading::Done(tenure);
+            Ok(Downgrade::Downgraded { token }) => {
+                match hold.downgraded(token, sent, cx.config.drift, cx.now, random) {
+                    Ok(tenure) => {
+                        hold.set_timer(cx);
+                        return Downgrading::Done(tenure);
+                    }
+                    Err(reason) => reason,
                 }
-                Err(reason) => reason,
-            },
+            }
             Ok(Downgrade::Absent) => LossReason::Deleted,
             Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
             Err(cause) if cause.is_permanent() => return Downgrading::Refused(cause),
             // Like a renewal that is not confirmed.
             Err(_) => {
-                let pause = (hold.ttl.get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
+                let pause = (hold.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
                 return Downgrading::Again(cx.now + pause);
             }
         };

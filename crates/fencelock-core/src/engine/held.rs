@@ -33,7 +33,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The holder id, its TTL, and until when a claim of that holder may still be in flight.
     pub fn facts(&self, id: HoldId) -> Option<(HolderId, crate::Ttl, Moment)> {
-        self.leases.get(id).map(|hold| (hold.holder, hold.ttl, hold.stray_until))
+        self.leases.get(id).map(|hold| (hold.holder, hold.ttl(), hold.stray_until))
     }
 
     /// The time until the lease expires if no renewal succeeds.

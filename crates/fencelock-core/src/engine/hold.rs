@@ -1,7 +1,7 @@
 use super::action::Action;
 use super::context::Context;
 use super::tenure::{HoldId, Tenure};
-use crate::{Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ pub(super) struct Hold<L> {
     pub(super) id: HoldId,
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
-    pub(super) ttl: Ttl,
     /// Until this time an unanswered claim may still arrive at the server.
     pub(super) stray_until: Moment,
     pub(super) tenure: Tenure,
@@ -51,7 +50,6 @@ fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
 pub(super) struct HoldParameters {
     pub(super) holder: HolderId,
     pub(super) owner: Owner,
-    pub(super) ttl: Ttl,
     pub(super) mode: Mode,
     pub(super) fence: FencingToken,
     pub(super) plan: RenewalPlan,
@@ -61,12 +59,12 @@ pub(super) struct HoldParameters {
 impl<L: Default> Hold<L> {
     /// Creates a hold with its first tenure.
     pub(super) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
-        let HoldParameters { holder, owner, ttl, mode, fence, plan, stray_until } = parameters;
+        let HoldParameters { holder, owner, mode, fence, plan, stray_until } = parameters;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (half, lease) = (half_of(&plan, now), L::default());
         let (timer, renewing, expedited) = (Moment::NEVER, false, false);
         let readers = None;
-        Self { id, holder, owner, ttl, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited }
+        Self { id, holder, owner, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited }
     }
 }
 
@@ -78,6 +76,10 @@ impl<L> Hold<L> {
             Due::MaxHold => Some(LossReason::MaxHold),
             Due::At(_) | Due::Renew => None,
         }
+    }
+
+    pub(super) fn ttl(&self) -> Ttl {
+        self.plan.ttl()
     }
 
     /// When the lease ends for its holder.
@@ -118,10 +120,11 @@ impl<L> Hold<L> {
         &mut self,
         token: FencingToken,
         sent: Moment,
+        drift: Drift,
         now: Moment,
         random: u64,
     ) -> Result<Tenure, LossReason> {
-        self.plan.renewed(sent, now, random)?;
+        self.plan.renewed(sent, drift, now, random)?;
         self.half = half_of(&self.plan, now);
         self.tenure.fence = token;
         Ok(self.tenure)
@@ -209,18 +212,18 @@ impl<L> Hold<L> {
     }
 
     /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
-    pub(super) fn duty(&mut self, key: &Key, now: Moment, ahead: Duration) -> Duty {
+    pub(super) fn duty(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Duty {
         if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
             return Duty::Nothing;
         }
         self.renewing = true;
-        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl).with_assumed(self.plan.assumed(now)))
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
     }
 
     /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.
-    pub(super) fn renewed(&mut self, sent: Moment, now: Moment, random: u64) -> Result<(), LossReason> {
+    pub(super) fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
         self.renewing = false;
-        self.plan.renewed(sent, now, random)?;
+        self.plan.renewed(sent, drift, now, random)?;
         self.half = half_of(&self.plan, now);
         self.apply_expedited(now);
         Ok(())

@@ -74,12 +74,12 @@ impl<L: Default> Leases<L> {
         let now = cx.now;
         let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| now + max_hold);
         let first = now + FIRST_RENEWAL.min(lease.remaining(now) / 3);
-        let plan = RenewalPlan::new(lease, request.ttl, cx.config.drift, first, ends);
-        let (owner, ttl, fence) = (request.owner.clone(), request.ttl, tokens.first());
+        let plan = RenewalPlan::new(lease, request.ttl, first, ends);
+        let (owner, fence) = (request.owner.clone(), tokens.first());
         self.last_hold += 1;
         let id = HoldId(self.last_hold);
         let mode = request.mode;
-        let mut hold = Hold::begin(id, HoldParameters { holder, owner, ttl, mode, fence, plan, stray_until }, now);
+        let mut hold = Hold::begin(id, HoldParameters { holder, owner, mode, fence, plan, stray_until }, now);
         cx.act(Action::Began);
         hold.set_timer(cx);
         let tenure = hold.tenure;
@@ -108,7 +108,7 @@ impl<L: Default> Leases<L> {
     /// The release of a hold.
     pub(super) fn pending_release<W>(&self, id: HoldId, cx: &Context<'_, W, L>) -> Option<Box<PendingRelease>> {
         self.get(id).map(|hold| {
-            let (key, until) = (cx.key.clone(), cx.now + hold.ttl.get());
+            let (key, until) = (cx.key.clone(), cx.now + hold.ttl().get());
             Box::new(PendingRelease { key, holder: hold.holder, until, stray_until: hold.stray_until, is_hold: true })
         })
     }
@@ -157,7 +157,7 @@ impl<L: Default> Leases<L> {
         if let Some(reason) = hold.lapse(cx.now) {
             return Err(reason);
         }
-        let duty = hold.duty(cx.key, cx.now, ahead);
+        let duty = hold.duty(cx.key, cx.config.drift, cx.now, ahead);
         if matches!(duty, Duty::Nothing)
             && let Some(next) = hold.next_timer(cx.now)
         {
@@ -175,12 +175,12 @@ impl<L: Default> Leases<L> {
         answer: Result<Renew, Unknown>,
         cx: &mut Context<'_, W, L>,
     ) -> Option<Renewed> {
-        let (now, random) = (cx.now, cx.rng.next_u64());
+        let (drift, now, random) = (cx.config.drift, cx.now, cx.rng.next_u64());
         let hold = self.get_mut(id)?;
         // A lease that has expired by now ended by itself, even if another holder has the key.
         let answer = match (hold.lapse(now), answer) {
             (Some(reason), _) => Err(reason),
-            (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, now, random).map(|()| Some(waiters)),
+            (None, Ok(Renew::Renewed { waiters })) => hold.renewed(sent, drift, now, random).map(|()| Some(waiters)),
             (None, Ok(Renew::Absent)) => Err(LossReason::Deleted),
             (None, Ok(Renew::TakenBy(occupant))) => Err(LossReason::TakenBy(occupant)),
             (None, Err(_)) => {
@@ -269,7 +269,7 @@ impl<L: Default> Leases<L> {
     ) -> Option<Grant> {
         let (shared, hold) = self.sharing_mut(id)?;
         let permits = hold.has_permits() || request.has_permits();
-        if !request.matches(hold.ttl, &hold.owner) || permits && request.mode != from.mode {
+        if !request.matches(hold.ttl(), &hold.owner) || permits && request.mode != from.mode {
             return None;
         }
         let fence = shared.next(cx.config, cx.now)?;
@@ -357,7 +357,7 @@ impl<L: Default> Leases<L> {
             // It would have joined already, if it could.
             return false;
         }
-        let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl, &hold.owner));
+        let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl(), &hold.owner));
         suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
     }
 

@@ -37,7 +37,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
         }
         let hold = self.leases.any_shared();
-        hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl, &hold.owner)))
+        hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl(), &hold.owner)))
     }
 
     /// Passes this lease after `from` to the first queued task without a request in flight.

@@ -56,7 +56,7 @@ impl<L: Default> Leases<L> {
     /// Begins another tenure of the shared lease, if the request matches and the lease may be joined.
     fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         let (shared, hold) = self.shared_hold_mut()?;
-        if request.mode != Mode::Shared || !request.matches(hold.ttl, &hold.owner) {
+        if request.mode != Mode::Shared || !request.matches(hold.ttl(), &hold.owner) {
             return None;
         }
         let tenure = hold.join(shared.next_reader(cx.now)?, cx.now)?;

@@ -22,7 +22,8 @@ pub(super) struct LeaseState {
     pub(super) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
     pub(super) stray_until: Moment,
-    end: OnceLock<Ending>,
+    /// In a box, because there may be very many leases, and few have ended.
+    end: OnceLock<Box<Ending>>,
     /// Its holder id belongs to another process, so this client does not release it.
     given_away: AtomicBool,
     ended: Notify,
@@ -37,12 +38,12 @@ impl LeaseState {
     pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
         let Ended { tenure, others, end, .. } = ended;
         // The first end is kept.
-        let _ = self.end.set(Ending { tenure: *tenure, others: others.clone(), end: end.clone() });
+        let _ = self.end.set(Box::new(Ending { tenure: *tenure, others: others.clone(), end: end.clone() }));
     }
 
     /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
     pub(super) fn end(&self, tenure: Tenure) -> End {
-        let lasted = |ending: &&Ending| {
+        let lasted = |ending: &&Box<Ending>| {
             ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
         };
         self.end.get().filter(lasted).map_or(End::Released, |ending| ending.end.clone())
