@@ -43,10 +43,10 @@ impl LeaseState {
 
     /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
     pub(super) fn end(&self, tenure: Tenure) -> End {
-        let lasted = |ending: &&Box<Ending>| {
+        let lasted = |ending: &&Ending| {
             ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
         };
-        self.end.get().filter(lasted).map_or(End::Released, |ending| ending.end.clone())
+        self.end.get().map(Box::as_ref).filter(lasted).map_or(End::Released, |ending| ending.end.clone())
     }
 
     /// Wakes the tasks that wait for the end.
