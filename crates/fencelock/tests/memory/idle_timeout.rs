@@ -41,20 +41,6 @@ async fn a_free_lease_is_kept_for_the_next_task_and_goes_back_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_claim_has_enough_tokens_for_thousands_of_tasks_one_after_another() {
-    let scene = Scene::new();
-    let keeping = keeping(&scene, secs(1));
-    // A place that remembers no token grants one.
-    scene.neighbour().lock("k").await.unwrap().release().await.unwrap();
-    scene.pass(ms(20)).await;
-    let claims = scene.net.calls(Verb::Acquire);
-    for _ in 0..10_000 {
-        keeping.lock("k").await.unwrap().release().await.unwrap();
-    }
-    assert_eq!(scene.net.calls(Verb::Acquire), claims + 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_idle_is_given_up_for_a_task_that_cannot_use_it() {
     let scene = Scene::new();
     let keeping = scene.another(|settings| settings.idle_timeout(ms(10)));
