@@ -32,22 +32,22 @@ test_programs() {
 # Searches and simulations: they keep every processor busy and depend on no clock. The others wait for servers and leases.
 searches='/(engine|interleavings|key_set|quorum_calls|quorum_model|shared_search|simulation)-[0-9a-f]+$'
 
-# run_programs LIST: runs the programs of the list, each with a log of its own: the searches one after the other in the time
-# that the others leave, and as many of those at a time as there are processors.
+# run_programs LIST: runs the programs of the list, each with a log of its own: as many at a time as there are processors, and then
+# the searches one after the other, because they would slow tests that depend on leases.
 run_programs() {
     local failed=
     export logs=$PWD/$1.logs
     rm -rf "$logs"
     mkdir -p "$logs"
-    grep -E "$searches" "$1" | run_each 1 nice -n 19 &
     grep -vE "$searches" "$1" | run_each "$(nproc)" || failed=yes
-    wait $! && [ -z "$failed" ]
+    grep -E "$searches" "$1" | run_each 1 || failed=yes
+    [ -z "$failed" ]
 }
 
-# run_each COUNT [COMMAND...]: runs the programs of stdin, so many at a time, each with the command.
+# run_each COUNT: runs the programs of stdin, so many at a time.
 run_each() {
     # shellcheck disable=SC2016 # the shell that runs a program expands it
-    "${defaults[@]}" xargs -d '\n' -n 1 -P "$1" "${@:2}" bash -c '
+    "${defaults[@]}" xargs -d '\n' -n 1 -P "$1" bash -c '
         directory=${0%%$'"'\t'"'*} program=${0#*$'"'\t'"'} log=$logs/${program##*/}.log
         cd "$directory" || exit 1
         printf "     Running %s\n" "$program" >"$log"

@@ -54,16 +54,20 @@ fn watcher(wrapper: &Running) -> String {
 #[test]
 fn a_lost_lock_ends_all_that_the_command_has_started() {
     let Some(place) = Place::redis() else { return };
-    let mut wrapper = scattered(&place, "--ttl 3s --grace 0.3");
     let key = key(&place);
-    assert_eq!(place.server().command(&["DEL", &key]), Reply::Int(1));
-    assert_eq!(wrapper.status(), 76);
-    assert_eq!(started_under(&key), [""; 0], "no process outlives the wrapper");
-    let stderr = wrapper.end().stderr;
-    assert!(
-        stderr.contains("the command or its descendants did not exit in time; killing them"),
-        "one ignores TERM: {stderr}"
-    );
+    let mut stderr = String::new();
+    for _ in 0..5 {
+        let mut wrapper = scattered(&place, "--ttl 3s --grace 0.3");
+        assert_eq!(place.server().command(&["DEL", &key]), Reply::Int(1));
+        assert_eq!(wrapper.status(), 76);
+        assert_eq!(started_under(&key), [""; 0], "no process outlives the wrapper");
+        stderr = wrapper.end().stderr;
+        if stderr.contains("the command or its descendants did not exit in time; killing them") {
+            return;
+        }
+        // On a busy machine the watcher was the first.
+    }
+    panic!("one ignores TERM: {stderr}");
 }
 
 #[test]

@@ -13,9 +13,10 @@ use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlo
 use std::time::Duration;
 
 /// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
-/// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task. Such a lease ends when
-/// they are used up, and only then, or after its longest time, clients that poll may get the key.
-const FIRST_BLOCK: u32 = 192;
+/// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task. A lease that is kept ends
+/// when its tokens are used up, and only then, or after its longest time, clients that poll may get the key.
+const FIRST_BLOCK: u32 = 128;
+const KEPT_BLOCK: u32 = 192;
 const LARGEST_BLOCK: u32 = 100_000;
 
 /// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
@@ -65,7 +66,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined = request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.queue.line_is_empty();
         if in_line && (keeps_idle || joined) {
-            self.block = self.block.max(FIRST_BLOCK);
+            self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
         let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
         if let Some((hold, idle)) = self.leases.idle() {
