@@ -11,6 +11,7 @@ use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -32,7 +33,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
     let start = u32::try_from(random() % u64::from(u32::MAX)).unwrap_or(0);
     let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
     let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
-    let mut larger_set = report_larger_set(client, set, start).boxed();
+    let mut larger_set = pin!(report_larger_set(client, set, start));
     let mut last = None;
     loop {
         let now = client.clock.now();
