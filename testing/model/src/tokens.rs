@@ -25,7 +25,8 @@ impl Tokens {
     }
 
     /// Starts above the previous token, and otherwise at the proposal, within the limit of the clock of the server.
-    /// Tokens more than a second ahead of that clock are not granted, except one.
+    /// Tokens more than a second ahead of that clock are not granted, except one. What remains of a block is a power of two, because
+    /// other nodes with clocks that differ a little must grant the same block.
     fn proposed_after(&self, previous: u64, server: &Server) -> (u64, u64) {
         let now = server.clock_us(self.client_us);
         let clamped = if server.time_refused {
@@ -34,7 +35,9 @@ impl Tokens {
             self.client_us.clamp(server.now_us.saturating_sub(CLAMP_US), server.now_us + CLAMP_US)
         };
         let ceiling = now.saturating_add(CLAMP_US).min(FENCE_MAX);
-        let count = self.wanted.min(ceiling.saturating_sub(previous)).max(1);
+        let room = ceiling.saturating_sub(previous).max(1);
+        let powers = std::iter::successors(Some(1), |power| Some(power * 2)).take_while(|power| *power <= room);
+        let count = if self.wanted <= room { self.wanted } else { powers.max().unwrap_or(1) };
         let token = clamped.max(previous + count);
         (token, count.min(token - now.saturating_sub(CLAMP_US) + 1))
     }

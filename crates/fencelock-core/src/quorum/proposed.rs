@@ -5,9 +5,26 @@ use std::time::Duration;
 /// How far a proposal may differ from the clock of the node.
 const CLAMP: Duration = Duration::from_secs(1);
 
+/// How far a proposal makes room for a whole block. The rest is for clients whose clocks are ahead of the nodes.
+const LONGEST_AHEAD: Duration = Duration::from_millis(500);
+
+/// The fence that a claim of `block` tokens proposes to every node. It is beyond `seen`, the greatest fence that any
+/// node has reported, so that no node has to move it: by the whole block, unless that is so far ahead of the time that each
+/// node could clamp it to a time of its own.
+pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
+    let whole = seen.saturating_add(block.get().into());
+    let ahead = u64::try_from(LONGEST_AHEAD.as_micros()).unwrap_or(u64::MAX);
+    let fits = whole <= wall_micros.saturating_add(ahead);
+    wall_micros.saturating_add(1).max(if fits { whole } else { seen.saturating_add(1) })
+}
+
 /// The tokens of the next grant on a node of a quorum, at most `wanted`. The last one is
-/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, reduced so that no token is more than
-/// 1 s ahead of the node's time, but at least 1. A node without a clock (`None`) uses the proposal.
+/// `max(previous + n, clamp(proposal, node time +- 1 s))`, where n is `wanted`, or, if a token would be more than 1 s ahead of
+/// the node's time, the greatest power of two that fits, at least 1. A node without a clock (`None`) uses the proposal.
+///
+/// The clocks of the nodes differ a little, so the nodes have room for different numbers of tokens. With powers of two, most
+/// such nodes still grant the same block. Without, each grants one of its own, and a raised round has a single token: a client
+/// that uses up tokens faster than the time passes would get one in two round trips.
 ///
 /// A quorum wins in one round trip if its nodes grant the same token, so a client proposes the same token to all of
 /// them. The clamp prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a
@@ -30,7 +47,8 @@ pub fn next_proposed_block(
     let now = node_micros.unwrap_or(proposal);
     let (floor, ceiling) = (now.saturating_sub(clamp), now.saturating_add(clamp));
     let room = ceiling.min(FencingToken::MAX).saturating_sub(previous);
-    let count = u64::from(wanted.get()).min(room).max(1);
+    let fitting = room.checked_ilog2().map_or(1, |power| 1 << power);
+    let count = if u64::from(wanted.get()) <= room { u64::from(wanted.get()) } else { fitting };
     let last = FencingToken::new(previous.saturating_add(count).max(proposal.clamp(floor, ceiling)))?;
     let count = count.min((last.get() + 1).saturating_sub(floor)).max(1);
     Ok(TokenBlock::ending(last, u32::try_from(count).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)))
@@ -46,6 +64,20 @@ mod tests {
     fn block(previous: u64, proposal: u64, now: Option<u64>, wanted: u32) -> (u64, u64) {
         let block = next_proposed_block(previous, proposal, now, NonZeroU32::new(wanted).unwrap()).unwrap();
         (block.first().get(), block.last().get())
+    }
+
+    #[test]
+    fn a_proposal_follows_the_clock_and_leaves_room_for_its_block() {
+        let block = NonZeroU32::new(64).unwrap();
+        assert_eq!((proposal(1000, 900, block), proposal(1000, 990, block)), (1001, 1054));
+    }
+
+    #[test]
+    fn a_proposal_far_ahead_of_the_clock_is_one_beyond_what_was_seen() {
+        let block = NonZeroU32::new(64).unwrap();
+        assert_eq!(proposal(NOW, NOW + 499_936, block), NOW + 500_000);
+        assert_eq!(proposal(NOW, NOW + 499_937, block), NOW + 499_938);
+        assert_eq!(proposal(NOW, u64::MAX, block), u64::MAX);
     }
 
     #[test]
@@ -70,7 +102,9 @@ mod tests {
     #[test]
     fn without_room_below_it_reaches_ahead_by_a_second_at_most() {
         assert_eq!(block(NOW - 500, NOW, Some(NOW), 600), (NOW - 499, NOW + 100));
-        assert_eq!(block(NOW + 999_990, NOW, Some(NOW), 600), (NOW + 999_991, NOW + 1_000_000));
+        assert_eq!(block(NOW + 999_990, NOW, Some(NOW), 600), (NOW + 999_991, NOW + 999_998));
+        assert_eq!(block(NOW + 999_400, NOW, Some(NOW), 600), (NOW + 999_401, NOW + 1_000_000));
+        assert_eq!(block(NOW + 999_999, NOW, Some(NOW), 600), (NOW + 1_000_000, NOW + 1_000_000));
         assert_eq!(block(NOW + 1_000_000, NOW, Some(NOW), 600), (NOW + 1_000_001, NOW + 1_000_001));
         assert_eq!(block(NOW + 7_000_000, NOW, Some(NOW), 600), (NOW + 7_000_001, NOW + 7_000_001));
     }
@@ -93,7 +127,8 @@ mod tests {
     #[test]
     fn the_last_numbers_are_given_and_then_no_more() {
         let max = FencingToken::MAX;
-        assert_eq!(block(max - 3, max, None, 64), (max - 2, max));
+        assert_eq!(block(max - 3, max, None, 64), (max - 1, max));
+        assert_eq!(block(max - 1, max, None, 64), (max, max));
         assert!(next_proposed_block(max, max, None, NonZeroU32::MIN).is_err());
         assert!(next_proposed_block(u64::MAX, 0, None, NonZeroU32::MAX).is_err());
     }

@@ -1,9 +1,10 @@
 //! A table of rounds, and properties of every round.
 
-use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote};
+use super::{Defeat, NodeSet, Quorum, Raise, Round, Verdict, Vote, next_proposed_block, proposal};
 use crate::{Drift, FencingToken, Moment, TokenBlock};
 use proptest::prelude::*;
 use std::fmt::Write;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 fn round(nodes: usize) -> Round {
@@ -18,7 +19,7 @@ fn granted(fence: u64) -> Vote {
 fn tokens(word: &str) -> TokenBlock {
     let (first, last) = word.split_once("..").unwrap_or((word, word));
     let (first, last): (u32, u32) = (first.parse().unwrap(), last.parse().unwrap());
-    let count = std::num::NonZeroU32::new(last - first + 1).unwrap();
+    let count = NonZeroU32::new(last - first + 1).unwrap();
     TokenBlock::ending(FencingToken::new(last.into()).unwrap(), count)
 }
 
@@ -202,6 +203,38 @@ fn any_votes() -> impl Strategy<Value = Vec<(usize, Vote)>> {
 fn last_word(nodes: usize, votes: &[(usize, Vote)]) -> Verdict {
     let mut round = round(nodes);
     votes.iter().fold(Verdict::Pending, |_, &(node, vote)| round.vote(node, vote))
+}
+
+/// Five nodes with clocks of their own, at a load that uses up tokens faster than time passes.
+#[test]
+fn tokens_that_are_ahead_of_the_time_are_granted_in_blocks() {
+    const CLOCKS: [u64; 5] = [0, 60, 140, 25, 95];
+    // Both are times in microseconds: a token is a microsecond of the fence.
+    let (wanted, round_trip) = (NonZeroU32::new(100_000).unwrap(), 400);
+    // The clock of the client is ahead of all.
+    let client_ahead = 100_000;
+    let (mut now, mut fences, mut blocks) = (1_780_000_000_000_000, [0; 5], Vec::new());
+    for _ in 0..2000 {
+        let mut round = round(5);
+        let mut verdict = Verdict::Pending;
+        let proposal = proposal(now + client_ahead, fences.into_iter().max().unwrap(), wanted);
+        for (node, fence) in fences.iter_mut().enumerate() {
+            let granted = next_proposed_block(*fence, proposal, Some(now + CLOCKS[node]), wanted).unwrap();
+            *fence = granted.last().get();
+            verdict = round.vote(node, Vote::Granted(granted));
+        }
+        if let Verdict::Raise { to, nodes } = verdict {
+            now += round_trip;
+            fences = [to.get(); 5];
+            verdict = nodes.iter().fold(verdict, |_, node| round.raised(node, Raise::Acked));
+        }
+        let Verdict::Won(tokens) = verdict else { panic!("{verdict:?}") };
+        blocks.push(tokens.count().get());
+        // The tasks use two tokens a microsecond.
+        now += round_trip + u64::from(tokens.count().get() / 2);
+    }
+    let granted: u32 = blocks[1000..].iter().sum();
+    assert!(granted > 1000 * 300, "{granted} tokens in the second half: {:?}", &blocks[1990..]);
 }
 
 /// An event that a driver may report to a round.

@@ -1,6 +1,5 @@
 use super::Quorum;
 use crate::{Drift, NodeFault, Unknown};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// The settings that all calls of one quorum share.
@@ -37,22 +36,10 @@ impl Settings {
     }
 }
 
-/// The fence that a claim of `block` tokens proposes to every node. It is beyond `seen`, the greatest fence that any
-/// node has reported, so that no node has to move it.
-pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
-    wall_micros.saturating_add(1).max(seen.saturating_add(block.get().into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Fault;
-
-    #[test]
-    fn a_proposal_follows_the_clock_and_leaves_room_for_its_block() {
-        let block = NonZeroU32::new(64).unwrap();
-        assert_eq!((proposal(1000, 900, block), proposal(1000, 990, block)), (1001, 1054));
-    }
 
     #[test]
     fn only_permanent_causes_are_named_if_they_decide() {

@@ -19,10 +19,12 @@ local function next_block(client_time, wanted, proposed, now, exact)
   local last, count = math.max(now, previous + 1), 1
   if proposed then
     -- On a node of a quorum the tokens end with the proposal, clamped to the server's time: as many as wanted, unless they would be
-    -- more than 1 s ahead of that time or, without a fence, more than 1 s behind it.
+    -- more than 1 s ahead of that time or, without a fence, more than 1 s behind it. If not all fit, a power of two: nodes whose
+    -- clocks differ a little then grant the same.
     last = tonumber(client_time)
     if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
-    count = math.max(1, math.min(wanted, math.min(now + CLAMP, FENCE_MAX) - previous))
+    local room = math.max(1, math.min(now + CLAMP, FENCE_MAX) - previous)
+    count = wanted <= room and wanted or 2 ^ (select(2, math.frexp(room)) - 1)
     last = math.max(last, previous + count)
     count = math.min(count, last - (now - CLAMP) + 1)
   elseif previous > 0 then

@@ -40,6 +40,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         Mutant { from: "math.min(now + CLAMP, FENCE_MAX) - previous", to: "FENCE_MAX - previous" },
     ),
     (
+        "a proposed block that does not fit fills the room",
+        Mutant { from: "2 ^ (select(2, math.frexp(room)) - 1)", to: "room" },
+    ),
+    (
         "a proposed block may begin at any earlier time",
         Mutant { from: "math.min(count, last - (now - CLAMP) + 1)", to: "count" },
     ),
