@@ -73,9 +73,9 @@ impl Builder {
     /// gets the lock without a request, under a fencing token of its own.
     ///
     /// The maximum is 24 h on a backend that announces waiters (one Redis with client tracking, and memory), and 10 ms on others.
-    /// The lease is released as soon as another client enters the queue, and at the latest after the `stretch` of
-    /// [`Builder::yield_interval`] (1 s by default), for clients that only poll. Until then such clients, and those that try
-    /// once, find the key held, and `status` shows this client as the holder.
+    /// The lease is released as soon as another client enters the queue. For clients that only poll, it is released after the
+    /// `stretch` of [`Builder::yield_interval`] (1 s by default) at the latest, and the key stays free for its `pause`. Until
+    /// then such clients, and those that try once, find the key held, and `status` shows this client as the holder.
     ///
     /// A release then returns before the server has processed it.
     pub fn idle_timeout(mut self, span: Duration) -> Self {

@@ -34,9 +34,19 @@ async fn user(client: Client, number: u64, end: tokio::time::Instant) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn after_two_days_every_table_is_empty() {
+    two_days(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_two_days_with_leases_that_are_kept_every_table_is_empty() {
+    two_days(secs(20)).await;
+}
+
+async fn two_days(idle_timeout: Duration) {
     let clock = TokioClock::starting_now();
     let memory = Arc::new(Memory::with_leases(Arc::new(clock)));
-    let client = Client::with_clock(memory, Arc::new(clock), Drift::default()).unwrap();
+    let settings = Client::builder().clock(Arc::new(clock), Drift::default()).idle_timeout(idle_timeout);
+    let client = settings.backend(memory).unwrap();
     let end = tokio::time::Instant::now() + secs(48 * 3600);
     let users: Vec<_> = (0..8).map(|number| tokio::spawn(user(client.clone(), number, end))).collect();
     let (mut grants, mut most) = (0, 0);

@@ -96,7 +96,7 @@ pub enum ClaimReport {
 pub enum Action<W, L> {
     /// Wake a task.
     Wake(W),
-    /// Move the timer of a hold. [`Moment::NEVER`] means no timer.
+    /// Move the timer of a hold, or one of the engine. [`Moment::NEVER`] means no timer.
     SetTimer {
         /// The hold.
         hold: HoldId,
@@ -113,6 +113,8 @@ pub enum Action<W, L> {
     Release(Box<PendingRelease>),
     /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
     KeptIdle,
+    /// The history of the last lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
+    KeptHistory,
     /// A claim now waits at the place.
     ClaimBegan(Mode),
     /// A claim no longer waits at the place.

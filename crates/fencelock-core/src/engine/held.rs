@@ -108,6 +108,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         not_before: Moment,
         cx: &mut Context<'_, W, L>,
     ) -> Duty {
+        if id == HoldId::NONE {
+            self.leases.history_due(fired, not_before, cx);
+            return Duty::Nothing;
+        }
         let duty = self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
             self.lose(id, reason, cx);
             Duty::Nothing
@@ -141,17 +145,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.release_spares(cx);
     }
 
-    /// Releases the lease that is kept for the next task, if there is one.
+    /// Releases the lease that is kept for the next task, if there is one, and forgets the last one.
     pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
         if let Some((id, _)) = self.leases.idle() {
             self.leases.give_back(id, true, cx);
             self.settle(None, cx);
         }
+        self.leases.forget_history(cx);
     }
 
     pub(super) fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
         if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
-            return self.release_idle(cx);
+            self.leases.stop_sharing(id, false, cx);
+            self.leases.give_back(id, true, cx);
+            return self.settle(None, cx);
         }
         // A task that received the lease and has not run since cannot release it.
         let taken = self.leases.get(id).is_some_and(|hold| {

@@ -13,10 +13,10 @@ use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlo
 use std::time::Duration;
 
 /// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
-/// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task. A lease that is kept ends
-/// when its tokens are used up, and only then, or after its longest time, clients that poll may get the key.
+/// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
+/// its tokens are used up.
 const FIRST_BLOCK: u32 = 128;
-const KEPT_BLOCK: u32 = 192;
+const KEPT_BLOCK: u32 = 10_000;
 const LARGEST_BLOCK: u32 = 100_000;
 
 /// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.

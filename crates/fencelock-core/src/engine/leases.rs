@@ -1,13 +1,12 @@
+use super::SharingLimits;
 use super::action::{Action, Ended, Grant, Source};
 use super::boxed_vec::BoxedVec;
 use super::context::Context;
 use super::hold::{Duty, Hold, HoldParameters};
 use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
-use super::rng::spread;
 use super::shared_lease::{LeaseHistory, SharedLease};
 use super::tenure::{End, HoldId, Tenure};
-use super::{Config, SharingLimits};
 use crate::{
     Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock,
     Unknown,
@@ -17,10 +16,6 @@ use std::time::Duration;
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
 /// reports changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
-/// After a shared lease was released for clients outside a queue, the key is not claimed again for this time: waking
-/// them takes one or two round trips.
-const YIELD_BLIND: Duration = Duration::from_millis(4);
-
 /// The leases that this client has of one key, including those that its tasks share.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {
@@ -30,7 +25,9 @@ pub(super) struct Leases<L> {
     /// The leases of permits that tasks share, in the order of their holds.
     pub(super) permits: BoxedVec<SharedLease>,
     /// The history of the last shared lease.
-    history: LeaseHistory,
+    pub(super) history: LeaseHistory,
+    /// When the history ends, if the engine is kept until then; [`Moment::NEVER`] if it is not.
+    pub(super) history_timer: Moment,
     /// Until this time no queued task claims: the key is left to clients that only poll.
     pub(super) yield_until: Moment,
     last_hold: u64,
@@ -46,12 +43,14 @@ pub(super) enum Renewed {
 
 impl<L: Default> Leases<L> {
     pub(super) fn new() -> Self {
-        let (history, yield_until) = (LeaseHistory::default(), Moment::default());
-        Self { holds: Vec::new(), shared: None, permits: BoxedVec::new(), history, yield_until, last_hold: 0 }
+        let (history, history_timer, yield_until) = (LeaseHistory::default(), Moment::NEVER, Moment::default());
+        let (shared, permits) = (None, BoxedVec::new());
+        Self { holds: Vec::new(), shared, permits, history, history_timer, yield_until, last_hold: 0 }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.holds.is_empty()
+    /// Whether there is no lease, and the next one does not depend on the last.
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.history_timer == Moment::NEVER
     }
 
     pub(super) fn get(&self, id: HoldId) -> Option<&Hold<L>> {
@@ -215,7 +214,7 @@ impl<L: Default> Leases<L> {
     }
 
     /// Stops sharing a lease.
-    fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
+    pub(super) fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
         let one = self.shared.take_if(|shared| shared.hold == id);
         one.or_else(|| {
             let index = self.permits.iter().position(|shared| shared.hold == id)?;
@@ -324,15 +323,6 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// This shared lease is about to be released. `queued` says whether a task of this client waits at the place.
-    pub(super) fn stop_sharing<W>(&mut self, id: HoldId, queued: bool, cx: &mut Context<'_, W, L>) {
-        let (Some(shared), Some(limits)) = (self.take_shared(id), cx.config.sharing) else { return };
-        if shared.yields(cx.config, &limits, cx.now) {
-            self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
-        }
-        self.history = shared.ended(queued, cx.config, &limits, cx.now);
-    }
-
     /// The server reports the number of other waiting clients.
     pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
         let (Some((shared, hold)), Some(limits)) = (self.shared_hold_mut(), &cx.config.sharing) else { return };
@@ -369,9 +359,4 @@ impl<L: Default> Leases<L> {
         let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };
         Some(Occupied::new(by, expiry).with_held_for(Some(now.since(hold.tenure.since))))
     }
-}
-
-/// How long the key is left free for other clients.
-fn yield_for(config: &Config, limits: &SharingLimits, random: u64) -> Duration {
-    if config.capabilities.queues { limits.pause } else { spread(YIELD_BLIND, random) }
 }

@@ -34,6 +34,7 @@
 //! | `key_engine`, `queue` | one key; the tasks that wait for it |
 //! | `claims`, `claiming` | the claims of one task |
 //! | `leases`, `hold`, `shared_lease` | what is held, and for how long tasks share it |
+//! | `yielding` | what remains of a shared lease after its end |
 //! | `readers`, `permits` | tasks that share leases at the same time |
 //! | `release_queue` | releases in the background |
 //! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
@@ -64,6 +65,7 @@ mod served;
 mod shared_lease;
 mod tenure;
 mod waiter;
+mod yielding;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
 pub use acquire_slot::{AcquireSlot, SlotStep};

@@ -42,6 +42,13 @@ impl Default for LeaseHistory {
     }
 }
 
+impl LeaseHistory {
+    /// Until when a new lease may continue it.
+    pub(super) fn continues_until(self) -> Moment {
+        if self.began == Moment::NEVER { Moment::default() } else { self.until }
+    }
+}
+
 impl SharedLease {
     /// Creates a lease whose first task uses the first of `tokens`.
     pub(super) fn new(

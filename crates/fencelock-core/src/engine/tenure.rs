@@ -4,6 +4,11 @@ use crate::{FencingToken, LossReason, Mode, Moment};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(super) u64);
 
+impl HoldId {
+    /// The timer with this id is the engine's own.
+    pub(super) const NONE: Self = Self(0);
+}
+
 /// One task's use of a hold. Tasks that share a lease use it one after the other, each with a fencing token of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tenure {

@@ -37,6 +37,8 @@ pub(crate) enum Coverage {
     GrantedTooLate,
     /// A lease was kept for the next user.
     KeptIdle,
+    /// An engine without a lease was kept for the next user.
+    KeptHistory,
     /// A user got a lease that was kept for it.
     TakenIdle,
     /// An idle lease was released, because no task took it in time.

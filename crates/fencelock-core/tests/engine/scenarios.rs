@@ -171,6 +171,22 @@ pub(crate) const YIELD: Scenario = Scenario {
     ..PLAIN
 };
 
+/// As [`YIELD`], but the lease is kept when no task wants it, and ends between two tasks.
+pub(crate) const YIELD_KEPT: Scenario = Scenario {
+    name: "yield-kept",
+    users: &[
+        Plan { drops: true, ..READY },
+        Plan { drops: true, ..USER },
+        Plan { drops: true, cancels: true, ..USER },
+        Plan { client: 1, retry: Some(Retry { times: 2, pause: Duration::from_millis(10) }), ..USER },
+    ],
+    sharing: Some(SharingLimits { stretch: Duration::from_millis(5), idle_timeout: Duration::from_secs(30), ..LIMITS }),
+    announces_waiters: true,
+    budget: Budget { time: 3, ..NO_BUDGET },
+    covers: &[Coverage::KeptIdle, Coverage::KeptHistory, Coverage::IdleTimeout, Coverage::Yielded],
+    ..PLAIN
+};
+
 pub(crate) const MAX_HOLD: Scenario = Scenario {
     name: "max-hold",
     users: &[
@@ -328,6 +344,11 @@ fn a_lease_that_is_kept_for_longer_goes_to_a_client_that_waits() {
 #[test]
 fn a_client_yields_to_others() {
     explore(&YIELD);
+}
+
+#[test]
+fn a_kept_lease_leaves_the_key_to_other_clients() {
+    explore(&YIELD_KEPT);
 }
 
 #[test]

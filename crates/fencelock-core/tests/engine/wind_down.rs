@@ -2,6 +2,7 @@
 
 use crate::act::Act;
 use crate::scenario::NO_BUDGET;
+use crate::user::User;
 use crate::world::World;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ fn run(world: &mut World) -> Result<(), String> {
         let told = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
         users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || told(guard.holder)))
     })?;
-    until(world, "every user is served", within, |world| world.users.iter().all(crate::user::User::is_through))?;
+    until(world, "every user is served", within, |world| world.users.iter().all(User::is_through))?;
     until(world, "every client comes to rest", within, |world| {
         world.packets.is_empty() && world.clients.iter().all(crate::client::Client::is_idle)
     })?;
@@ -69,11 +70,10 @@ fn until(world: &mut World, what: &str, within: Duration, so: impl Fn(&World) ->
     loop {
         world.settle()?;
         // Each holds for a moment and then releases.
-        for user in 0..world.users.len() {
-            if !deletions && world.users[user].guard.is_some() && world.users[user].downgrading.is_none() {
-                world.act(Act::Drop(user))?;
-                world.settle()?;
-            }
+        let holds = |user: &User| !deletions && user.guard.is_some() && user.downgrading.is_none();
+        while let Some(user) = world.users.iter().position(holds) {
+            world.act(Act::Drop(user))?;
+            world.settle()?;
         }
         release_detached(world);
         if so(world) {

@@ -191,6 +191,7 @@ impl World {
                 self.clients[client].take_release(*release, now);
             }
             Action::KeptIdle => self.cover(Coverage::KeptIdle),
+            Action::KeptHistory => self.cover(Coverage::KeptHistory),
             Action::ClaimBegan(_) => this.claims += 1,
             Action::ClaimEnded(_) => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),

@@ -48,10 +48,9 @@ impl Builder {
         self
     }
 
-    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all,
-    /// at most 10 ms. The lease is released immediately if another client is known to wait.
-    ///
-    /// A release then returns before the server has processed it. Clients that do not enter the queue find the key held.
+    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all. A release
+    /// then returns before the server has processed it. [`crate::Builder::idle_timeout`] describes the limits, and when the lease
+    /// is released earlier.
     pub fn idle_timeout(mut self, span: Duration) -> Self {
         self.inner = self.inner.idle_timeout(span);
         self

@@ -158,8 +158,8 @@ impl KeyCell {
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reaper.take(*release),
                 // Without the renewal task, nothing would release the lease before it expires.
-                Action::KeptIdle if driver.keeps_idle_leases() => {}
-                Action::KeptIdle => self.with(Engine::release_idle),
+                Action::KeptIdle | Action::KeptHistory if driver.keeps_idle_leases() => {}
+                Action::KeptIdle | Action::KeptHistory => self.with(Engine::release_idle),
                 Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),

@@ -131,6 +131,61 @@ async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
 }
 
+/// It is in no queue, so nobody announces it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_used_again_and_again_leaves_the_key_to_a_client_that_polls() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(1), ms(20)));
+    let task = tokio::spawn(async move {
+        loop {
+            let guard = client.lock("k").await.unwrap();
+            tokio::time::sleep(ms(1)).await;
+            guard.release().await.unwrap();
+        }
+    });
+    let (poller, began) = (scene.neighbour(), scene.now());
+    scene.pass(ms(10)).await;
+    while poller.lock("k").try_acquire().await.unwrap().is_none() {
+        assert!(scene.now().since(began) < secs(3), "the key is never free");
+        scene.pass(ms(7)).await;
+    }
+    assert!(scene.now().since(began) >= ms(900), "it is kept");
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lease_that_ends_leaves_the_key_free_for_a_while() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(1), ms(20)));
+    drop(client.lock("k").await.unwrap());
+    scene.pass(ms(1)).await;
+    drop(client.lock("k").await.unwrap());
+    eventually("it is left free", async || scene.holding("k").await.is_none()).await;
+    let began = scene.now();
+    drop(client.lock("k").await.unwrap());
+    let waited = scene.now().since(began);
+    assert!((ms(10)..ms(30)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_left_free_is_forgotten_and_delays_no_close() {
+    for waits in [true, false] {
+        let scene = Scene::new();
+        let client = scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(1), secs(1)));
+        drop(client.lock("k").await.unwrap());
+        scene.pass(ms(1)).await;
+        drop(client.lock("k").await.unwrap());
+        scene.pass(ms(1100)).await;
+        assert_eq!(scene.holding("k").await, None, "it is left free");
+        if waits {
+            scene.pass(ms(1500)).await;
+        }
+        let began = scene.now();
+        client.close(secs(10)).await.unwrap();
+        assert!(scene.now().since(began) < ms(100), "{:?}", scene.now().since(began));
+    }
+}
+
 /// A waiter polls once a second. The default of the stretch is as long.
 #[tokio::test(start_paused = true)]
 async fn a_lost_announcement_costs_the_waiter_a_second_at_most() {

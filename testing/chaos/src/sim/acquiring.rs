@@ -60,6 +60,7 @@ impl World<'_> {
             Action::Wake(())
             | Action::Began
             | Action::KeptIdle
+            | Action::KeptHistory
             | Action::ClaimBegan(_)
             | Action::ClaimEnded(_)
             | Action::Report(_)
