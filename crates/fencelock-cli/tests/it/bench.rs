@@ -32,16 +32,21 @@ fn check(json: &Value, line: &str) {
         let jain = json["fairness"][name].as_f64().unwrap();
         assert!(jain > 0.0 && jain < 1.0 + 1e-9, "{line}: {json}");
     }
-    if line.starts_with("--shared") || line.starts_with("--permits") {
+    // Modes of one key.
+    if line.starts_with("--workload") {
+        assert!(json["audit"].is_null(), "{json}");
+    } else {
         assert_eq!(json["audit"]["conflicts"], 0, "{json}");
         assert!(json["audit"]["checked"].as_u64().unwrap() > 0, "{json}");
-    } else {
-        assert!(json["audit"].is_null(), "{json}");
     }
-    if line.starts_with("--permits 3 --weight 2") {
-        assert_eq!(json["audit"]["most_permits"], 2, "{json}");
-    } else {
-        assert!(json["audit"]["most_permits"].is_null(), "{json}");
+    let most = &json["audit"]["most_permits"];
+    match line {
+        "--permits 3 --weight 2" => assert_eq!(most, 2, "{json}"),
+        "--slots 3" => assert!((1..=3).contains(&count(most)), "{json}"),
+        _ => assert!(most.is_null(), "{json}"),
+    }
+    if line.contains("--together") {
+        assert_eq!(json["keys"], if line.contains("many-keys") { 5 } else { 2 }, "{json}");
     }
     let is_shared = line.starts_with("--shared");
     assert!(json["reader_wait_us"].is_object() == is_shared && json["writer_grants"].is_u64() == is_shared, "{json}");
@@ -49,13 +54,16 @@ fn check(json: &Value, line: &str) {
     assert!(json["grants_per_s"].as_f64().unwrap() > 0.0 && json["wasted_wakeups_per_grant"].is_number(), "{json}");
 }
 
-const LOADS: [&str; 6] = [
+const LOADS: [&str; 9] = [
     "--workload uncontended",
     "--workload hot-key --batch 8,2ms --idle-timeout 1ms",
     "--workload many-keys --keys 20 --no-sharing",
     "--workload flash-sale --stock 50 --seconds 60",
     "--shared --writers 10",
     "--permits 3 --weight 2",
+    "--slots 3",
+    "--together 2",
+    "--workload many-keys --keys 5 --together 3",
 ];
 
 #[test]
@@ -96,6 +104,12 @@ fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_lo
         ("--writers 1", "--shared"),
         ("--shared --writers 101", "not a percentage"),
         ("--permits 0", "--permits"),
+        ("--slots 2 --together 2", "cannot be used with"),
+        ("--slots 1001", "--slots"),
+        ("--together 17", "--together"),
+        ("--workload flash-sale --slots 2", "a flash sale needs an exclusive lock"),
+        ("--workload many-keys --keys 2 --together 3", "3 keys together need as many of them"),
+        ("--workload many-keys --keys 1000000 --slots 1000", "1000000000 locks are too many"),
     ] {
         let output = Test::new(&place, &format!("bench {line}")).output();
         assert_eq!(output.status, 64, "{line}: {}", output.stderr);

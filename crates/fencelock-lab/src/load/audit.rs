@@ -16,7 +16,7 @@ pub struct Audit {
     pub checked: u64,
     /// The number of changes after which holders were in conflict. It must be 0.
     pub conflicts: u64,
-    /// The most permits that were in use at once; `None` for shared locks.
+    /// The most permits or slots that were in use at once; `None` for other locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_permits: Option<u64>,
 }
@@ -46,13 +46,13 @@ impl Audit {
             conflicts += u64::from(is_found || is_conflict(mode, sum));
             most = most.max(sum.1);
         }
-        let most_permits = matches!(mode, LoadMode::Permits { .. }).then_some(most);
+        let most_permits = mode.limit().map(|_| most);
         Self { checked: changes.len() as u64, conflicts, most_permits }
     }
 }
 
 fn is_conflict(mode: LoadMode, (exclusive, others): (u64, u64)) -> bool {
-    let too_many = matches!(mode, LoadMode::Permits { limit, .. } if others > u64::from(limit));
+    let too_many = mode.limit().is_some_and(|limit| others > u64::from(limit));
     exclusive > 1 || (exclusive > 0 && others > 0) || too_many
 }
 

@@ -26,6 +26,7 @@ mod audit;
 mod command_counter;
 mod error;
 mod holds;
+mod locks;
 mod measure;
 mod plan;
 mod preflight;

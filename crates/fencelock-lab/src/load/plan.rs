@@ -1,8 +1,12 @@
 use crate::load::error::NotMeasured;
+use crate::load::locks::{fixed, names, one_of_many, own};
 use crate::load::protocol::{LoadJob, LoadMode, Sharing, Workload};
 use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;
+
+/// The greatest number of locks of one run. They are removed one by one.
+const MAX_LOCKS: u64 = 1_000_000;
 
 /// The parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +69,20 @@ impl Plan {
                 self.url, self.processes
             )));
         }
-        if self.mode != LoadMode::Exclusive && self.workload == Workload::FlashSale {
+        if !matches!(self.mode, LoadMode::Exclusive | LoadMode::Together { .. }) && self.workload == Workload::FlashSale
+        {
             return Err(NotMeasured::Plan(
                 "a flash sale needs an exclusive lock: readers would sell one item twice".to_owned(),
             ));
+        }
+        if self.workload == Workload::ManyKeys && self.mode.keys() > self.keys {
+            return Err(NotMeasured::Plan(format!("{} keys together need as many of them", self.mode.keys())));
+        }
+        if self.lock_count() > MAX_LOCKS {
+            return Err(NotMeasured::Plan(format!(
+                "{} locks are too many to remove after the run: use fewer tasks, keys or slots, at most {MAX_LOCKS}",
+                self.lock_count()
+            )));
         }
         if self.processes == 0 || self.tasks == 0 || self.keys == 0 || self.span.is_zero() {
             return Err(NotMeasured::Plan(
@@ -98,28 +112,33 @@ impl Plan {
         (0..self.processes).map(job).collect()
     }
 
-    /// All locks that this run may have acquired.
-    pub(crate) fn locks(&self, base: &str) -> Result<Vec<Key>, fencelock::Invalid> {
-        let name = Key::new(base);
+    /// The number of keys.
+    pub(crate) fn key_count(&self) -> u32 {
+        let each = self.mode.keys();
         match self.workload {
-            Workload::HotKey | Workload::FlashSale => Ok(vec![name?]),
-            Workload::ManyKeys => (0..self.keys).map(|number| Key::new(one_of_many(base, number))).collect(),
-            Workload::Uncontended => {
-                let places = (0..self.processes).flat_map(|process| (0..self.tasks).map(move |task| (process, task)));
-                places.map(|(process, task)| Key::new(own(base, process, task))).collect()
-            }
+            Workload::HotKey | Workload::FlashSale => each,
+            Workload::ManyKeys => self.keys,
+            Workload::Uncontended => self.processes.saturating_mul(self.tasks).saturating_mul(each),
         }
     }
-}
 
-/// The key of one task.
-pub(crate) fn own(base: &str, process: u32, task: u32) -> String {
-    format!("{base}:{process}:{task}")
-}
+    fn lock_count(&self) -> u64 {
+        let slots = if let LoadMode::Slots { slots } = self.mode { slots } else { 1 };
+        u64::from(self.key_count()) * u64::from(slots)
+    }
 
-/// The key with this number.
-pub(crate) fn one_of_many(base: &str, number: u32) -> String {
-    format!("{base}:{number}")
+    /// All locks that this run may have acquired.
+    pub(crate) fn locks(&self, base: &str) -> Result<Vec<Key>, fencelock::Invalid> {
+        let keys: Vec<String> = match self.workload {
+            Workload::HotKey | Workload::FlashSale => fixed(base, self.mode),
+            Workload::ManyKeys => (0..self.keys).map(|number| one_of_many(base, number)).collect(),
+            Workload::Uncontended => {
+                let places = (0..self.processes).flat_map(|process| (0..self.tasks).map(move |task| (process, task)));
+                places.flat_map(|(process, task)| fixed(&own(base, process, task), self.mode)).collect()
+            }
+        };
+        keys.into_iter().flat_map(|key| names(key, self.mode)).map(Key::new).collect()
+    }
 }
 
 pub(crate) fn millis(span: Duration) -> u64 {

@@ -1,6 +1,8 @@
-//! Acquires one lock before the measurement.
+//! Acquires the locks of one task before the measurement.
 
 use crate::load::command_counter::SERVER_TIMEOUT;
+use crate::load::holds::Hold;
+use crate::load::locks::{Requests, fixed, names};
 use crate::load::plan::Plan;
 use crate::load::protocol::LoadMode;
 use crate::load::workspace::LAST_COMMANDS;
@@ -13,7 +15,7 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The time limit for pending work when the client closes.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Connects to the backend of a plan, acquires and releases one lock if it has servers, and removes its keys. Returns
+/// Connects to the backend of a plan, acquires and releases the locks of one task if it has servers, and removes its keys. Returns
 /// the name of the backend, without secrets.
 ///
 /// # Errors
@@ -27,29 +29,30 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
     }
     let key = Key::new(format!("{}:trial-{}", plan.key, std::process::id()))?;
     // In the mode of the load, so that a backend refuses it before the measurement.
-    let lock = client.lock(key.as_str()).wait(WAIT);
-    let taken = match plan.mode {
-        LoadMode::Exclusive => lock.await,
-        LoadMode::Shared { .. } => lock.shared().await,
-        LoadMode::Permits { limit, weight } => client.semaphore(key.as_str(), limit).wait(WAIT).acquire(weight).await,
-    };
-    let released = match taken {
-        Ok(guard) => guard.release().await.map(drop),
+    let requests = Requests { mode: plan.mode, ttl: plan.ttl, wait: Some(WAIT) };
+    let wanted = if matches!(plan.mode, LoadMode::Shared { .. }) { Hold::Shared } else { Hold::Exclusive };
+    let keys = fixed(key.as_str(), plan.mode);
+    let released = match requests.acquire(&client, &keys, wanted).await {
+        Ok(acquired) => acquired.release().await.map(drop),
         Err(error) => Err(error),
     };
     let _ = client.close(CLOSING).await;
-    remove(&servers, &key).await;
+    let locks = keys.into_iter().flat_map(|key| names(key, plan.mode)).map(Key::new).collect::<Result<Vec<_>, _>>()?;
+    remove(&servers, &locks).await;
     // The nodes of a quorum that were not needed for the majority may execute the last requests late.
     tokio::time::sleep(LAST_COMMANDS).await;
-    remove(&servers, &key).await;
+    remove(&servers, &locks).await;
     released.map(|()| name)
 }
 
-async fn remove(servers: &[Server], key: &Key) {
+async fn remove(servers: &[Server], locks: &[Key]) {
     for server in servers {
         let removed = async {
             let mut connection = server.client().get_multiplexed_async_connection().await?;
-            redis::cmd("DEL").arg(server.names(key)).exec_async(&mut connection).await
+            for lock in locks {
+                redis::cmd("DEL").arg(server.names(lock)).exec_async(&mut connection).await?;
+            }
+            Ok::<_, redis::RedisError>(())
         };
         // Nodes of a quorum may be unreachable; the locks there expire.
         let _ = tokio::time::timeout(SERVER_TIMEOUT, removed).await;

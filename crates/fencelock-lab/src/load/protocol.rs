@@ -28,7 +28,7 @@
 //! in `grants` of its task, and once in `waits`: the time from the request to the grant in microseconds, rounded to
 //! three significant digits. Waits of exclusive locks among shared ones are also in `writer_waits`.
 //!
-//! With shared locks or permits of one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
+//! With any other mode than exclusive locks, and one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
 //! after each change, up to [`MAX_CHANGES`](crate::load::MAX_CHANGES) of them after the warm-up.
 
 use crate::load::waits::Waits;
@@ -76,6 +76,33 @@ pub enum LoadMode {
         /// The permits of each claim.
         weight: u32,
     },
+    /// Numbered slots, of which each task takes one.
+    Slots {
+        /// The number of slots of each key.
+        slots: u32,
+    },
+    /// Exclusive locks on several keys, of which each task gets all or none: `{key}:0` and so on in place of `{key}`, and with
+    /// [`Workload::ManyKeys`] that many different ones.
+    Together {
+        /// The number of keys.
+        keys: u32,
+    },
+}
+
+impl LoadMode {
+    /// The number of keys that a task acquires at once.
+    pub(crate) const fn keys(self) -> u32 {
+        if let Self::Together { keys } = self { keys } else { 1 }
+    }
+
+    /// The most permits or slots that may be in use at once.
+    pub(crate) const fn limit(self) -> Option<u32> {
+        match self {
+            Self::Permits { limit, .. } => Some(limit),
+            Self::Slots { slots } => Some(slots),
+            Self::Exclusive | Self::Shared { .. } | Self::Together { .. } => None,
+        }
+    }
 }
 
 /// The job of one worker.
@@ -273,6 +300,9 @@ mod tests {
         assert_eq!((job.workload, job.span(), job.ttl_ms), (Workload::ManyKeys, Duration::from_secs(3), 30_000));
         assert_eq!((job.shop.as_ref(), &job.sharing), (None, &Sharing::default()));
         assert_eq!(job.mode, LoadMode::Exclusive);
+        job.mode = LoadMode::Together { keys: 2 };
+        assert!(job.line().contains(r#""mode":{"together":{"keys":2}}"#), "{}", job.line());
+        assert_eq!(LoadJob::parse(&job.line()).unwrap(), job);
         job.mode = LoadMode::Shared { writers_ppm: 10_000 };
         for workload in [Workload::Uncontended, Workload::HotKey, Workload::ManyKeys, Workload::FlashSale] {
             job.workload = workload;

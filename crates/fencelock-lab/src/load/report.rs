@@ -145,11 +145,7 @@ impl LoadReport {
             mode: plan.mode,
             processes: plan.processes,
             tasks: plan.tasks,
-            keys: match plan.workload {
-                Workload::Uncontended => plan.processes * plan.tasks,
-                Workload::ManyKeys => plan.keys,
-                Workload::HotKey | Workload::FlashSale => 1,
-            },
+            keys: plan.key_count(),
             warm_up_ms: millis(plan.warm_up()),
             span_ms,
             grants,

@@ -2,14 +2,15 @@
 
 use crate::load::error::NotMeasured;
 use crate::load::holds::Hold;
-use crate::load::plan::{millis, one_of_many, own};
+use crate::load::locks::{Acquired, Requests, drawn, fixed, own};
+use crate::load::plan::millis;
 use crate::load::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
 use crate::load::shop::Shop;
 use crate::load::tally::Tally;
 use crate::load::wakeups::WakeUps;
 use crate::workers::{Harness, OnEof};
 use fencelock::backends::BootClock;
-use fencelock::{Client, Clock, Error, Guard, Released};
+use fencelock::{Client, Clock};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -118,30 +119,27 @@ impl Task {
         let over = sleep_until(self.over);
         tokio::pin!(over);
         let mut rng = fastrand::Rng::with_seed(u64::from(job.process) << 32 | u64::from(self.number));
-        let own = match job.workload {
-            Workload::Uncontended => own(&job.key, job.process, self.number),
-            _ => job.key.clone(),
+        let requests = Requests { mode: job.mode, ttl: job.ttl(), wait: None };
+        let mut keys = match job.workload {
+            Workload::Uncontended => fixed(&own(&job.key, job.process, self.number), job.mode),
+            _ => fixed(&job.key, job.mode),
         };
         while !over.is_elapsed() && Instant::now() < self.over {
-            let drawn;
-            let key = if job.workload == Workload::ManyKeys {
-                drawn = one_of_many(&job.key, rng.u32(0..job.keys));
-                &drawn
-            } else {
-                &own
-            };
+            if job.workload == Workload::ManyKeys {
+                keys = drawn(&job.key, job.keys, job.mode, &mut rng);
+            }
             let wanted = draw(&job, &mut rng);
             let requested = BootClock.now();
-            let guard = tokio::select! {
+            let acquired = tokio::select! {
                 biased;
-                guard = acquire(&self.client, &job, key, wanted) => guard,
+                acquired = requests.acquire(&self.client, &keys, wanted) => acquired,
                 () = &mut over => return,
             };
-            let done = match guard {
-                Ok(guard) => {
+            let done = match acquired {
+                Ok(acquired) => {
                     self.tally.granted(self.number, wanted, requested, BootClock.now());
                     self.tally.holds.begin(wanted, || BootClock.now());
-                    self.hold(guard, wanted).await
+                    self.hold(acquired, wanted).await
                 }
                 Err(error) => Err(error.into()),
             };
@@ -156,20 +154,20 @@ impl Task {
         }
     }
 
-    /// Does the work of the workload, and releases the lock; `false` if no work is left.
-    async fn hold(&mut self, guard: Guard, held: Hold) -> Result<bool, NotMeasured> {
+    /// Does the work of the workload, and releases the locks; `false` if no work is left.
+    async fn hold(&mut self, acquired: Acquired, held: Hold) -> Result<bool, NotMeasured> {
         if !self.client.capabilities().cross_process && self.job.workload != Workload::Uncontended {
             // In memory no operation waits, so no other task would run while this task holds the lock.
             tokio::task::yield_now().await;
         }
         let goes_on = match &mut self.shop {
-            Some(shop) => shop.sell(guard.fencing_token().get()).await,
+            Some(shop) => shop.sell(acquired.fencing_token()).await,
             None => Ok(true),
         };
         self.tally.holds.end(held, || BootClock.now());
-        match guard.release().await? {
-            Released::Released => goes_on,
-            Released::AlreadyLost { why } => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
+        match acquired.release().await? {
+            None => goes_on,
+            Some(why) => Err(NotMeasured::Worker(format!("lost a lock: {why}"))),
         }
     }
 }
@@ -178,18 +176,8 @@ impl Task {
 fn draw(job: &LoadJob, rng: &mut fastrand::Rng) -> Hold {
     match job.mode {
         LoadMode::Shared { writers_ppm } if rng.u32(0..1_000_000) >= writers_ppm => Hold::Shared,
-        LoadMode::Exclusive | LoadMode::Shared { .. } => Hold::Exclusive,
+        LoadMode::Exclusive | LoadMode::Shared { .. } | LoadMode::Together { .. } => Hold::Exclusive,
         LoadMode::Permits { weight, .. } => Hold::Permits(weight),
-    }
-}
-
-async fn acquire(client: &Client, job: &LoadJob, key: &str, wanted: Hold) -> Result<Guard, Error> {
-    let lock = client.lock(key).ttl(job.ttl());
-    match (wanted, job.mode) {
-        (Hold::Shared, _) => lock.shared().acquire().await,
-        (Hold::Permits(weight), LoadMode::Permits { limit, .. }) => {
-            client.semaphore(key, limit).ttl(job.ttl()).acquire(weight).await
-        }
-        (Hold::Exclusive | Hold::Permits(_), _) => lock.acquire().await,
+        LoadMode::Slots { .. } => Hold::Permits(1),
     }
 }

@@ -69,6 +69,7 @@ fn of(report: &LoadReport) -> String {
 fn headline(report: &LoadReport) -> String {
     let what = match report.workload {
         Workload::Uncontended => "Each task has its own key".to_owned(),
+        Workload::HotKey if report.keys > 1 => "The same keys for all tasks".to_owned(),
         Workload::HotKey => "One key for all tasks".to_owned(),
         Workload::ManyKeys => format!("{} keys, chosen at random", grouped(report.keys.into())),
         Workload::FlashSale => "A flash sale".to_owned(),
@@ -78,6 +79,8 @@ fn headline(report: &LoadReport) -> String {
         LoadMode::Shared { writers_ppm: 0 } => ", shared".to_owned(),
         LoadMode::Shared { writers_ppm } => format!(", shared, {} % writers", f64::from(writers_ppm) / 1e4),
         LoadMode::Permits { limit, weight } => format!(", {weight} of {limit} permits"),
+        LoadMode::Slots { slots } => format!(", one of {slots} slots"),
+        LoadMode::Together { keys } => format!(", {keys} together"),
     };
     let LoadReport { processes, tasks, .. } = report;
     let process = if *processes == 1 { "process" } else { "processes" };
@@ -106,6 +109,7 @@ fn audit_result(audit: &Audit, mode: LoadMode) -> String {
     let found = if *conflicts == 0 { "no conflict".to_owned() } else { format!("{} CONFLICTS", grouped(*conflicts)) };
     let permits = match (most_permits, mode) {
         (Some(most), LoadMode::Permits { limit, .. }) => format!(", at most {most} of {limit} permits"),
+        (Some(most), LoadMode::Slots { slots }) => format!(", at most {most} of {slots} slots"),
         _ => String::new(),
     };
     format!("{found} in {} changes of the holders{permits}", grouped(*checked))

@@ -40,17 +40,25 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "500ms")]
     pub(crate) warm_up: Duration,
     /// Acquire shared locks.
-    #[arg(short, long, help_heading = "Modes", conflicts_with = "permits")]
+    #[arg(short, long, help_heading = "Modes", conflicts_with_all = ["permits", "slots", "together"])]
     pub(crate) shared: bool,
     /// With --shared: the percentage of claims that are exclusive, such as 1 or 0.5.
     #[arg(long, value_name = "PERCENT", value_parser = millionths, help_heading = "Modes", requires = "shared")]
     pub(crate) writers: Option<u32>,
     /// Acquire permits of a semaphore with N permits.
-    #[arg(long, value_name = "N", help_heading = "Modes", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", help_heading = "Modes", conflicts_with_all = ["slots", "together"],
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) permits: Option<u32>,
     /// With --permits: the permits of each claim [default: 1]
     #[arg(long, value_name = "W", help_heading = "Modes", requires = "permits", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) weight: Option<u32>,
+    /// Acquire one of N numbered slots.
+    #[arg(long, value_name = "N", help_heading = "Modes", conflicts_with = "together",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) slots: Option<u32>,
+    /// Acquire K keys together, all or none: the same ones each time, or with `many-keys` K random ones.
+    #[arg(long, value_name = "K", help_heading = "Modes", value_parser = clap::value_parser!(u32).range(2..=16))]
+    pub(crate) together: Option<u32>,
     /// Prefix of all keys.
     #[arg(long, value_name = "PREFIX", default_value = "fencelock-bench")]
     pub(crate) key: String,
@@ -74,6 +82,8 @@ Examples:
   fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
   fencelock bench --shared --writers 1 --url redis://HOST           readers, 1 % writers
   fencelock bench --permits 8 --url redis://HOST                    a semaphore of 8 permits
+  fencelock bench --slots 8 --url redis://HOST                      8 numbered slots
+  fencelock bench --workload many-keys --together 2 --url redis://HOST
   fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
 
 Fields of the JSON:
@@ -89,10 +99,10 @@ Fields of the JSON:
   wasted_wakeups_per_grant                   wake-ups without a grant
   commands_per_grant                         sum over all servers, or null
   server_us_per_grant                        processor time of all servers, or null
-  audit: checked, conflicts, most_permits    of readers or permits of one key, or null:
-                                               changes of the holders; those in
-                                               conflict, which must be 0; the most
-                                               permits in use at once
+  audit: checked, conflicts, most_permits    with a mode, of hot-key, or null: changes of
+                                               the holders; those in conflict, which
+                                               must be 0; the most permits or slots in
+                                               use at once
   sale: stock, left, sold, oversold,         of flash-sale, or null; the last two are 0
     out_of_order                               if no two holders overlapped
   errors, first_error                        failed attempts
@@ -117,7 +127,7 @@ pub(crate) enum Role {
 pub(crate) enum Load {
     /// One key per task: the cost of an uncontended lock.
     Uncontended,
-    /// One key for all tasks. With --shared or --permits, verifies that no holders are in conflict.
+    /// One key for all tasks. With a mode, such as --shared, verifies that no holders are in conflict.
     HotKey,
     /// A random key of --keys keys each time.
     ManyKeys,
@@ -161,10 +171,12 @@ impl Bench {
 
 impl Bench {
     fn mode(&self) -> LoadMode {
-        match self.permits {
-            Some(limit) => LoadMode::Permits { limit, weight: self.weight.unwrap_or(1) },
-            None if self.shared => LoadMode::Shared { writers_ppm: self.writers.unwrap_or(0) },
-            None => LoadMode::Exclusive,
+        match (self.permits, self.slots, self.together) {
+            (Some(limit), ..) => LoadMode::Permits { limit, weight: self.weight.unwrap_or(1) },
+            (_, Some(slots), _) => LoadMode::Slots { slots },
+            (.., Some(keys)) => LoadMode::Together { keys },
+            _ if self.shared => LoadMode::Shared { writers_ppm: self.writers.unwrap_or(0) },
+            _ => LoadMode::Exclusive,
         }
     }
 }
