@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_core::{FenceGate, FencingToken};
-use std::collections::{HashSet, VecDeque};
+use fencelock_lab::search::{System, explore};
 
 /// How a holder uses the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +54,7 @@ struct World {
     greatest: Vec<u64>,
     /// The tokens that were admitted, with the holders who may not come after them.
     used: Vec<usize>,
+    broken: Option<&'static str>,
 }
 
 const PERMITS: usize = 2;
@@ -151,32 +152,48 @@ const REFUSED: &str = "a valid holder is refused";
 const LATE: &str = "a late holder is admitted";
 const ANY: [&str; 2] = [REFUSED, LATE];
 
-/// What breaks first, and in how many steps; `None` after all states. Only what is `sought` counts as broken.
-fn search(rule: Rule, modes: &[Mode], sought: &[&str]) -> (usize, Option<(&'static str, Vec<Act>)>) {
-    let start = World {
-        modes: modes.to_vec(),
-        holders: Vec::new(),
-        gate: FenceGate::default(),
-        slots: [FenceGate::default(); PERMITS],
-        greatest: Vec::new(),
-        used: Vec::new(),
-    };
-    let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([(start, Vec::new())]));
-    while let Some((world, way)) = next.pop_front() {
-        for act in world.acts() {
-            let (mut after, mut way) = (world.clone(), way.clone());
-            way.push(act);
-            if let Err(broken) = after.act(act, rule)
-                && sought.contains(&broken)
-            {
-                return (seen.len(), Some((broken, way)));
-            }
-            if seen.insert(after.clone()) {
-                next.push_back((after, way));
-            }
+/// Holders in an order of their modes. Only what is sought counts as broken.
+struct Setting<'a> {
+    rule: Rule,
+    modes: &'a [Mode],
+    sought: &'a [&'static str],
+}
+
+impl System for Setting<'_> {
+    type State = World;
+    type Action = Act;
+
+    fn initial(&self) -> World {
+        World {
+            modes: self.modes.to_vec(),
+            holders: Vec::new(),
+            gate: FenceGate::default(),
+            slots: [FenceGate::default(); PERMITS],
+            greatest: Vec::new(),
+            used: Vec::new(),
+            broken: None,
         }
     }
-    (seen.len(), None)
+
+    fn actions(&self, world: &World, into: &mut Vec<Act>) {
+        into.extend(world.acts());
+    }
+
+    fn step(&self, world: &World, act: Act) -> (World, u32) {
+        let mut after = world.clone();
+        after.broken = after.act(act, self.rule).err().filter(|broken| self.sought.contains(broken));
+        (after, 0)
+    }
+}
+
+/// The number of states, and the shortest way to damage.
+fn search(rule: Rule, modes: &[Mode], sought: &[&'static str]) -> (usize, Option<(&'static str, Vec<Act>)>) {
+    let found = explore(&Setting { rule, modes, sought }, 1_000_000, |world| world.broken.is_some());
+    let damage = found.trace.map(|way| {
+        let broken = way.last().and_then(|(_, world)| world.broken).expect("it was sought");
+        (broken, way.into_iter().map(|(act, _)| act).collect())
+    });
+    (found.states, damage)
 }
 
 fn every_order(of: &[Mode], many: usize) -> Vec<Vec<Mode>> {
@@ -186,7 +203,7 @@ fn every_order(of: &[Mode], many: usize) -> Vec<Vec<Mode>> {
 }
 
 /// The first damage among all orders of so many holders.
-fn shortest(rule: Rule, of: &[Mode], sought: &[&str]) -> (&'static str, usize) {
+fn shortest(rule: Rule, of: &[Mode], sought: &[&'static str]) -> (&'static str, usize) {
     let found = every_order(of, 4).into_iter().filter_map(|modes| search(rule, &modes, sought).1);
     let (broken, way) = found.min_by_key(|(_, way)| way.len()).expect("it fails");
     println!("{rule:?}: {broken}: {way:?}");

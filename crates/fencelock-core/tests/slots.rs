@@ -5,7 +5,7 @@
 
 use fencelock_core::Moment;
 use fencelock_core::engine::{AcquireSlot, SlotStep};
-use std::collections::{HashSet, VecDeque};
+use fencelock_lab::search::{System, explore};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,7 @@ struct World {
     /// The holder of each slot, then those who wait for it.
     queues: Vec<Vec<usize>>,
     clients: Vec<Client>,
+    broken: Option<&'static str>,
 }
 
 /// Passes of tries begin here, and the next one is always due: any time may pass between two steps.
@@ -73,7 +74,8 @@ impl World {
             let machine = machine.unwrap().with_lines(setting.lines);
             Client { machine, in_lines: false, inside: None, over: false }
         };
-        Self { queues: vec![Vec::new(); setting.slots], clients: (0..setting.clients).map(client).collect() }
+        let clients = (0..setting.clients).map(client).collect();
+        Self { queues: vec![Vec::new(); setting.slots], clients, broken: None }
     }
 
     fn acts(&self, setting: &Setting) -> Vec<Act> {
@@ -185,27 +187,40 @@ impl World {
     }
 }
 
+impl System for Setting {
+    type State = World;
+    type Action = Act;
+
+    fn initial(&self) -> World {
+        World::new(self)
+    }
+
+    fn actions(&self, world: &World, into: &mut Vec<Act>) {
+        into.extend(world.acts(self));
+    }
+
+    fn step(&self, world: &World, act: Act) -> (World, u32) {
+        let mut after = world.clone();
+        after.broken = after.act(act, self).err();
+        (after, 0)
+    }
+}
+
+impl Setting {
+    fn damage(&self, world: &World) -> Option<&'static str> {
+        let stands_still = || world.acts(self).into_iter().all(|act| self.step(world, act).0 == *world);
+        world.broken.or_else(|| (!world.is_over(self) && stands_still()).then_some("a client waits for ever"))
+    }
+}
+
 /// What is broken, and in how many steps.
 fn search(setting: &Setting) -> (usize, Option<(&'static str, usize)>) {
-    let start = World::new(setting);
-    let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([(start, 0)]));
-    while let Some((world, steps)) = next.pop_front() {
-        let mut stands_still = true;
-        for act in world.acts(setting) {
-            let mut after = world.clone();
-            if let Err(broken) = after.act(act, setting) {
-                return (seen.len(), Some((broken, steps + 1)));
-            }
-            stands_still &= after == world;
-            if seen.insert(after.clone()) {
-                next.push_back((after, steps + 1));
-            }
-        }
-        if stands_still && !world.is_over(setting) {
-            return (seen.len(), Some(("a client waits for ever", steps)));
-        }
-    }
-    (seen.len(), None)
+    let found = explore(setting, 1_000_000, |world| setting.damage(world).is_some());
+    let damage = found.trace.map(|way| {
+        let (_, world) = way.last().expect("the first state is whole");
+        (setting.damage(world).expect("it was sought"), way.len())
+    });
+    (found.states, damage)
 }
 
 #[test]
