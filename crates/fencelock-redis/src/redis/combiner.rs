@@ -7,21 +7,18 @@
 //! A request that is dropped before its batch is sent is never sent. After that, it precedes every later request on this
 //! connection, as without a batch. So the release that follows a cancelled claim never overtakes it.
 
+use super::batch_sender::{BatchSender, Message};
 use super::combined::{self, Common};
-use super::fault::{fault_of, is_no_script};
-use super::shared_batch::{Member, SharedBatch};
+use super::fault::fault_of;
+use super::shared_batch::Batches;
 use fencelock_core::Fault;
-use futures_util::FutureExt;
-use futures_util::future::Shared;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisResult, Value};
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::poll_fn;
 use std::hash::BuildHasher;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,28 +26,13 @@ use std::time::Duration;
 const FEWEST: usize = 4;
 /// The number of entries for locks that were not the common case.
 const REMEMBERED: usize = 4096;
-/// After this many consecutive errors, batches are disabled: the server or the rights of the user do not allow them.
-const ERRORS: usize = 8;
-
-/// The replies of a batch. All of its requests can wait for them, because any request can be cancelled.
-pub(super) type BatchReplies = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
-
-/// The open batch of a connection.
+/// The batches of a connection, and which requests join them.
 pub(crate) struct Combiner {
-    /// It has no timeout: the timer would belong to the runtime of one of the requests.
-    connection: MultiplexedConnection,
+    batches: Batches,
+    /// The time limit of a request.
     limit: Duration,
-    /// The length of the queue of the connection.
-    room: usize,
     /// The number of claims and releases that wait for a reply.
     under_way: AtomicUsize,
-    /// The number of commands that were sent to the connection, or wait for space in its queue.
-    messages: Arc<AtomicUsize>,
-    open: Mutex<Option<Arc<SharedBatch>>>,
-    /// Whether the server has cached the script.
-    is_known: Arc<AtomicBool>,
-    /// The number of consecutive batches that failed.
-    errors: Arc<AtomicUsize>,
     /// Hashes of locks that were not the common case. Their requests are sent alone, because a batch would cost an additional
     /// round trip.
     contended: Box<[AtomicU32]>,
@@ -66,21 +48,12 @@ pub(crate) struct InFlight<'a> {
     remembered: (&'a AtomicU32, u32),
 }
 
-/// A command that was sent to the connection, or waits for space in its queue.
-#[derive(Debug)]
-pub(crate) struct Message(Arc<AtomicUsize>);
-
 impl Combiner {
     pub(crate) fn new(connection: MultiplexedConnection, limit: Duration, room: usize) -> Self {
         Self {
-            connection,
+            batches: Batches::new(BatchSender::new(connection, room)),
             limit,
-            room,
             under_way: AtomicUsize::new(0),
-            messages: Arc::default(),
-            open: Mutex::new(None),
-            is_known: Arc::default(),
-            errors: Arc::default(),
             contended: (0..REMEMBERED).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
         }
@@ -92,46 +65,9 @@ impl Combiner {
         InFlight { combiner: self, others, remembered: self.place(wire) }
     }
 
-    pub(super) fn open(&self) -> MutexGuard<'_, Option<Arc<SharedBatch>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts what is sent to the connection until it is dropped.
     pub(crate) fn message(&self) -> Message {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        Message(Arc::clone(&self.messages))
-    }
-
-    /// The replies to these requests, and the index of each.
-    ///
-    /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
-    /// could overtake it.
-    pub(super) fn send(&self, requests: &[Option<Common>]) -> (BatchReplies, Box<[usize]>) {
-        if self.messages.load(Ordering::Relaxed) > self.room / 2 {
-            let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
-            return (alone.boxed().shared(), (0..requests.len()).collect());
-        }
-        let (call, positions) = combined::call(requests);
-        let (mut connection, message) = (self.connection.clone(), self.message());
-        let (is_known, errors) = (Arc::clone(&self.is_known), Arc::clone(&self.errors));
-        let answers = async move {
-            let _message = message;
-            let command = if is_known.load(Ordering::Relaxed) { call.by_digest().clone() } else { call.in_full() };
-            let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
-            match &answer {
-                Ok(_) => {
-                    is_known.store(true, Ordering::Relaxed);
-                    errors.store(0, Ordering::Relaxed);
-                }
-                Err(error) if is_no_script(error) => is_known.store(false, Ordering::Relaxed),
-                Err(_) => {
-                    errors.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            combined::answers(answer?)
-        };
-        // The cooperative budget of a task must not delay its position in the queue of the connection.
-        (tokio::task::unconstrained(answers).boxed().shared(), positions)
+        self.batches.sender.message()
     }
 
     fn place(&self, wire: &str) -> (&AtomicU32, u32) {
@@ -145,7 +81,7 @@ impl Combiner {
 impl InFlight<'_> {
     /// Whether this request may join a batch.
     pub(crate) fn combines(&self) -> bool {
-        self.others >= FEWEST && !self.is_contended() && self.combiner.errors.load(Ordering::Relaxed) < ERRORS
+        self.others >= FEWEST && !self.is_contended() && self.combiner.batches.sender.is_enabled()
     }
 
     /// Whether the last request for this lock was not the common case.
@@ -156,7 +92,7 @@ impl InFlight<'_> {
 
     /// The reply to a common case; `None` if the request must be sent alone. Then the server has changed nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
-        let Some(mut member) = Member::join(self.combiner, common) else { return Ok(None) };
+        let Some(mut member) = self.combiner.batches.join(common) else { return Ok(None) };
         let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| member.poll(context))).await;
         match answer {
             Ok(Ok(answer)) => Ok(answer.filter(|answer| *answer != combined::NOT_COMMON)),
@@ -176,14 +112,11 @@ impl InFlight<'_> {
 
     /// Sends the open batch if it has a request for this lock: a later request must not overtake it.
     pub(crate) async fn after_others(&self, wire: &str) {
-        let batch = self.combiner.open().clone();
-        if let Some(batch) = batch.filter(|batch| batch.has(wire)) {
-            poll_fn(|context| {
-                batch.send(self.combiner, context);
-                Poll::Ready(())
-            })
-            .await;
-        }
+        poll_fn(|context| {
+            self.combiner.batches.send_if_it_has(wire, context);
+            Poll::Ready(())
+        })
+        .await;
     }
 
     /// Records whether a request that was sent alone was the common case.
@@ -200,12 +133,6 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.combiner.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `session`, `link`, `push_handler` | connections, and the messages that the server pushes |
 //! | `script`, `lua/` | one typed function for each script |
-//! | `combiner`, `shared_batch`, `combined` | requests that are made at the same time, in one script |
+//! | `combiner`, `shared_batch`, `batch_sender`, `combined` | requests that are made at the same time, in one script |
 //! | `renewing`, `acks`, `quarantine` | renewals, replicas that confirm, a server that may have lost its locks |
 //! | `fault` | the errors of all versions |
 //! | `diagnose`, `report`, `features`, `topology` | what works on a server |
@@ -22,6 +22,7 @@
 mod ack_writer;
 mod acks;
 mod batch;
+mod batch_sender;
 mod call;
 mod claims;
 mod cluster_map;

@@ -1,7 +1,7 @@
 //! A batch of requests that are sent as one script. It is open first, then sent.
 
+use super::batch_sender::{BatchReplies, BatchSender};
 use super::combined::Common;
-use super::combiner::{BatchReplies, Combiner};
 use futures_util::FutureExt;
 use redis::{RedisResult, Value};
 use std::pin::pin;
@@ -11,8 +11,14 @@ use std::task::{Context, Poll, Waker};
 /// The maximum length of a batch. Other clients wait while the server executes it, which takes about a fifth of a millisecond.
 const LONGEST: usize = 64;
 
+/// The open batch of a connection.
+pub(super) struct Batches {
+    pub(super) sender: BatchSender,
+    open: Mutex<Option<Arc<SharedBatch>>>,
+}
+
 #[derive(Default)]
-pub(super) struct SharedBatch(Mutex<State>);
+struct SharedBatch(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -33,29 +39,61 @@ struct Sent {
 
 /// A request in a batch.
 pub(super) struct Member<'a> {
-    combiner: &'a Combiner,
+    batches: &'a Batches,
     batch: Arc<SharedBatch>,
     number: usize,
     has_yielded: bool,
     answers: Option<(BatchReplies, usize)>,
 }
 
-impl SharedBatch {
-    /// Whether it is open and has a request for this lock.
-    pub(super) fn has(&self, wire: &str) -> bool {
-        self.state().has(wire)
+impl Batches {
+    pub(super) fn new(sender: BatchSender) -> Self {
+        Self { sender, open: Mutex::new(None) }
     }
 
+    /// Joins the open batch; `None` if it already contains this lock.
+    pub(super) fn join(&self, common: Common) -> Option<Member<'_>> {
+        let mut open = self.open();
+        let full = |batch: &Arc<SharedBatch>| batch.state().requests.len() >= LONGEST;
+        if open.as_ref().is_none_or(full) {
+            *open = Some(Arc::default());
+        }
+        let batch = open.as_ref().map(Arc::clone)?;
+        let mut state = batch.state();
+        if state.has(&common.wire) {
+            return None;
+        }
+        state.requests.push(Some(common));
+        state.wakers.push(None);
+        let number = state.requests.len() - 1;
+        drop(state);
+        Some(Member { batches: self, batch, number, has_yielded: false, answers: None })
+    }
+
+    /// Sends the open batch if it has a request for this lock.
+    pub(super) fn send_if_it_has(&self, wire: &str, context: &mut Context<'_>) {
+        let batch = self.open().clone();
+        if let Some(batch) = batch.filter(|batch| batch.state().has(wire)) {
+            batch.send(self, context);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Option<Arc<SharedBatch>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedBatch {
     /// Sends the batch, unless it was already sent.
-    pub(super) fn send(self: &Arc<Self>, combiner: &Combiner, context: &mut Context<'_>) {
+    fn send(self: &Arc<Self>, batches: &Batches, context: &mut Context<'_>) {
         // No request joins from now on.
-        combiner.open().take_if(|open| Arc::ptr_eq(open, self));
+        batches.open().take_if(|open| Arc::ptr_eq(open, self));
         let (wakers, is_answered) = {
             let mut state = self.state();
             if state.sent.is_some() {
                 return;
             }
-            let (answers, positions) = combiner.send(&state.requests);
+            let (answers, positions) = batches.sender.send(&state.requests);
             state.requests.clear();
             // This reserves a position in the queue of the connection before a cancelled request continues: see `Member::drop`.
             let is_answered = answers.clone().poll_unpin(context).is_ready();
@@ -85,26 +123,7 @@ impl State {
     }
 }
 
-impl<'a> Member<'a> {
-    /// Joins the open batch; `None` if it already contains this lock.
-    pub(super) fn join(combiner: &'a Combiner, common: Common) -> Option<Self> {
-        let mut open = combiner.open();
-        let full = |batch: &Arc<SharedBatch>| batch.state().requests.len() >= LONGEST;
-        if open.as_ref().is_none_or(full) {
-            *open = Some(Arc::default());
-        }
-        let batch = open.as_ref().map(Arc::clone)?;
-        let mut state = batch.state();
-        if state.has(&common.wire) {
-            return None;
-        }
-        state.requests.push(Some(common));
-        state.wakers.push(None);
-        let number = state.requests.len() - 1;
-        drop(state);
-        Some(Self { combiner, batch, number, has_yielded: false, answers: None })
-    }
-
+impl Member<'_> {
     /// The reply to this request; `None` if the batch was not executed.
     ///
     /// Other ready tasks join first. The first request of a batch is polled again after them. The other requests are polled
@@ -114,7 +133,7 @@ impl<'a> Member<'a> {
             if self.waits(context) {
                 return Poll::Pending;
             }
-            self.batch.send(self.combiner, context);
+            self.batch.send(self.batches, context);
             let state = self.batch.state();
             self.answers = state.sent.as_ref().map(|sent| (sent.answers.clone(), sent.positions[self.number]));
         }
