@@ -6,9 +6,9 @@ use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_key
 use crate::history::{History, HoldMode, Line, Op};
 use crate::nemesis::ClusterNemesis;
 use crate::nodes::held_at;
+use crate::phases::{self, Settings};
 use crate::pulse::{self, Pulse};
 use crate::recorder::{self, Recorder, now};
-use crate::run::{self, Settings};
 use crate::topology::Topology;
 use crate::workload;
 use fencelock_testkit::{ClusterNodes, RedisServer};
@@ -47,22 +47,22 @@ pub(crate) fn perform(
     holds.common()?;
 
     let url = cluster.url(&settings.topology.options(settings.ttl));
-    run::trust(settings, &url)?;
-    run::expect(settings, recorder);
+    phases::trust(settings, &url)?;
+    phases::expect(settings, recorder);
     let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let client = connect(&url)?;
     // The keys of the tasks are on all masters. More pulses would only cost time.
     let measured = workload::keys(settings.keys, settings.topology);
     let pulse = Pulse::start(&client, &measured, settings.ttl, recorder);
-    let workers = run::spawn_workers(settings, &url, resource, histories)?;
+    let workers = phases::spawn_workers(settings, &url, resource, histories)?;
     let mut nemesis = ClusterNemesis::new(settings, cluster, workers, keys, client, Arc::clone(recorder))?;
-    run::play(settings, |step| {
+    phases::play(settings, |step| {
         nemesis.inject(step)?;
         nemesis.recover(step);
         Ok(())
     })?;
-    run::await_expected(settings, &nemesis.workers)?;
-    run::lead_last(settings, &nemesis.client, recorder, histories)?;
+    phases::await_expected(settings, &nemesis.workers)?;
+    phases::lead_last(settings, &nemesis.client, recorder, histories)?;
     drop(pulse);
     let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
     let keys: Vec<_> = keys.iter().cloned().chain(measured.iter().map(|key| pulse::key_beside(key))).collect();
@@ -70,7 +70,7 @@ pub(crate) fn perform(
         let owner = cluster.owner_of(cluster.slot_of(key));
         held_at(&cluster.nodes[owner], key).into_iter().collect()
     };
-    run::finish(settings, workers, client, &keys, recorder, &look)?;
+    phases::finish(settings, workers, client, &keys, recorder, &look)?;
     if loses_nothing {
         demand_no_loss(histories, recorder)?;
     }

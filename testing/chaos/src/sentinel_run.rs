@@ -6,9 +6,9 @@ use crate::control::{ControlHolds, promoted_by_sentinels};
 use crate::machine::durable_options;
 use crate::nemesis::SentinelNemesis;
 use crate::nodes::held_at;
+use crate::phases::{self, Settings};
 use crate::recorder::Recorder;
 use crate::resumption;
-use crate::run::{self, Settings};
 use crate::workload;
 use fencelock_testkit::Sentinels;
 use std::path::Path;
@@ -29,23 +29,23 @@ pub(crate) fn perform(
     holds.common()?;
 
     let url = sentinels.url(&settings.topology.options(settings.ttl));
-    run::trust(settings, &url)?;
-    run::expect(settings, &recorder);
-    let workers = run::spawn_workers(settings, &url, resource, histories)?;
+    phases::trust(settings, &url)?;
+    phases::expect(settings, &recorder);
+    let workers = phases::spawn_workers(settings, &url, resource, histories)?;
     let keys = workload::keys_on_servers(settings.keys, settings.topology);
     let client = connect(&url)?;
     let mut nemesis = SentinelNemesis::new(settings, sentinels, workers, keys, client, recorder);
-    run::play(settings, |step| {
+    phases::play(settings, |step| {
         nemesis.inject(step)?;
         nemesis.recover(step);
         Ok(())
     })?;
-    run::await_expected(settings, &nemesis.workers)?;
-    run::lead_last(settings, &nemesis.client, &nemesis.recorder, histories)?;
+    phases::await_expected(settings, &nemesis.workers)?;
+    phases::lead_last(settings, &nemesis.client, &nemesis.recorder, histories)?;
     let SentinelNemesis { sentinels, master, workers, client, keys, recorder, .. } = nemesis;
     let master = &sentinels.servers[master];
     let keys: Vec<_> = keys.into_iter().chain([resumption::KEY.to_owned()]).collect();
-    run::finish(settings, workers, client, &keys, &recorder, &|key| held_at(master, key).into_iter().collect())
+    phases::finish(settings, workers, client, &keys, &recorder, &|key| held_at(master, key).into_iter().collect())
 }
 
 fn start() -> Result<Sentinels, Failure> {

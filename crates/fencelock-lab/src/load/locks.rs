@@ -112,3 +112,29 @@ impl Requests {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_drawn_together_are_different_ones() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..100 {
+            let mut keys = drawn("k", 4, LoadMode::Together { keys: 3 }, &mut rng);
+            assert!(keys.iter().all(|key| ["k:0", "k:1", "k:2", "k:3"].contains(&key.as_str())), "{keys:?}");
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!(keys.len(), 3);
+        }
+        assert_eq!(drawn("k", 1, LoadMode::Exclusive, &mut rng), ["k:0"]);
+    }
+
+    #[test]
+    fn a_key_stands_for_its_slots_and_a_base_for_its_keys() {
+        assert_eq!(names("k".to_owned(), LoadMode::Slots { slots: 2 }), ["k#0", "k#1"]);
+        assert_eq!(names("k".to_owned(), LoadMode::Exclusive), ["k"]);
+        assert_eq!(fixed("k", LoadMode::Together { keys: 2 }), ["k:0", "k:1"]);
+        assert_eq!(fixed("k", LoadMode::Slots { slots: 2 }), ["k"]);
+    }
+}

@@ -293,6 +293,13 @@ mod tests {
         assert_eq!((permits.reader_wait_us, permits.writer_grants), (None, None));
         let row = "exclusion         no conflict in 2 changes of the holders, at most 3 of 4 permits\n";
         assert!(permits.to_string().contains(row), "{permits}");
+        let slots = report(LoadMode::Slots { slots: 2 }).to_string();
+        assert!(slots.starts_with("One key for all tasks, one of 2 slots: "), "{slots}");
+        let row = "exclusion         1 CONFLICTS in 2 changes of the holders, at most 3 of 2 slots\n";
+        assert!(slots.contains(row), "{slots}");
+        let together = report(LoadMode::Together { keys: 3 });
+        assert_eq!((together.keys, together.audit.unwrap().most_permits), (3, None));
+        assert!(together.to_string().starts_with("The same keys for all tasks, 3 together: "), "{together}");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{Line, Op};
+use crate::phases::Settings;
 use crate::plan::Step;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::{self, Recovery};
 use crate::resumption::Resumption;
-use crate::run::Settings;
 use crate::topology::Topology;
 use crate::workers::Workers;
 use fencelock::blocking::Client;

@@ -7,7 +7,8 @@ mod tables;
 mod timeline;
 
 use crate::fault::Fault;
-use crate::run::{Run, Settings};
+use crate::phases::Settings;
+use crate::run::Run;
 use fencelock_lab::svg::escape;
 use std::fmt::Write;
 use timeline::Timeline;

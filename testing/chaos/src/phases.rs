@@ -1,0 +1,204 @@
+//! The settings and the phases of every run, whatever its servers are.
+
+use crate::Failure;
+use crate::connect::{connect, once_answered};
+use crate::control;
+use crate::fault::Fault;
+use crate::history::{Line, Op};
+use crate::last_leader::LastLeader;
+use crate::plan::{Plan, Step};
+use crate::recorder::{Recorder, micros, now};
+use crate::topology::Topology;
+use crate::worker::WorkerJob;
+use crate::workers::Workers;
+use crate::workload;
+use fencelock::backends::init;
+use fencelock::blocking::Client;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The time limit for random events of the clients.
+const PATIENCE: Duration = Duration::from_secs(20);
+const DISMISSAL: Duration = Duration::from_secs(30);
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The seed of the schedule.
+    pub seed: u64,
+    /// The servers of the locks.
+    pub topology: Topology,
+    /// The faults to inject, if not all of the topology.
+    pub only: Option<Vec<Fault>>,
+    /// The minimum length. A started round of faults is completed; there is at least one.
+    pub length: Duration,
+    /// The number of worker processes.
+    pub workers: usize,
+    /// The number of tasks in each.
+    pub tasks: usize,
+    /// The number of keys. One of them is for readers, and one for permits if the servers support them.
+    pub keys: usize,
+    /// The TTL of the locks.
+    pub ttl: Duration,
+    /// The program of a worker.
+    pub program: PathBuf,
+}
+
+impl Settings {
+    /// The default run with this seed, these servers and this program.
+    pub fn new(seed: u64, topology: Topology, program: &Path) -> Self {
+        // Without failovers no lock may be lost, even on a busy machine.
+        let ttl = Duration::from_secs(if topology == Topology::ClusterMoves { 3 } else { 1 });
+        // Each master of a cluster has some.
+        let keys = if topology.is_cluster() { 6 } else { 3 };
+        let program = program.to_owned();
+        let (only, length) = (None, Duration::ZERO);
+        Self { seed, topology, only, length, workers: 3, tasks: 6, keys, ttl, program }
+    }
+
+    /// The faults of a round.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.only.clone().unwrap_or_else(|| self.topology.faults())
+    }
+}
+
+/// Declares once, at the start, that the servers have lost no data.
+pub(crate) fn trust(settings: &Settings, url: &str) -> Result<(), Failure> {
+    if settings.topology.has_quarantine() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        once_answered(|| runtime.block_on(init(url, true)))?;
+    }
+    drop(connect(url)?);
+    Ok(())
+}
+
+pub(crate) fn spawn_workers(
+    settings: &Settings,
+    url: &str,
+    resource: u16,
+    histories: &Path,
+) -> Result<Workers, Failure> {
+    let job = WorkerJob {
+        name: String::new(),
+        url: url.to_owned(),
+        keys: workload::keys(settings.keys, settings.topology),
+        tasks: settings.tasks,
+        ttl_ms: u64::try_from(settings.ttl.as_millis())?,
+        seed: settings.seed,
+        shares: true,
+        writers_percent: 30,
+        resource,
+        history: PathBuf::new(),
+    };
+    Workers::spawn(&settings.program, histories, job, settings.workers)
+}
+
+/// Takes the steps of the schedule, for whole rounds.
+pub(crate) fn play(settings: &Settings, mut take: impl FnMut(&Step) -> Result<(), Failure>) -> Result<(), Failure> {
+    let faults = settings.faults();
+    let mut plan = Plan::new(settings.seed, settings.topology, settings.workers).only(faults.clone());
+    let began = now();
+    loop {
+        for step in plan.by_ref().take(faults.len()) {
+            std::thread::sleep(step.peace);
+            take(&step)?;
+        }
+        if Duration::from_micros(now() - began) >= settings.length {
+            return Ok(());
+        }
+    }
+}
+
+/// Records which events must be observed.
+pub(crate) fn expect(settings: &Settings, recorder: &Recorder) {
+    let at = now();
+    for what in expected(settings) {
+        recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
+    }
+}
+
+/// The events that must be observed for a valid run.
+fn expected(settings: &Settings) -> Vec<&'static str> {
+    let Settings { topology, .. } = settings;
+    let always = ["busy", "renewed by the watchdog", "a hold past its lease", "a write was refused"];
+    let always = always.into_iter().chain(["a late write was refused", "a lease passed on within a process"]);
+    // The foreign program does not support sentinels or clusters, so they run without it, and without the control of
+    // eviction.
+    let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
+    let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
+    let always = always.chain(["holders of a key together", "a downgrade", "slots in use together"]);
+    let always = always.chain(["several keys held together", "more than two keys held together"]);
+    let always = always.chain(["several keys of which one was released"]);
+    let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);
+    let always = always.chain(["a failed run whose start counted", "work that succeeded after its start"]);
+    let always = always.chain(["a leader of another process was observed", "a leader that resigned"]);
+    let killed = settings.faults().contains(&Fault::KillClient).then_some("a leader that was killed");
+    let always = always.chain(killed);
+    let always = always.chain((topology.has_quarantine() && !topology.has_sentinels()).then_some("quarantine hit"));
+    // With a single server, every client observes the quarantine.
+    let is_observed = matches!(topology, Topology::Replica | Topology::Sentinels);
+    let always = always.chain(is_observed.then_some("a claim refused in quarantine"));
+    let all = always.chain(settings.faults().into_iter().filter_map(Fault::proof));
+    // A quorum tolerates data loss on a minority of its nodes.
+    all.filter(|what| !topology.is_quorum() || *what != "unreachable").collect()
+}
+
+/// The clients choose their actions at random. On a slow machine some may not have occurred yet.
+pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(), Failure> {
+    let until = now() + micros(PATIENCE);
+    for what in expected(settings) {
+        while !workers.has_seen(what)? && now() < until {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    Ok(())
+}
+
+/// All observers must notice a leader that stays.
+pub(crate) fn lead_last(
+    settings: &Settings,
+    client: &Client,
+    recorder: &Recorder,
+    histories: &Path,
+) -> Result<(), Failure> {
+    LastLeader { client, recorder, histories, observers: settings.workers, ttl: settings.ttl }.lead()
+}
+
+/// Stops all clients, and records what is left. `look` returns the values of a key on the servers, and their remaining TTLs.
+pub(crate) fn finish(
+    settings: &Settings,
+    workers: Workers,
+    client: Client,
+    keys: &[String],
+    recorder: &Recorder,
+    look: &dyn Fn(&str) -> Vec<(String, i64)>,
+) -> Result<(), Failure> {
+    workers.finish(DISMISSAL)?;
+    // Its remaining holds are no longer needed.
+    let _ = client.close(Duration::from_secs(1));
+    let stopped = now();
+    recorder.note(&Line::new("run", "", Op::Stop, stopped, stopped));
+    let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
+    for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600)] {
+        std::thread::sleep(pause);
+        record_left(&keys, recorder, look);
+    }
+    Ok(())
+}
+
+fn record_left(keys: &[&str], recorder: &Recorder, look: &dyn Fn(&str) -> Vec<(String, i64)>) {
+    for key in keys {
+        let invoke_us = now();
+        let held = look(key);
+        let at = now();
+        let line = Line::new("run", key, Op::Look, invoke_us, at);
+        if held.is_empty() {
+            recorder.note(&line);
+        }
+        for (value, left) in held {
+            let mut line = line.clone().hold(&value, None);
+            line.valid_until_us = u64::try_from(left).ok().map(|left| at + left * 1000);
+            recorder.note(&line);
+        }
+    }
+}
