@@ -32,14 +32,17 @@ test_programs() {
 # Searches and simulations: they keep every processor busy and depend on no clock. The others wait for servers and leases.
 searches='/(engine|interleavings|key_set|quorum_calls|quorum_model|shared_search|simulation)-[0-9a-f]+$'
 
-# run_programs LIST: runs the programs of the list, each with a log of its own: as many at a time as there are processors, and then
-# the searches one after the other, because they would slow tests that depend on leases.
+# The longest of the others. They begin first, so that none of them is alone at the end.
+longest='/(conformance|fencelock_redis|it|peers|redis|runs)-[0-9a-f]+$'
+
+# run_programs LIST: runs the programs of the list, each with a log of its own: one more at a time than there are processors, because
+# they wait most of the time, and then the searches one after the other, because they would slow tests that depend on leases.
 run_programs() {
     local failed=
     export logs=$PWD/$1.logs
     rm -rf "$logs"
     mkdir -p "$logs"
-    grep -vE "$searches" "$1" | run_each "$(nproc)" || failed=yes
+    { grep -E "$longest" "$1"; grep -vE "$longest|$searches" "$1"; } | run_each "$(($(nproc) + 1))" || failed=yes
     grep -E "$searches" "$1" | run_each 1 || failed=yes
     [ -z "$failed" ]
 }
