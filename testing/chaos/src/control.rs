@@ -19,8 +19,9 @@ use fencelock_testkit::Shift;
 use holds::{LEASE, SHORT_LEASE};
 use std::time::Duration;
 
-/// Half of this is enough to acquire the lock while its previous holder still assumes that it holds it.
-const SKEWED_LEASE: Duration = Duration::from_secs(3);
+/// A third of this is enough to acquire the lock while its previous holder still assumes that it holds it: the successor claims at
+/// least once a second.
+const SKEWED_LEASE: Duration = Duration::from_secs(6);
 /// How much too fast a clock runs, in millionths; more than the assumed drift.
 const SKEW: i64 = 500_000;
 

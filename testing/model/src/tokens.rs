@@ -37,7 +37,7 @@ impl Tokens {
         let ceiling = now.saturating_add(CLAMP_US).min(FENCE_MAX);
         let room = ceiling.saturating_sub(previous).max(1);
         let powers = std::iter::successors(Some(1), |power| Some(power * 2)).take_while(|power| *power <= room);
-        let count = if self.wanted <= room { self.wanted } else { powers.max().unwrap_or(1) };
+        let count = if self.wanted <= room { self.wanted.max(1) } else { powers.max().unwrap_or(1) };
         let token = clamped.max(previous + count);
         (token, count.min(token - now.saturating_sub(CLAMP_US) + 1))
     }
