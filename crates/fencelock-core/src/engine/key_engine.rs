@@ -151,6 +151,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return IdleLease::Taken(grant);
         }
         let Some(release) = self.leases.pending_release(hold, cx) else { return IdleLease::None };
+        self.leases.stop_sharing(hold, false, cx);
         self.leases.end(hold, End::Released, cx);
         self.settle(None, cx);
         IdleLease::Release(release)
@@ -293,6 +294,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if !self.queue.line_is_empty()
             && let Some((hold, _)) = self.leases.idle()
         {
+            // It may have ended before its timer fired.
+            self.leases.stop_sharing(hold, false, cx);
             self.leases.give_back(hold, true, cx);
         }
         match self.queue.front() {

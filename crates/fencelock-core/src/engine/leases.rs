@@ -16,6 +16,7 @@ use std::time::Duration;
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
 /// reports changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
+
 /// The leases that this client has of one key, including those that its tasks share.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Leases<L> {

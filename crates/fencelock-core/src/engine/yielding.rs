@@ -7,7 +7,7 @@ use super::leases::Leases;
 use super::rng::spread;
 use super::tenure::HoldId;
 use super::{Config, SharingLimits};
-use crate::Moment;
+use crate::{Mode, Moment};
 use std::time::Duration;
 
 /// After a shared lease was released for clients outside a queue, the key is not claimed again for this time: waking
@@ -22,8 +22,11 @@ impl<L: Default> Leases<L> {
             self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
         }
         self.history = shared.ended(queued, cx.config, &limits, cx.now);
-        // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty.
-        if !limits.idle_timeout.is_zero() && self.history_timer == Moment::NEVER {
+        // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty. A task
+        // that waits at the place keeps the engine. Only exclusive leases are kept.
+        let is_kept = !queued && !limits.idle_timeout.is_zero();
+        let is_exclusive = self.get(id).is_some_and(|hold| hold.tenure.mode == Mode::Exclusive);
+        if is_kept && is_exclusive && self.history_timer == Moment::NEVER {
             self.set_history_timer(Moment::default(), cx);
         }
     }

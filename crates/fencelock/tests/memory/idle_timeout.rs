@@ -167,6 +167,21 @@ async fn an_idle_lease_that_ends_leaves_the_key_free_for_a_while() {
     assert!((ms(10)..ms(30)).contains(&waited), "{waited:?}");
 }
 
+/// The task often comes before the timer of the idle lease.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_idle_now_and_then_leaves_the_key_free_once_in_each_stretch() {
+    let scene = Scene::new();
+    let client = scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(1), ms(20)));
+    let (began, mut pauses) = (scene.now(), 0);
+    while scene.now().since(began) < ms(3500) {
+        let asked = scene.now();
+        drop(client.lock("k").await.unwrap());
+        pauses += u32::from(scene.now().since(asked) >= ms(10));
+        scene.pass(ms(1)).await;
+    }
+    assert_eq!(pauses, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_left_free_is_forgotten_and_delays_no_close() {
     for waits in [true, false] {

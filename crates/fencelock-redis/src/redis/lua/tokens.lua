@@ -24,7 +24,11 @@ local function next_block(client_time, wanted, proposed, now, exact)
     last = tonumber(client_time)
     if exact then last = math.max(now - CLAMP, math.min(last, now + CLAMP)) end
     local room = math.max(1, math.min(now + CLAMP, FENCE_MAX) - previous)
-    count = wanted <= room and math.max(1, wanted) or 2 ^ (select(2, math.frexp(room)) - 1)
+    if wanted <= room then
+      count = math.max(1, wanted)
+    else
+      while count * 2 <= room do count = count * 2 end
+    end
     last = math.max(last, previous + count)
     count = math.min(count, last - (now - CLAMP) + 1)
   elseif previous > 0 then

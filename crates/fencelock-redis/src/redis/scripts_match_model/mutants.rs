@@ -41,7 +41,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a proposed block that does not fit fills the room",
-        Mutant { from: "2 ^ (select(2, math.frexp(room)) - 1)", to: "room" },
+        Mutant { from: "while count * 2 <= room do count = count * 2 end", to: "count = room" },
     ),
     (
         "a proposed block may begin at any earlier time",
