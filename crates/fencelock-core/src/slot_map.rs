@@ -58,6 +58,11 @@ impl<A: Clone + Eq> SlotMap<A> {
         self.nodes.iter().zip(serves).filter_map(|(node, serves)| serves.then_some(node)).collect()
     }
 
+    /// Whether no slot has a node. It stops at the first slot that has one, in a complete map slot 0.
+    pub fn is_empty(&self) -> bool {
+        self.owners.iter().all(Option::is_none)
+    }
+
     /// The number of slots that no node serves.
     pub fn unassigned(&self) -> usize {
         self.owners.iter().filter(|owner| owner.is_none()).count()
@@ -110,5 +115,7 @@ mod tests {
         let map = SlotMap::new([(0..=99, "a"), (16000..=u16::MAX, "b")]);
         assert_eq!((map.owner(100), map.owner(16383), map.unassigned()), (None, Some(&"b"), 15900));
         assert_eq!(SlotMap::<u8>::default().unassigned(), 16384);
+        assert_eq!((map.is_empty(), SlotMap::<u8>::default().is_empty()), (false, true));
+        assert!(SlotMap::new([(16384..=u16::MAX, "a")]).is_empty(), "a node without slots");
     }
 }

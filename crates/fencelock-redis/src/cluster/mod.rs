@@ -135,7 +135,7 @@ impl Backend for Cluster {
     }
 
     fn ready(&self) -> Answer<'_, ()> {
-        Box::pin(async { if self.view.masters().is_empty() { self.refresh().await } else { Ok(()) } })
+        Box::pin(async { if self.view.is_empty() { self.refresh().await } else { Ok(()) } })
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
