@@ -29,6 +29,7 @@
 mod columns;
 mod describe;
 mod diagram;
+mod digest;
 mod explore;
 mod fault;
 mod lang;

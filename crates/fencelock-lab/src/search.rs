@@ -2,8 +2,10 @@
 //!
 //! It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
 
+pub use crate::digest::{ByDigest, digest};
+
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
 /// A system with finitely many states, described by its steps.
 pub trait System {
@@ -92,12 +94,10 @@ fn retrace<Y: System>(system: &Y, seen: &Seen<Y::State>, mut at: usize) -> Vec<(
 }
 
 /// The states of a search, nearest first, of which only digests are stored: for millions of large states, and for searches that
-/// check more than [`explore`] does.
-///
-/// Two states with the same digest of 128 bits count as one. Among millions of states that is as good as impossible.
+/// check more than [`explore`] does. Two states with the same [`digest`] count as one.
 #[derive(Debug)]
 pub struct Frontier<S, A> {
-    seen: HashSet<u128>,
+    seen: HashSet<u128, ByDigest>,
     /// For each state the one before it, and the action in between; `None` for a start.
     ways: Vec<Option<(usize, A)>>,
     next: VecDeque<(S, usize)>,
@@ -109,7 +109,7 @@ impl<S: Hash, A: Copy> Frontier<S, A> {
     /// # Panics
     /// If two of them are equal.
     pub fn new(starts: impl IntoIterator<Item = S>) -> Self {
-        let mut frontier = Self { seen: HashSet::new(), ways: Vec::new(), next: VecDeque::new() };
+        let mut frontier = Self { seen: HashSet::default(), ways: Vec::new(), next: VecDeque::new() };
         for start in starts {
             assert!(frontier.insert(start, None), "two starts are equal");
         }
@@ -152,23 +152,12 @@ impl<S: Hash, A: Copy> Frontier<S, A> {
     }
 }
 
-fn digest(state: &impl Hash) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        state.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
-}
-
 /// The states so far, each stored once, and the state from which each was first reached.
 struct Seen<T> {
     states: Vec<T>,
     parents: Vec<u32>,
     /// Open addressing: indices into `states`, found by hash, never more than half full.
     slots: Vec<u32>,
-    hasher: BuildHasherDefault<Mix>,
 }
 
 const EMPTY: u32 = u32::MAX;
@@ -176,7 +165,7 @@ const EMPTY: u32 = u32::MAX;
 impl<T: Eq + Hash> Seen<T> {
     fn new(first: T) -> Self {
         let slots = vec![EMPTY; 1 << 10];
-        let mut seen = Self { states: Vec::new(), parents: Vec::new(), slots, hasher: BuildHasherDefault::default() };
+        let mut seen = Self { states: Vec::new(), parents: Vec::new(), slots };
         seen.insert(first, 0);
         seen
     }
@@ -198,7 +187,7 @@ impl<T: Eq + Hash> Seen<T> {
     fn slot_of(&self, state: &T) -> usize {
         let mask = self.slots.len() - 1;
         #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
-        let mut slot = self.hasher.hash_one(state) as usize & mask;
+        let mut slot = digest(state) as usize & mask;
         while self.slots[slot] != EMPTY && self.states[self.slots[slot] as usize] != *state {
             slot = (slot + 1) & mask;
         }
@@ -211,34 +200,6 @@ impl<T: Eq + Hash> Seen<T> {
             let slot = self.slot_of(&self.states[at]);
             self.slots[slot] = index(at);
         }
-    }
-}
-
-/// A multiplicative hash: the default one takes most of the time of a search, and the keys of this table are trusted.
-#[derive(Default)]
-struct Mix(u64);
-
-impl Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u8(byte);
-        }
-    }
-    fn write_u8(&mut self, byte: u8) {
-        self.write_u64(byte.into());
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-    fn write_isize(&mut self, discriminant: isize) {
-        self.write_u64(discriminant.cast_unsigned() as u64);
-    }
-    fn finish(&self) -> u64 {
-        // The low bits choose the slot, and the high ones are the well mixed ones.
-        self.0.rotate_left(26)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
-use crate::hashing::SplitMix;
 use crate::network::Op;
+use crate::random::SplitMix;
 use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
 use std::time::Duration;

@@ -6,37 +6,37 @@
 
 use crate::act::Act;
 use crate::client::{Client, Ids};
-use crate::hashing::hash;
 use crate::network::{Load, Op, Packet, Reply};
 use crate::scenario::Budget;
 use crate::server::Server;
 use crate::user::{GuardRelease, User};
 use crate::world::World;
 use fencelock_core::engine::ReleaseQueue;
+use fencelock_lab::search::digest;
 use std::hash::{Hash, Hasher};
 
 /// The release of a guard, among what its user waits for.
 const RELEASE: usize = 1;
 
 /// A state without its budget.
-pub(crate) fn digest(world: &World) -> u128 {
+pub(crate) fn relevant_digest(world: &World) -> u128 {
     let users: Vec<_> = (0..world.users.len()).map(|number| UserDigest::new(world, number)).collect();
     let clients: Vec<_> = world.clients.iter().map(ClientDigest::new).collect();
     let packets = sum(world.packets.iter().filter_map(|packet| packet_digest(world, packet)));
     let ledger = &world.ledger;
     let known = [set(&ledger.certain), set(&ledger.places), set(&ledger.deleted), set(&ledger.last_claims)];
     let tokens = (ledger.last_fence, ledger.last_writer, &ledger.permit_tokens);
-    hash(&(world.now, server_digest(&world.server), packets, clients, users, known, tokens))
+    digest(&(world.now, server_digest(&world.server), packets, clients, users, known, tokens))
 }
 
 fn server_digest(server: &Server) -> u128 {
     let Server { key, foreign_until, overtaken, announces_to, freed, .. } = server;
-    hash(&(key, foreign_until, overtaken, set(announces_to), set(freed)))
+    digest(&(key, foreign_until, overtaken, set(announces_to), set(freed)))
 }
 
 /// A hash that does not depend on the order.
 fn set<T: Hash>(items: &[T]) -> u128 {
-    sum(items.iter().map(|item| hash(item)))
+    sum(items.iter().map(digest))
 }
 
 fn sum(hashes: impl Iterator<Item = u128>) -> u128 {
@@ -67,7 +67,7 @@ fn packet_digest(world: &World, packet: &Packet) -> Option<u128> {
     let waiting = packet.op().and_then(|op| waiting(world, packet.client, op));
     let sent = waiting.map(|_| packet.sent);
     let is_useless = waiting.is_none() && matches!(packet.load, Load::Answer { .. });
-    (!is_useless).then(|| hash(&(waiting, sent, packet.client, &packet.load)))
+    (!is_useless).then(|| digest(&(waiting, sent, packet.client, &packet.load)))
 }
 
 struct UserDigest<'a> {

@@ -5,17 +5,19 @@
 
 use crate::coverage::CoverageSet;
 use crate::digest::first_act;
-use crate::hashing::{SplitMix, hash};
 use crate::mutants::Mutant;
+use crate::random::SplitMix;
 use crate::scenario::Scenario;
 use crate::shrink;
 use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
+use fencelock_lab::search::digest;
 use std::collections::VecDeque;
 
 const REPLAY: &str = "FENCELOCK_REPLAY";
 const SCHEDULES: &str = "FENCELOCK_SCHEDULES";
+const STATES: &str = "FENCELOCK_STATES";
 const SEED: &str = "FENCELOCK_SEED";
 /// Different random numbers of the engine.
 const SEEDS: usize = 64;
@@ -120,7 +122,7 @@ pub(crate) fn search_with(
         report.longest = report.longest.max(depth);
         let acts = world.acts();
         let many = world.choices(&acts);
-        if many == 0 || mutant.is_some() || hash(&world).is_multiple_of(SAMPLE) {
+        if many == 0 || mutant.is_some() || digest(&world).is_multiple_of(SAMPLE) {
             let end = wind_down(world.clone()).map_err(|_| path(&parents, number))?;
             report.covered.extend(end.covered);
         }
@@ -233,6 +235,11 @@ pub(crate) fn replays() -> bool {
 /// How many random schedules are wanted of each scenario.
 pub(crate) fn schedules(usual: usize) -> usize {
     number(SCHEDULES).unwrap_or(usual)
+}
+
+/// How many states of each scenario are searched at most.
+pub(crate) fn states(usual: usize) -> usize {
+    number(STATES).unwrap_or(usual)
 }
 
 fn number(name: &str) -> Option<usize> {

@@ -5,8 +5,8 @@ use crate::scenario::{Budget, Scenario};
 
 /// Random schedules of each scenario: as many as its subject needs to occur, and some more. `.ci/run` runs 100,000.
 const USUAL: usize = 10_000;
-/// States of a small version that are searched at most.
-const MOST: usize = 60_000;
+/// States of a small version that are searched at most. `.ci/run` searches 60,000.
+const MOST: usize = 30_000;
 
 /// More time, more haste, and packets that get lost.
 pub(crate) fn large(small: &Scenario) -> Scenario {
@@ -32,7 +32,7 @@ pub(crate) fn explore_with(small: &Scenario, schedules: usize) {
         return;
     }
     let fail = |scenario: &Scenario, failure| -> SearchSummary { panic!("{}", explore::explain(scenario, &failure)) };
-    let every = explore::search(small, None, MOST).unwrap_or_else(|failure| fail(small, failure));
+    let every = explore::search(small, None, explore::states(MOST)).unwrap_or_else(|failure| fail(small, failure));
     let large = named(&large(small));
     let many = explore::random(&large, None, explore::schedules(schedules));
     let many = many.unwrap_or_else(|failure| fail(&large, failure));

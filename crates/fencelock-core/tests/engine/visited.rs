@@ -1,11 +1,10 @@
 //! The states of a search, by what can still matter in them.
 
-use crate::digest::digest;
-use crate::hashing::hash;
+use crate::digest::relevant_digest;
 use crate::scenario::Budget;
 use crate::world::World;
+use fencelock_lab::search::{ByDigest, digest};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// Whether states that differ only in what cannot matter count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl Left {
 #[derive(Debug)]
 pub(crate) struct Visited {
     reduction: Reduction,
-    seen: HashMap<u128, Vec<Left>, BuildHasherDefault<Prehashed>>,
+    seen: HashMap<u128, Vec<Left>, ByDigest>,
 }
 
 impl Visited {
@@ -45,33 +44,15 @@ impl Visited {
     /// Whether the state is new: none that was visited has the same digest, and at least as much left.
     pub(crate) fn insert(&mut self, world: &World) -> bool {
         if self.reduction == Reduction::Off {
-            return self.seen.insert(hash(world), Vec::new()).is_none();
+            return self.seen.insert(digest(world), Vec::new()).is_none();
         }
         let left = Left::new(world);
-        let visited = self.seen.entry(digest(world)).or_default();
+        let visited = self.seen.entry(relevant_digest(world)).or_default();
         if visited.iter().any(|before| before.covers(left)) {
             return false;
         }
         visited.retain(|before| !left.covers(*before));
         visited.push(left);
         true
-    }
-}
-
-/// The states are hashed already.
-#[derive(Default)]
-struct Prehashed(u64);
-
-impl Hasher for Prehashed {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only of 128-bit hashes");
-    }
-
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = u64::try_from(hash & u128::from(u64::MAX)).unwrap();
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }

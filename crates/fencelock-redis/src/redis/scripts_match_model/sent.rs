@@ -1,5 +1,6 @@
 //! What goes to the server.
 
+use crate::redis::lua::Lua;
 use crate::redis::script::{self, Call};
 use fencelock_conformance::model::CAP;
 use redis::Arg;
@@ -22,24 +23,25 @@ pub(super) struct Changes {
     pub(super) cap: usize,
 }
 
-/// A changed source.
-type Change = Option<Rc<str>>;
+/// A changed source, with its digest.
+type Change = Option<Rc<Lua>>;
 
 impl Changes {
     /// `None` if there is none. A script is changed once, and then sent thousands of times.
-    fn of(self, digest: &[u8], source: &[u8]) -> Change {
+    fn of(self, call: &Call) -> Change {
         thread_local! {
             static CHANGED: RefCell<HashMap<(Vec<u8>, Changes), Change>> = RefCell::default();
         }
-        let change = || self.change(std::str::from_utf8(source).unwrap());
-        CHANGED.with_borrow_mut(|changed| changed.entry((digest.to_vec(), self)).or_insert_with(change).clone())
+        let change = || self.change(std::str::from_utf8(words(&call.in_full())[1]).unwrap());
+        let digest = words(call.by_digest())[1].to_vec();
+        CHANGED.with_borrow_mut(|changed| changed.entry((digest, self)).or_insert_with(change).clone())
     }
 
     fn change(self, source: &str) -> Change {
         let (found, cap) = (format!("local CAP = {CAP} "), format!("local CAP = {} ", self.cap));
         let source_of_cap = if self.cap == CAP { source.to_owned() } else { source.replace(&found, &cap) };
         let changed = self.mutant.map(|Mutant { from, to }| source_of_cap.replace(from, to)).unwrap_or(source_of_cap);
-        (changed != source).then(|| changed.into())
+        (changed != source).then(|| Lua::alone(changed).into())
     }
 }
 
@@ -48,29 +50,25 @@ impl Changes {
 pub(super) struct Sent {
     first: Vec<u8>,
     script: Option<Call>,
+    change: Change,
 }
 
 impl Sent {
     pub(super) fn script(call: Call, changes: Changes) -> Self {
         let mut first = Vec::with_capacity(512);
-        let in_full = call.in_full();
-        let mut full = words(&in_full);
-        let by_digest = words(call.by_digest());
-        let mutated = changes.of(by_digest[1], full[1]);
-        match &mutated {
-            None => write(&mut first, by_digest.into_iter()),
-            Some(source) => {
-                full[1] = source.as_bytes();
-                write(&mut first, full.into_iter());
-            }
+        let change = changes.of(&call);
+        let mut by_digest = words(call.by_digest());
+        if let Some(changed) = &change {
+            by_digest[1] = changed.digest.as_bytes();
         }
-        Self { first, script: Some(call) }
+        write(&mut first, by_digest.into_iter());
+        Self { first, script: Some(call), change }
     }
 
     pub(super) fn plain(words: &[&str]) -> Self {
         let mut first = Vec::new();
         write(&mut first, words.iter().map(|word| word.as_bytes()));
-        Self { first, script: None }
+        Self { first, script: None, change: None }
     }
 
     pub(super) fn first(&self) -> &[u8] {
@@ -80,7 +78,12 @@ impl Sent {
     /// After the server replied that it has not cached the script.
     pub(super) fn in_full(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        write(&mut out, words(&self.script.as_ref().expect("only scripts are unknown").in_full()).into_iter());
+        let full = self.script.as_ref().expect("only scripts are unknown").in_full();
+        let mut full = words(&full);
+        if let Some(changed) = &self.change {
+            full[1] = changed.source().as_bytes();
+        }
+        write(&mut out, full.into_iter());
         out
     }
 }
