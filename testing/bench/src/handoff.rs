@@ -13,7 +13,7 @@ const HOLD: Duration = Duration::from_millis(3);
 
 /// A hold, with the clock that all processes of a machine share.
 #[derive(Debug, Serialize, Deserialize)]
-struct Held {
+struct TimedHold {
     fence: u64,
     began: u64,
     acquired: u64,
@@ -22,7 +22,7 @@ struct Held {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Log {
-    holds: Vec<Held>,
+    holds: Vec<TimedHold>,
     pings: Vec<u64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     let span = effort.span * u32::try_from(effort.pairs)?;
     let logs: Vec<Log> = workers::run(&BenchJob::HandOff(job::HandOff { url: url.to_owned(), span }), 2)?;
     let mut pings: Vec<u64> = logs.iter().flat_map(|log| log.pings.iter().copied()).collect();
-    let mut holds: Vec<(usize, &Held)> =
+    let mut holds: Vec<(usize, &TimedHold)> =
         logs.iter().enumerate().flat_map(|(process, log)| log.holds.iter().map(move |held| (process, held))).collect();
     holds.sort_by_key(|(_, held)| held.fence);
     let mut gaps: Vec<u64> = holds
@@ -65,7 +65,7 @@ pub(crate) async fn work(job: &job::HandOff) -> Result<Log, Failure> {
         tokio::time::sleep(HOLD).await;
         let released = micros();
         guard.release().await?;
-        log.holds.push(Held { fence, began, acquired, released });
+        log.holds.push(TimedHold { fence, began, acquired, released });
         // While the other process holds the lock and this one is idle: the round trip under the same conditions.
         tokio::time::sleep(HOLD / 3).await;
         let sent = micros();

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::connect::connect;
 use crate::control::{ControlHolds, held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
-use crate::history::{History, HoldMode, Line, Op};
+use crate::history::{History, HistoryLine, HoldMode, Op};
 use crate::nemesis::ClusterNemesis;
 use crate::nodes::held_at;
 use crate::phases::{self, Settings};
@@ -80,9 +80,9 @@ pub(crate) fn perform(
 /// The checker reports expected events that did not occur.
 fn demand_no_loss(histories: &Path, recorder: &Recorder) -> Result<(), Failure> {
     let at = now();
-    recorder.note(&Line::new("", "", Op::Expect, at, at).what(NOTHING_LOST));
+    recorder.note(&HistoryLine::new("", "", Op::Expect, at, at).what(NOTHING_LOST));
     let history = recorder::collect(histories)?;
-    let lost: Vec<&Line> = history.lines.iter().filter(|line| line.op == Op::Lost).collect();
+    let lost: Vec<&HistoryLine> = history.lines.iter().filter(|line| line.op == Op::Lost).collect();
     let unexplained = lost
         .iter()
         .filter(|lost| !is_taken_by_a_reader_of_its_process(&history, lost) && !was_released(&history, lost));
@@ -94,16 +94,17 @@ fn demand_no_loss(histories: &Path, recorder: &Recorder) -> Result<(), Failure> 
 }
 
 /// The holder itself has released the key, without the guard that was notified.
-fn was_released(history: &History, lost: &Line) -> bool {
-    let is_same = |line: &Line| (&line.client, &line.holder, line.fence) == (&lost.client, &lost.holder, lost.fence);
+fn was_released(history: &History, lost: &HistoryLine) -> bool {
+    let is_same =
+        |line: &HistoryLine| (&line.client, &line.holder, line.fence) == (&lost.client, &lost.holder, lost.fence);
     history.lines.iter().any(|line| line.is(Op::Release) && line.key == lost.key && is_same(line))
 }
 
 /// Tasks of a process that read together share a hold, and lose it if one of them detaches it.
-fn is_taken_by_a_reader_of_its_process(history: &History, lost: &Line) -> bool {
+fn is_taken_by_a_reader_of_its_process(history: &History, lost: &HistoryLine) -> bool {
     let process = lost.client.split('.').next().unwrap_or_default();
     let names_it = lost.what.as_deref().is_some_and(|why| why.contains(&format!("({process})")));
-    let is_shared = |line: &Line| {
+    let is_shared = |line: &HistoryLine| {
         line.is(Op::Acquire)
             && line.holder == lost.holder
             && line.client != lost.client

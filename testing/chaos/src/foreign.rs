@@ -1,6 +1,6 @@
 //! Another program that uses the same locks with `SET key value NX PX`, and deletes after a comparison.
 
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::nodes::DirectAccess;
 use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::rng_ext::RngExt as _;
@@ -66,7 +66,7 @@ impl Work {
         for _ in 0..40 {
             let value = format!("foreign-{:016x}", self.rng.u64(..));
             let (invoke_us, took) = (now(), self.take(&key, &value));
-            let mut line = Line::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
+            let mut line = HistoryLine::new(NAME, &key, Op::Acquire, invoke_us, now()).hold(&value, None);
             line.valid_until_us = Some(invoke_us + assumed_lease(micros(self.ttl)));
             line.ttl_us = Some(micros(self.ttl));
             if took {
@@ -100,7 +100,7 @@ impl Work {
     fn give_back(&self, key: &str, value: &str) {
         let invoke_us = now();
         let whole = self.clear(key, value);
-        let line = Line::new(NAME, key, Op::Release, invoke_us, now()).hold(value, None);
+        let line = HistoryLine::new(NAME, key, Op::Release, invoke_us, now()).hold(value, None);
         self.recorder.note(&if whole { line } else { line.result(Outcome::Info) });
     }
 

@@ -79,7 +79,7 @@ pub enum Outcome {
 /// A line of a history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Line {
+pub struct HistoryLine {
     /// The task and its process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub client: String,
@@ -136,7 +136,7 @@ pub struct Line {
     pub excuses: Vec<String>,
 }
 
-impl Line {
+impl HistoryLine {
     /// A line with a time and an event.
     pub fn new(client: &str, key: &str, op: Op, invoke_us: u64, return_us: u64) -> Self {
         Self {
@@ -206,7 +206,7 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<HistoryLine>,
 }
 
 impl History {
@@ -257,7 +257,7 @@ impl History {
     }
 }
 
-fn parse(line: &str) -> serde_json::Result<Line> {
+fn parse(line: &str) -> serde_json::Result<HistoryLine> {
     serde_json::from_str(line)
 }
 

@@ -1,7 +1,7 @@
 //! The last leader of a run, which every observer must notice.
 
 use crate::Failure;
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{self, Recorder, micros, now};
 use crate::workload::ELECTION;
 use fencelock::Released;
@@ -33,7 +33,7 @@ impl LastLeader<'_> {
     /// Leads until all observers have noticed, or until they should have.
     pub(crate) fn lead(&self) -> Result<(), Failure> {
         let at = now();
-        self.recorder.note(&Line::new("", "", Op::Expect, at, at).what(LAST));
+        self.recorder.note(&HistoryLine::new("", "", Op::Expect, at, at).what(LAST));
         for number in 0..TRIES {
             if self.lead_once(&format!("last-{number}"))? {
                 self.recorder.seen(LAST);
@@ -49,7 +49,7 @@ impl LastLeader<'_> {
         let election = self.client.election(ELECTION).value(value).ttl(self.ttl).wait(WAIT);
         let leadership = election.campaign()?;
         let led_us = now();
-        let mut line = Line::new("run", ELECTION, Op::Acquire, invoke_us, led_us);
+        let mut line = HistoryLine::new("run", ELECTION, Op::Acquire, invoke_us, led_us);
         line.valid_until_us = Some(led_us.saturating_add(micros(leadership.remaining())));
         line.ttl_us = Some(micros(self.ttl));
         line.value = Some(value.to_owned());
@@ -60,16 +60,16 @@ impl LastLeader<'_> {
         let at = now();
         let lasted = leadership.is_leader();
         if lasted {
-            let mut line = Line::new("run", ELECTION, Op::Lead, led_us, at);
+            let mut line = HistoryLine::new("run", ELECTION, Op::Lead, led_us, at);
             line.value = Some(value.to_owned());
             self.recorder.note(&line);
         }
         // It was renewed until here.
-        let mut line = Line::new("run", ELECTION, Op::Renew, led_us, at);
+        let mut line = HistoryLine::new("run", ELECTION, Op::Renew, led_us, at);
         line.valid_until_us = Some(at.saturating_add(micros(leadership.remaining())));
         let line = held(line, &leadership, value).result(if lasted { Outcome::Ok } else { Outcome::Info });
         self.recorder.note(&line);
-        let mut line = held(Line::new("run", ELECTION, Op::Release, now(), now()), &leadership, value);
+        let mut line = held(HistoryLine::new("run", ELECTION, Op::Release, now(), now()), &leadership, value);
         let is_released = matches!(leadership.resign(), Ok(Released::Released));
         line.return_us = now();
         self.recorder.note(&line.result(if is_released { Outcome::Ok } else { Outcome::Info }));
@@ -84,6 +84,6 @@ impl LastLeader<'_> {
     }
 }
 
-fn held(line: Line, leadership: &Leadership, value: &str) -> Line {
+fn held(line: HistoryLine, leadership: &Leadership, value: &str) -> HistoryLine {
     line.hold(value, Some(leadership.term().get()))
 }

@@ -12,7 +12,7 @@ pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
 
 use crate::Failure;
 use crate::fault::Fault;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::nodes::Nodes;
 use crate::plan::Step;
 use crate::recorder::{Recorder, now};
@@ -73,7 +73,7 @@ impl Nemesis {
             _ => self.with_node(step),
         };
         let excuses = step.fault.excuses(self.topology);
-        let mut line = Line::new(&self.victim(step), "", Op::Fault, began, now()).what(step.fault.name());
+        let mut line = HistoryLine::new(&self.victim(step), "", Op::Fault, began, now()).what(step.fault.name());
         line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
         self.recorder.note(&line);
         outcome

@@ -1,7 +1,7 @@
 //! How long a fault of a cluster prevented grants.
 
 use crate::fault::Fault;
-use crate::history::{History, Line, Op};
+use crate::history::{History, HistoryLine, Op};
 use crate::pulse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,8 +55,9 @@ fn grants(history: &History) -> BTreeMap<&str, Vec<u64>> {
 
 /// The time of each fault, and the keys that measure its effect. A fault has a line for each of its keys.
 fn injections(history: &History, fault: Fault) -> Vec<((u64, u64), BTreeSet<String>)> {
-    let is_it =
-        |line: &&Line| line.op == Op::Fault && !line.key.is_empty() && line.what.as_deref() == Some(fault.name());
+    let is_it = |line: &&HistoryLine| {
+        line.op == Op::Fault && !line.key.is_empty() && line.what.as_deref() == Some(fault.name())
+    };
     let mut injections: BTreeMap<u64, (u64, BTreeSet<String>)> = BTreeMap::new();
     for line in history.lines.iter().filter(is_it) {
         let (until, keys) = injections.entry(line.invoke_us).or_default();
@@ -68,8 +69,8 @@ fn injections(history: &History, fault: Fault) -> Vec<((u64, u64), BTreeSet<Stri
 
 /// The end of a fault is recorded as an event after which its keys must be granted soon.
 fn resumed(history: &History, fault: Fault, grants: &BTreeMap<&str, Vec<u64>>) -> Vec<Duration> {
-    let is_end = |line: &&Line| line.op == Op::Heal && line.what.as_deref() == Some(fault.name());
-    let next = |line: &Line| {
+    let is_end = |line: &&HistoryLine| line.op == Op::Heal && line.what.as_deref() == Some(fault.name());
+    let next = |line: &HistoryLine| {
         let times = grants.get(line.key.as_str())?;
         let next = times.get(times.partition_point(|at| *at < line.return_us))?;
         Some(Duration::from_micros(next - line.return_us))
@@ -106,20 +107,20 @@ impl fmt::Display for Outages {
 mod tests {
     use super::*;
 
-    fn history(lines: Vec<Line>) -> History {
+    fn history(lines: Vec<HistoryLine>) -> History {
         History { lines }
     }
 
-    fn granted(key: &str, at: u64) -> Line {
-        Line::new(pulse::NAME, &pulse::key_beside(key), Op::Acquire, at, at)
+    fn granted(key: &str, at: u64) -> HistoryLine {
+        HistoryLine::new(pulse::NAME, &pulse::key_beside(key), Op::Acquire, at, at)
     }
 
     #[test]
     fn the_longest_time_without_a_grant_begins_before_the_fault_and_ends_after_it() {
-        let fault = Line::new("slot 1", "a", Op::Fault, 1200, 1500).what(Fault::MoveSlot.name());
-        let other = Line::new("slot 2", "b", Op::Fault, 9000, 9100).what(Fault::MoveSlot.name());
+        let fault = HistoryLine::new("slot 1", "a", Op::Fault, 1200, 1500).what(Fault::MoveSlot.name());
+        let other = HistoryLine::new("slot 2", "b", Op::Fault, 9000, 9100).what(Fault::MoveSlot.name());
         let grants = [("a", 1000), ("a", 4000), ("a", 9000), ("b", 1100), ("b", 1300), ("b", 8990), ("b", 9200)];
-        let end = Line::new("run", &pulse::key_beside("a"), Op::Heal, 1500, 1500).what(Fault::MoveSlot.name());
+        let end = HistoryLine::new("run", &pulse::key_beside("a"), Op::Heal, 1500, 1500).what(Fault::MoveSlot.name());
         let lines = grants.into_iter().map(|(key, at)| granted(key, at)).chain([fault, end, other]).collect();
         let found = outages(&history(lines));
         let micros = |times: &[u64]| times.iter().copied().map(Duration::from_micros).collect::<Vec<_>>();

@@ -2,7 +2,7 @@
 //! this.
 
 use crate::Failure;
-use crate::history::{History, Line, Op};
+use crate::history::{History, HistoryLine, Op};
 use crate::recorder::{Recorder, micros, now};
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 use std::thread::sleep;
@@ -32,7 +32,7 @@ impl CutOff {
         while now() < self.began_us + micros(PATIENCE) {
             if self.refuses()? {
                 let stopped_us = now();
-                recorder.note(&Line::new(victim, "", Op::Seen, self.began_us, stopped_us).what(STOPPED));
+                recorder.note(&HistoryLine::new(victim, "", Op::Seen, self.began_us, stopped_us).what(STOPPED));
                 return Ok(stopped_us);
             }
             sleep(PAUSE);
@@ -63,7 +63,7 @@ impl CutOff {
 
 /// How long disconnected masters continued; `None` without any.
 pub fn partition_summary(history: &History) -> Option<String> {
-    let is_stop = |line: &&Line| line.op == Op::Seen && line.what.as_deref() == Some(STOPPED);
+    let is_stop = |line: &&HistoryLine| line.op == Op::Seen && line.what.as_deref() == Some(STOPPED);
     let spans = history.lines.iter().filter(is_stop).map(|line| line.return_us - line.invoke_us);
     let mut spans: Vec<_> = spans.map(Duration::from_micros).collect();
     spans.sort_unstable();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_longest_time_of_a_master_alone_is_reported() {
-        let stop = |from, until| Line::new("node 1", "", Op::Seen, from, until).what(STOPPED);
+        let stop = |from, until| HistoryLine::new("node 1", "", Op::Seen, from, until).what(STOPPED);
         let lines = vec![stop(1000, 2_501_000), stop(5_000_000, 7_000_000), stop(0, 3_000_000)];
         let summary = partition_summary(&History { lines }).unwrap();
         assert_eq!(summary, "3 masters that were cut off went on: median 2500 ms, at most 3000 ms");

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::connect::{connect, once_answered};
 use crate::control;
 use crate::fault::Fault;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::last_leader::LastLeader;
 use crate::plan::{Plan, Step};
 use crate::recorder::{Recorder, micros, now};
@@ -113,7 +113,7 @@ pub(crate) fn play(settings: &Settings, mut take: impl FnMut(&Step) -> Result<()
 pub(crate) fn expect(settings: &Settings, recorder: &Recorder) {
     let at = now();
     for what in expected(settings) {
-        recorder.note(&Line::new("", "", Op::Expect, at, at).what(what));
+        recorder.note(&HistoryLine::new("", "", Op::Expect, at, at).what(what));
     }
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn finish(
     // Its remaining holds are no longer needed.
     let _ = client.close(Duration::from_secs(1));
     let stopped = now();
-    recorder.note(&Line::new("run", "", Op::Stop, stopped, stopped));
+    recorder.note(&HistoryLine::new("run", "", Op::Stop, stopped, stopped));
     let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
     for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600)] {
         std::thread::sleep(pause);
@@ -191,7 +191,7 @@ fn record_left(keys: &[&str], recorder: &Recorder, look: &dyn Fn(&str) -> Vec<(S
         let invoke_us = now();
         let held = look(key);
         let at = now();
-        let line = Line::new("run", key, Op::Look, invoke_us, at);
+        let line = HistoryLine::new("run", key, Op::Look, invoke_us, at);
         if held.is_empty() {
             recorder.note(&line);
         }

@@ -1,6 +1,6 @@
 //! A client that acquires keys continuously, so that the history shows how long there was no grant.
 
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{Recorder, micros, now};
 use fencelock::blocking::Client;
 use std::sync::Arc;
@@ -65,13 +65,13 @@ impl Beat {
         let Ok(guard) = self.client.lock(&self.key).ttl(self.ttl).wait(WAIT).acquire() else { return };
         let at = now();
         let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-        let mut line = Line::new(NAME, &self.key, Op::Acquire, invoke_us, at).hold(&holder, fence);
+        let mut line = HistoryLine::new(NAME, &self.key, Op::Acquire, invoke_us, at).hold(&holder, fence);
         line.valid_until_us = Some(at.saturating_add(micros(guard.remaining())));
         line.ttl_us = Some(micros(self.ttl));
         self.recorder.note(&line);
         let invoke_us = now();
         let released = guard.release();
-        let line = Line::new(NAME, &self.key, Op::Release, invoke_us, now()).hold(&holder, fence);
+        let line = HistoryLine::new(NAME, &self.key, Op::Release, invoke_us, now()).hold(&holder, fence);
         // Without an answer, the lease expires.
         self.recorder.note(&line.result(if released.is_ok() { Outcome::Ok } else { Outcome::Info }));
     }

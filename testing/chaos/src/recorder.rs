@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::history::{History, Line, Op, Outcome};
+use crate::history::{History, HistoryLine, Op, Outcome};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Drift, FencingToken, Observation, WindowDone};
 use std::collections::{HashMap, HashSet};
@@ -46,12 +46,12 @@ impl Recorder {
         })
     }
 
-    pub(crate) fn note(&self, line: &Line) {
+    pub(crate) fn note(&self, line: &HistoryLine) {
         self.note_all(std::slice::from_ref(line));
     }
 
     /// Writes lines about one event.
-    pub(crate) fn note_all(&self, lines: &[Line]) {
+    pub(crate) fn note_all(&self, lines: &[HistoryLine]) {
         let mut text = Vec::new();
         for line in lines {
             text.extend(serde_json::to_vec(line).unwrap_or_default());
@@ -101,22 +101,22 @@ impl Recorder {
         let is_new = self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned());
         if is_new {
             let at = now();
-            self.note(&Line::new("", "", Op::Seen, at, at).what(what));
+            self.note(&HistoryLine::new("", "", Op::Seen, at, at).what(what));
         }
     }
 }
 
 /// The line about a report that work is done.
-pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> Line {
-    let mut line = Line::new(client, done.key().as_str(), Op::Done, invoke_us, now());
+pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> HistoryLine {
+    let mut line = HistoryLine::new(client, done.key().as_str(), Op::Done, invoke_us, now());
     line.fence = Some(done.fencing_token().get());
     line.window_us = done.next_window().duration_since(SystemTime::UNIX_EPOCH).ok().map(micros);
     line
 }
 
 /// The line about what an observer of an election was told since `invoke_us`; `None` if it ended before the next report.
-pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, told: Option<&Observation>) -> Line {
-    let mut line = Line::new(client, key, Op::Observe, invoke_us, now());
+pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, told: Option<&Observation>) -> HistoryLine {
+    let mut line = HistoryLine::new(client, key, Op::Observe, invoke_us, now());
     match told {
         Some(Observation::Leader(leader)) => {
             line.fence = leader.term.map(FencingToken::get);
@@ -131,7 +131,7 @@ pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, told: Op
 
 /// Whether any process has observed the event. Reads all histories, so it is slow.
 pub(crate) fn has_seen(dir: &Path, what: &str) -> Result<bool, Failure> {
-    let is_it = |line: &Line| line.op == Op::Seen && line.what.as_deref() == Some(what);
+    let is_it = |line: &HistoryLine| line.op == Op::Seen && line.what.as_deref() == Some(what);
     Ok(collect(dir)?.lines.iter().any(is_it))
 }
 

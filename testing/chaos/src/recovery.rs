@@ -1,6 +1,6 @@
 //! After the end of a fault, each key must be granted soon.
 
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::recorder::{Recorder, micros, now};
 use crate::topology::Topology;
 use crate::workload;
@@ -29,7 +29,7 @@ impl Recovery<'_> {
     /// Each key must be granted within the bound.
     pub(crate) fn demand(&self, after: &str, healed_us: u64, bound: Duration) {
         for key in self.keys {
-            let mut line = Line::new("run", key, Op::Heal, healed_us, healed_us).what(after);
+            let mut line = HistoryLine::new("run", key, Op::Heal, healed_us, healed_us).what(after);
             line.bound_us = Some(micros(bound));
             self.recorder.note(&line);
         }
@@ -53,13 +53,13 @@ impl Recovery<'_> {
         let at = now();
         let until = at.saturating_add(micros(guard.remaining()));
         let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-        let mut line = Line::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence).mode(mode);
+        let mut line = HistoryLine::new("run", key, Op::Acquire, invoke_us, at).hold(&holder, fence).mode(mode);
         line.valid_until_us = Some(until);
         line.ttl_us = Some(micros(self.ttl));
         self.recorder.note(&line);
         let invoke_us = now();
         // If the reply is lost, the lock is held until its lease expires, but it counts as held only up to here.
         let _ = guard.release();
-        self.recorder.note(&Line::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
+        self.recorder.note(&HistoryLine::new("run", key, Op::Release, invoke_us, now()).hold(&holder, fence));
     }
 }

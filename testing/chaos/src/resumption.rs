@@ -1,6 +1,6 @@
 //! The time from a failover to the next grant of the new master.
 
-use crate::history::{History, Line, Op};
+use crate::history::{History, HistoryLine, Op};
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::SLACK;
 use fencelock::blocking::{Client, Guard};
@@ -31,7 +31,7 @@ pub(crate) struct Resumption {
 impl Resumption {
     /// The grant must come in time.
     pub(crate) fn demand(&self) {
-        let mut line = Line::new("run", KEY, Op::Heal, self.named_us, self.named_us);
+        let mut line = HistoryLine::new("run", KEY, Op::Heal, self.named_us, self.named_us);
         line.bound_us = Some(micros(PROMISE + self.quarantine));
         self.recorder.note(&line);
     }
@@ -60,20 +60,20 @@ impl Resumption {
 
     fn note(&self, guard: Guard, invoke_us: u64, at: u64) {
         let (holder, fence) = (guard.holder().to_string(), Some(guard.fencing_token().get()));
-        let mut line = Line::new("run", KEY, Op::Acquire, invoke_us, at).hold(&holder, fence);
+        let mut line = HistoryLine::new("run", KEY, Op::Acquire, invoke_us, at).hold(&holder, fence);
         line.valid_until_us = Some(at.saturating_add(micros(guard.remaining())));
         line.ttl_us = Some(micros(self.ttl));
         self.recorder.note(&line);
         let invoke_us = now();
         // If the reply is lost, the lease expires.
         let _ = guard.release();
-        self.recorder.note(&Line::new("run", KEY, Op::Release, invoke_us, now()).hold(&holder, fence));
+        self.recorder.note(&HistoryLine::new("run", KEY, Op::Release, invoke_us, now()).hold(&holder, fence));
     }
 }
 
 /// The times from the moment when most sentinels named a new master to its first grant, in ascending order.
 pub fn resumptions(history: &History) -> Vec<Duration> {
-    let mine: Vec<&Line> = history.lines.iter().filter(|line| line.key == KEY).collect();
+    let mine: Vec<&HistoryLine> = history.lines.iter().filter(|line| line.key == KEY).collect();
     let next = |from: u64| {
         let grants = mine.iter().filter(|line| line.is(Op::Acquire)).map(|line| line.return_us);
         grants.filter(|at| *at >= from).min()

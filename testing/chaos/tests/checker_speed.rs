@@ -4,7 +4,7 @@
 use fencelock::Clock;
 use fencelock::backends::BootClock;
 use fencelock_chaos::checker::check;
-use fencelock_chaos::history::{History, Line, Op};
+use fencelock_chaos::history::{History, HistoryLine, Op};
 use std::time::Duration;
 
 /// Eight keys with consecutive holds: an acquire, two writes, a renewal and a release for each.
@@ -14,7 +14,7 @@ fn a_million_operations() -> History {
     while history.lines.len() < 1_000_000 {
         let (client, key) = (format!("w{}.{}", at % 5, at % 7), format!("key-{}", at % 8));
         let (holder, start) = (format!("{at:032x}"), at * 100);
-        let line = |op, from, to| Line::new(&client, &key, op, start + from, start + to);
+        let line = |op, from, to| HistoryLine::new(&client, &key, op, start + from, start + to);
         let mut acquire = line(Op::Acquire, 0, 10).hold(&holder, Some(at + 1));
         acquire.valid_until_us = Some(start + 600);
         history.lines.push(acquire);

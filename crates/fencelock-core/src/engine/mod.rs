@@ -54,7 +54,7 @@ mod held;
 mod hold;
 mod key_engine;
 mod leases;
-mod line;
+mod ordered_waiters;
 mod permits;
 mod queue;
 mod readers;

@@ -2,7 +2,7 @@ use super::waiter::{Waiter, WaiterId};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-/// The line is compacted only if it has more empty entries than this.
+/// The entries are compacted only if more of them than this are empty.
 const SLACK: usize = 16;
 
 /// Tasks in the order of their ids. Tasks are added at the ends, and leave mostly from the front.
@@ -11,13 +11,13 @@ const SLACK: usize = 16;
 /// entries, which took 5 % of the time of a hand-off. The entry of a task that left stays empty until half of the entries
 /// are, so that very many tasks may leave at once.
 #[derive(Debug, Clone)]
-pub(super) struct Line<W> {
+pub(super) struct OrderedWaiters<W> {
     entries: VecDeque<(WaiterId, Option<Waiter<W>>)>,
     /// The number of entries with a task. The first and the last entry always have one.
     len: usize,
 }
 
-impl<W> Line<W> {
+impl<W> OrderedWaiters<W> {
     pub(super) const fn new() -> Self {
         Self { entries: VecDeque::new(), len: 0 }
     }
@@ -104,7 +104,7 @@ impl<W> Line<W> {
 }
 
 /// Empty entries do not affect equality.
-impl<W: Hash> Hash for Line<W> {
+impl<W: Hash> Hash for OrderedWaiters<W> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.len.hash(state);
         self.iter().for_each(|entry| entry.hash(state));
@@ -138,34 +138,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_behaves_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
-            let (mut line, mut map, mut last, mut first) = (Line::new(), BTreeMap::new(), 0, 0);
+        fn ordered_waiters_behave_as_a_sorted_map(calls in prop::collection::vec((0..5_u8, any::<prop::sample::Index>()), 0..300)) {
+            let (mut waiters, mut map, mut last, mut first) = (OrderedWaiters::new(), BTreeMap::new(), 0, 0);
             for (call, which) in calls {
-                // Also one that is not in the line.
+                // Also one that is not among them.
                 let number = first - 1 + i64::try_from(which.index(usize::try_from(last - first + 3).unwrap())).unwrap();
                 let id = WaiterId(number);
                 match call {
                     0 => {
                         last += 1;
-                        line.insert(WaiterId(last), waiter(last));
+                        waiters.insert(WaiterId(last), waiter(last));
                         map.insert(last, last);
                     }
                     1 => {
                         first -= 1;
-                        line.insert(WaiterId(first), waiter(first));
+                        waiters.insert(WaiterId(first), waiter(first));
                         map.insert(first, first);
                     }
-                    2 => prop_assert_eq!(line.pop_first().map(|(_, one)| one.task), map.pop_first().map(|(_, task)| task)),
-                    _ => prop_assert_eq!(line.remove(id).map(|one| one.task), map.remove(&number)),
+                    2 => prop_assert_eq!(waiters.pop_first().map(|(_, one)| one.task), map.pop_first().map(|(_, task)| task)),
+                    _ => prop_assert_eq!(waiters.remove(id).map(|one| one.task), map.remove(&number)),
                 }
-                prop_assert_eq!(line.get(id).map(|one| one.task), map.get(&number).copied());
-                prop_assert_eq!(line.get_mut(id).is_some(), map.contains_key(&number));
-                prop_assert_eq!(line.before(id), map.range(..number).count());
-                prop_assert_eq!(line.len(), map.len());
-                prop_assert_eq!(line.is_empty(), map.is_empty());
-                prop_assert_eq!(line.first().map(|(_, one)| one.task), map.values().next().copied());
-                prop_assert!(line.iter().map(|(_, one)| one.task).eq(map.values().copied()));
-                prop_assert!(line.entries.len() <= 2 * line.len() + SLACK, "empty places are bounded");
+                prop_assert_eq!(waiters.get(id).map(|one| one.task), map.get(&number).copied());
+                prop_assert_eq!(waiters.get_mut(id).is_some(), map.contains_key(&number));
+                prop_assert_eq!(waiters.before(id), map.range(..number).count());
+                prop_assert_eq!(waiters.len(), map.len());
+                prop_assert_eq!(waiters.is_empty(), map.is_empty());
+                prop_assert_eq!(waiters.first().map(|(_, one)| one.task), map.values().next().copied());
+                prop_assert!(waiters.iter().map(|(_, one)| one.task).eq(map.values().copied()));
+                prop_assert!(waiters.entries.len() <= 2 * waiters.len() + SLACK, "empty places are bounded");
             }
         }
     }

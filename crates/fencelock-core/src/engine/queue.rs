@@ -1,6 +1,6 @@
 use super::action::{Grant, Step};
 use super::claiming::PendingClaim;
-use super::line::Line;
+use super::ordered_waiters::OrderedWaiters;
 use super::served::Served;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// for permits, as many as may hold some at the same time. Tasks outside the line claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
-    line: Line<W>,
+    line: OrderedWaiters<W>,
     /// The number of tasks in line that claim, or are about to.
     claiming: usize,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
@@ -25,7 +25,14 @@ pub(super) struct Queue<W> {
 
 impl<W: Default> Queue<W> {
     pub(super) const fn new() -> Self {
-        Self { line: Line::new(), claiming: 0, claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
+        Self {
+            line: OrderedWaiters::new(),
+            claiming: 0,
+            claimants: BTreeMap::new(),
+            served: Served::new(),
+            last: 0,
+            first: 0,
+        }
     }
 
     /// Adds a task to the line, at its front if `first`; or to the tasks that claim for themselves.
@@ -192,7 +199,7 @@ impl<W: Default> Queue<W> {
     /// Frees unused memory: a client may have very many keys with one task at a time.
     fn shrink(&mut self) {
         if self.is_empty() {
-            (self.line, self.claimants, self.served) = (Line::new(), BTreeMap::new(), Served::new());
+            (self.line, self.claimants, self.served) = (OrderedWaiters::new(), BTreeMap::new(), Served::new());
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::chart_spec::{ChartSpec, Line, Scale, columns};
+use super::chart_spec::{ChartLine, ChartSpec, Scale, columns};
 use super::known::KNOWN;
 use super::run::Run;
 use crate::Failure;
@@ -72,7 +72,7 @@ pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run, lang: Lang) -> Result<Stri
     Ok(svg + "\n")
 }
 
-fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[Line], lang: Lang) -> Result<(), Failure> {
+fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[ChartLine], lang: Lang) -> Result<(), Failure> {
     let columns = columns(chart_spec.mode);
     let (low, high) = bounds(chart_spec.scale, lines);
     let steps = if chart_spec.scale == Scale::Share { 0.2 } else { 1.0 };
@@ -146,7 +146,7 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {}
 
-fn names(area: &Area<'_>, lines: &[Line]) -> Result<(), Failure> {
+fn names(area: &Area<'_>, lines: &[ChartLine]) -> Result<(), Failure> {
     for (row, line) in lines.iter().enumerate() {
         let y = 84 + 28 * i32::try_from(row)?;
         let (colour, width) = style(line.peer);
@@ -168,7 +168,7 @@ fn style(peer: usize) -> (RGBColor, u32) {
     (COLOURS[peer], if KNOWN[peer].ours().is_some() { 4 } else { 2 })
 }
 
-fn bounds(scale: Scale, lines: &[Line]) -> (f64, f64) {
+fn bounds(scale: Scale, lines: &[ChartLine]) -> (f64, f64) {
     if scale == Scale::Share {
         return (0.0, 1.0);
     }

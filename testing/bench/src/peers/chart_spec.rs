@@ -131,7 +131,7 @@ fn micros(micros: Option<u64>) -> Option<f64> {
 }
 
 /// The points of one library.
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     /// Its index in [`KNOWN`], which determines its colour in all charts.
     pub(crate) peer: usize,
     pub(crate) points: Vec<Point>,
@@ -152,14 +152,14 @@ pub(crate) fn columns(mode: LoadMode) -> Vec<Cell> {
 
 impl ChartSpec {
     /// The lines of all libraries with results, the highest last value first, as the lines end from top to bottom.
-    pub(crate) fn lines(&self, run: &Run) -> Vec<Line> {
+    pub(crate) fn lines(&self, run: &Run) -> Vec<ChartLine> {
         let of = |(peer, name): (usize, &str)| {
             let points: Vec<Point> =
                 columns(self.mode).into_iter().enumerate().filter_map(|at| self.point(run, name, at)).collect();
-            (!points.is_empty()).then_some(Line { peer, points })
+            (!points.is_empty()).then_some(ChartLine { peer, points })
         };
-        let mut lines: Vec<Line> = KNOWN.iter().map(|peer| peer.name).enumerate().filter_map(of).collect();
-        let last = |line: &Line| line.points.last().map_or(f64::NEG_INFINITY, |point| point.value);
+        let mut lines: Vec<ChartLine> = KNOWN.iter().map(|peer| peer.name).enumerate().filter_map(of).collect();
+        let last = |line: &ChartLine| line.points.last().map_or(f64::NEG_INFINITY, |point| point.value);
         lines.sort_by(|a, b| last(b).total_cmp(&last(a)));
         lines
     }

@@ -2,7 +2,7 @@
 
 use super::view::KeyView;
 use super::violation::{Check, Violation};
-use crate::history::{HoldMode, Line};
+use crate::history::{HistoryLine, HoldMode};
 
 pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     let mut grants: Vec<_> =
@@ -23,6 +23,6 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-fn are_two_readers(one: &Line, two: &Line) -> bool {
+fn are_two_readers(one: &HistoryLine, two: &HistoryLine) -> bool {
     [one, two].iter().all(|line| line.mode == HoldMode::Shared)
 }

@@ -1,6 +1,6 @@
 //! A history, sorted for the checks.
 
-use crate::history::{History, HoldMode, Line, Op, Outcome};
+use crate::history::{History, HistoryLine, HoldMode, Op, Outcome};
 use crate::recorder::assumed_lease;
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At<'a> {
     pub(super) number: usize,
-    pub(super) line: &'a Line,
+    pub(super) line: &'a HistoryLine,
 }
 
 /// A hold, as recorded by its holder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold<'a> {
     pub(super) number: usize,
-    pub(super) acquire: &'a Line,
+    pub(super) acquire: &'a HistoryLine,
     /// The end of the assumed hold: the end of the last renewal, the release, or the notification of the loss.
     pub(super) until: u64,
     /// The line that ended it.
@@ -158,7 +158,7 @@ impl<'a> Places<'a> {
 
     /// A line without a token refers to the last hold of its holder; if several holds have the token, it refers to the
     /// last one that this task had started by then.
-    fn get(&self, holds: &[Hold<'a>], line: &Line) -> Option<usize> {
+    fn get(&self, holds: &[Hold<'a>], line: &HistoryLine) -> Option<usize> {
         let of_holder = self.0.get(line.holder.as_deref()?)?;
         let same = match line.fence {
             Some(_) => of_holder.get(&line.fence)?,

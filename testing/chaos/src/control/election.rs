@@ -1,7 +1,7 @@
 use super::holds::{ControlHolds, LEASE};
 use crate::Failure;
 use crate::connect::connect;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::recorder::{now, observation_line};
 use fencelock::blocking::Client;
 use fencelock::{Leader, Observation};
@@ -33,13 +33,13 @@ impl ControlHolds<'_> {
         let election = client.election(key).value(value).ttl(LEASE).wait(3 * LEASE);
         let invoke_us = now();
         let leadership = election.clone().campaign()?;
-        let mut line = Line::new(value, key, Op::Acquire, invoke_us, now());
+        let mut line = HistoryLine::new(value, key, Op::Acquire, invoke_us, now());
         line = line.hold(value, Some(leadership.term().get()));
         line.value = Some(value.to_owned());
         self.recorder.note(&line);
         let leader = election.leader()?.ok_or("a leader that is not named")?;
         let invoke_us = now();
-        let line = Line::new(value, key, Op::Release, invoke_us, invoke_us);
+        let line = HistoryLine::new(value, key, Op::Release, invoke_us, invoke_us);
         self.recorder.note(&line.hold(value, Some(leadership.term().get())));
         leadership.resign()?;
         Ok(leader)

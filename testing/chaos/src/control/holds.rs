@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::connect::connect;
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{Recorder, done_line, micros, now};
 use crate::resource::{UNGUARDED, Writer, Written};
 use fencelock::FencingToken;
@@ -34,7 +34,7 @@ impl ControlHolds<'_> {
     /// The checker must flag this key by this check.
     pub(super) fn announce(&self, key: &str, check: &str) {
         let at = now();
-        self.recorder.note(&Line::new("control", key, Op::Control, at, at).what(check));
+        self.recorder.note(&HistoryLine::new("control", key, Op::Control, at, at).what(check));
     }
 
     /// The controls of all topologies. They change no server.
@@ -70,7 +70,7 @@ impl ControlHolds<'_> {
             let OnceStart::Started(run) = once.clone().begin()? else {
                 return Err("the record of work was not removed".into());
             };
-            let mut line = Line::new(name, key, op, invoke_us, now());
+            let mut line = HistoryLine::new(name, key, op, invoke_us, now());
             line.fence = Some(run.fencing_token().get());
             if op == Op::Succeed {
                 run.succeed()?;
@@ -103,7 +103,7 @@ impl ControlHolds<'_> {
         let fence = guard.fencing_token();
         // From here on, the hold is neither renewed nor released.
         let holder = guard.into_holder().to_string();
-        let mut line = Line::new(name, key, Op::Acquire, invoke_us, at).hold(&holder, Some(fence.get()));
+        let mut line = HistoryLine::new(name, key, Op::Acquire, invoke_us, at).hold(&holder, Some(fence.get()));
         line.valid_until_us = Some(until_us);
         self.recorder.note(&line);
         Ok(Suspended { holder, fence })
@@ -113,7 +113,8 @@ impl ControlHolds<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let invoke_us = now();
         let written = runtime.block_on(async { Writer::connect(self.resource).await?.write(key, hold.fence).await })?;
-        let mut line = Line::new(name, key, Op::Write, invoke_us, now()).hold(&hold.holder, Some(hold.fence.get()));
+        let mut line =
+            HistoryLine::new(name, key, Op::Write, invoke_us, now()).hold(&hold.holder, Some(hold.fence.get()));
         match written {
             Written::Taken(seq) => line.seq = Some(seq),
             Written::Refused(_) => line.result = Outcome::Fail,

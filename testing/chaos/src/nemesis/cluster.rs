@@ -4,7 +4,7 @@ use super::SLICE;
 use super::clients::ClientNemesis;
 use crate::Failure;
 use crate::fault::Fault;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::line_probe::LineProbe;
 use crate::machine::errors;
 use crate::nodes::held_at;
@@ -92,7 +92,7 @@ impl ClusterNemesis {
     fn note(&self, (began, until): (u64, u64), victim: &str, what: &str, keys: &[String], excuses: &[&str]) {
         let none = [String::new()];
         for key in if keys.is_empty() { &none } else { keys } {
-            let mut line = Line::new(victim, key, Op::Fault, began, until).what(what);
+            let mut line = HistoryLine::new(victim, key, Op::Fault, began, until).what(what);
             line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
             self.recorder.note(&line);
         }
@@ -139,7 +139,7 @@ impl ClusterNemesis {
     pub(super) fn demand_pulse(&self, keys: &[String], fault: Fault) {
         let at = now();
         for key in keys {
-            let mut line = Line::new("run", &pulse::key_beside(key), Op::Heal, at, at).what(fault.name());
+            let mut line = HistoryLine::new("run", &pulse::key_beside(key), Op::Heal, at, at).what(fault.name());
             line.bound_us = Some(micros(PROMISE + self.ttl));
             self.recorder.note(&line);
         }

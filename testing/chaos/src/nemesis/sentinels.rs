@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::fault::Fault;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::phases::Settings;
 use crate::plan::Step;
 use crate::recorder::{Recorder, micros, now};
@@ -118,7 +118,7 @@ impl SentinelNemesis {
     }
 
     fn note(&self, began: u64, victim: &str, what: &str, excuses: &[&str]) {
-        let mut line = Line::new(victim, "", Op::Fault, began, now()).what(what);
+        let mut line = HistoryLine::new(victim, "", Op::Fault, began, now()).what(what);
         line.excuses = excuses.iter().map(|check| (*check).to_owned()).collect();
         self.recorder.note(&line);
     }

@@ -2,7 +2,7 @@
 
 use super::scale::{LEFT, STYLE, Scale, WIDTH, float};
 use super::timeline::{Span, Timeline, colour};
-use crate::history::{Line, Outcome};
+use crate::history::{HistoryLine, Outcome};
 use fencelock_lab::svg::Svg;
 
 const ROW: f64 = 18.0;
@@ -12,7 +12,7 @@ const TOP: f64 = 26.0;
 const BEFORE_US: u64 = 500_000;
 const AFTER_US: u64 = 1_500_000;
 
-pub(super) fn draw(timeline: &Timeline<'_>, fault: &Line) -> String {
+pub(super) fn draw(timeline: &Timeline<'_>, fault: &HistoryLine) -> String {
     let scale = Scale {
         from: fault.invoke_us.saturating_sub(BEFORE_US).max(timeline.begin),
         until: (fault.return_us + AFTER_US).min(timeline.end),
@@ -67,7 +67,7 @@ fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y:
             break;
         }
     }
-    let mine = |other: &&&Line| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
+    let mine = |other: &&&HistoryLine| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
     for write in timeline.writes.iter().filter(mine) {
         let look = if write.result == Outcome::Fail {
             "stroke=\"#c0392b\" stroke-width=\"2.5\""

@@ -128,7 +128,7 @@ fn runs(spans: &[Span<'_>], scale: Scale) -> Vec<(f64, f64, &'static str)> {
 fn fences(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let grants: Vec<_> =
         timeline.holds.values().flatten().filter_map(|span| Some((span.acquire, span.acquire.fence?))).collect();
-    let offset = |(line, fence): &(&crate::history::Line, u64)| i128::from(*fence) - i128::from(line.return_us);
+    let offset = |(line, fence): &(&crate::history::HistoryLine, u64)| i128::from(*fence) - i128::from(line.return_us);
     let mut offsets: Vec<i128> = grants.iter().map(offset).collect();
     offsets.sort_unstable();
     let Some(median) = offsets.get(offsets.len() / 2).copied() else { return };

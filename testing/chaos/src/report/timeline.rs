@@ -1,4 +1,4 @@
-use crate::history::{History, Line, Op};
+use crate::history::{History, HistoryLine, Op};
 use std::collections::BTreeMap;
 
 /// The content of the pictures.
@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 pub(super) struct Timeline<'a> {
     pub(super) begin: u64,
     pub(super) end: u64,
-    pub(super) faults: Vec<&'a Line>,
-    pub(super) losses: Vec<&'a Line>,
-    pub(super) writes: Vec<&'a Line>,
+    pub(super) faults: Vec<&'a HistoryLine>,
+    pub(super) losses: Vec<&'a HistoryLine>,
+    pub(super) writes: Vec<&'a HistoryLine>,
     pub(super) holds: BTreeMap<&'a str, Vec<Span<'a>>>,
 }
 
 /// A hold, for as long as its holder assumed that it has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span<'a> {
-    pub(super) acquire: &'a Line,
+    pub(super) acquire: &'a HistoryLine,
     pub(super) until: u64,
 }
 
 /// Tasks that share a lease, and a writer that downgrades, have one holder.
 type Tenure<'a> = (&'a str, &'a str, Option<u64>);
 
-fn tenure(line: &Line) -> Tenure<'_> {
+fn tenure(line: &HistoryLine) -> Tenure<'_> {
     (&line.client, line.holder.as_deref().unwrap_or_default(), line.fence)
 }
 
@@ -31,7 +31,7 @@ impl<'a> Timeline<'a> {
         let mut timeline = Self { begin: u64::MAX, ..Self::default() };
         let mut ends: BTreeMap<Tenure<'_>, u64> = BTreeMap::new();
         let mut renewed: BTreeMap<Tenure<'_>, u64> = BTreeMap::new();
-        let is_played = |line: &&Line| !line.key.contains("control");
+        let is_played = |line: &&HistoryLine| !line.key.contains("control");
         for line in history.lines.iter().filter(is_played) {
             if !matches!(line.op, Op::Control | Op::Expect | Op::Seen) {
                 timeline.begin = timeline.begin.min(line.return_us);

@@ -1,7 +1,7 @@
 //! A client that acquires a key: a task in the engine, its claims, and its background releases.
 
 use super::Mutant;
-use super::client::{Client, Held, SimRng, Timer, number_of};
+use super::client::{Client, SimHold, SimRng, Timer, number_of};
 use super::coverage::Coverage;
 use super::message::Reply;
 use super::running::{Done, Kind, Of};
@@ -190,7 +190,7 @@ impl World<'_> {
         self.trace(|| format!("c{client} HOLDS with {fence} until {at} us"));
         let renews = !self.rng.chance(self.scenario.overrun_ppm);
         let timer = self.clients[client].memory.timer;
-        let held = Held { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
+        let held = SimHold { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
         self.clients[client].memory.hold = Some(held);
         let invoked = self.clients[client].memory.invoked;
         if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {

@@ -4,7 +4,7 @@ use super::client::{Memory as ClientMemory, Timer};
 use super::coverage::Coverage;
 use super::node::Memory;
 use super::world::{Event, World};
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 
 impl World<'_> {
@@ -103,7 +103,8 @@ impl World<'_> {
         self.nodes[node].clock.jump(by_us);
         self.covered.saw(Coverage::Jump);
         self.trace(|| format!("the clock of n{node} is set by {by_us} us"));
-        let mut line = Line::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
+        let mut line =
+            HistoryLine::new("", "", Op::Fault, self.now, self.now).what(format!("clock of n{node} by {by_us} us"));
         if by_us > 0 {
             line.excuses = ["C3", "C4", "C6"].map(str::to_owned).to_vec();
         }
@@ -121,7 +122,7 @@ impl World<'_> {
             return;
         }
         self.trace(|| "everything is whole".to_owned());
-        let mut line = Line::new("", "", Op::Heal, now, now);
+        let mut line = HistoryLine::new("", "", Op::Heal, now, now);
         // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
         // them, from the largest positive to the largest negative offset.
         line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);

@@ -41,7 +41,7 @@ pub(super) struct Memory {
     pub(super) invoked: u64,
     /// When the timer of the last hold fires.
     pub(super) timer: Moment,
-    pub(super) hold: Option<Held>,
+    pub(super) hold: Option<SimHold>,
 }
 
 impl Memory {
@@ -52,7 +52,7 @@ impl Memory {
 
 /// A key that is held.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct SimHold {
     pub(super) grant: Grant,
     pub(super) holder: u128,
     pub(super) fence: FencingToken,

@@ -5,7 +5,7 @@ use super::client::{PendingDowngrade, Timer};
 use super::coverage::Coverage;
 use super::running::Kind;
 use super::world::World;
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use fencelock_core::engine::{Downgrading, Grant, HoldId};
 use fencelock_core::quorum::DowngradeCall;
 use fencelock_core::{Downgrade, Fault, Moment, RenewalPlan, Unknown};
@@ -93,7 +93,7 @@ impl World<'_> {
         self.trace(|| format!("c{client} READS with {fence}"));
         let late = self.scenario.is(Mutant::DowngradesWithReply);
         let invoked = if late { self.now } else { pending.invoked };
-        let line: Option<Line> = self.line_of_hold(client, Op::Downgrade, invoked);
+        let line: Option<HistoryLine> = self.line_of_hold(client, Op::Downgrade, invoked);
         if let Some(mut line) = line {
             line.valid_until_us = Some(self.clients[client].clock.when(until, self.now));
             line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);

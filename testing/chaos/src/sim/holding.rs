@@ -1,11 +1,11 @@
 //! A client that holds a key: renewals, writes, expiry and release.
 
 use super::Mutant;
-use super::client::{Held, Timer};
+use super::client::{SimHold, Timer};
 use super::coverage::Coverage;
 use super::running::Kind;
 use super::world::{World, holder_name};
-use crate::history::{Line, Op};
+use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{Duty, End, Ended, Grant, HoldId, Leaving, Status};
 use fencelock_core::quorum::RenewCall;
@@ -19,7 +19,7 @@ const STUBBORN: Duration = Duration::from_secs(2);
 impl World<'_> {
     /// Most work is short. Some lasts for several leases, and some longer than its lease, without renewal.
     pub(super) fn work(&mut self, client: usize, renews: bool) {
-        let Some(Held { grant, fence, .. }) = self.clients[client].memory.hold else { return };
+        let Some(SimHold { grant, fence, .. }) = self.clients[client].memory.hold else { return };
         let mode = grant.tenure.mode;
         let ttl_us = self.scenario.ttl.as_millis() * 1000;
         let lasts = if !renews {
@@ -46,7 +46,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn held(&self, client: usize, id: HoldId) -> Option<&Held> {
+    pub(super) fn held(&self, client: usize, id: HoldId) -> Option<&SimHold> {
         self.clients[client].memory.hold.as_ref().filter(|held| held.grant.hold == id)
     }
 
@@ -164,8 +164,8 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn line_of_hold(&self, client: usize, op: Op, invoked: u64) -> Option<Line> {
-        let Held { holder, fence, .. } = self.clients[client].memory.hold.as_ref()?;
+    pub(super) fn line_of_hold(&self, client: usize, op: Op, invoked: u64) -> Option<HistoryLine> {
+        let SimHold { holder, fence, .. } = self.clients[client].memory.hold.as_ref()?;
         Some(self.line(client, op, invoked).hold(&holder_name(*holder), Some(fence.get())))
     }
 
@@ -188,7 +188,7 @@ impl World<'_> {
 
     /// Releases the hold, unless it has been lost.
     pub(super) fn done(&mut self, client: usize, id: HoldId) {
-        let Some(Held { grant, .. }) = self.held(client, id) else { return };
+        let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
         if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {

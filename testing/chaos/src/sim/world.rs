@@ -7,7 +7,7 @@ use super::node::{Memory, Node};
 use super::queue::Queue;
 use super::scenario::Scenario;
 use super::{Mutant, Simulated, Trace};
-use crate::history::{History, Line, Op, Outcome};
+use crate::history::{History, HistoryLine, Op, Outcome};
 use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
 use fencelock_core::engine::Config;
@@ -40,7 +40,7 @@ pub(super) struct World<'a> {
     pub(super) numbers: u64,
     gates: Vec<FenceGate>,
     written: u64,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<HistoryLine>,
     pub(super) covered: CoverageCounts,
     pub(super) stopped: bool,
     trace: Option<Vec<String>>,
@@ -263,9 +263,9 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn line(&self, client: usize, op: Op, invoked: u64) -> Line {
+    pub(super) fn line(&self, client: usize, op: Op, invoked: u64) -> HistoryLine {
         let Client { name, key, .. } = &self.clients[client];
-        Line::new(name, self.keys[*key].as_str(), op, invoked, self.now)
+        HistoryLine::new(name, self.keys[*key].as_str(), op, invoked, self.now)
     }
 
     /// Records grants of a key with several holders, and permits refused for lack of free ones.
@@ -339,7 +339,7 @@ impl<'a> World<'a> {
         }
         self.stopped = true;
         self.trace(|| "all clients end".to_owned());
-        self.lines.push(Line::new("", "", Op::Stop, self.now, self.now));
+        self.lines.push(HistoryLine::new("", "", Op::Stop, self.now, self.now));
         let ttl_us = self.scenario.ttl.as_millis() * 1000;
         for pause in [0, 1_000_000, LAST_LOOK_US + ttl_us] {
             self.queue.put(self.now + pause, Event::Look);
@@ -349,7 +349,7 @@ impl<'a> World<'a> {
     fn look(&mut self) {
         for node in 0..self.nodes.len() {
             for key in 0..self.scenario.keys {
-                let mut line = Line::new("", self.keys[key].as_str(), Op::Look, self.now, self.now);
+                let mut line = HistoryLine::new("", self.keys[key].as_str(), Op::Look, self.now, self.now);
                 let holders = self.nodes[node].look(self.now, key);
                 if holders.is_empty() {
                     self.lines.push(line.clone());

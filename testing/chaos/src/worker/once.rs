@@ -3,7 +3,7 @@
 use super::recorded_hold::RecordedHold;
 use super::task::{Stopped, Task, answer};
 use crate::Failure;
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{done_line, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
@@ -85,7 +85,7 @@ impl Task {
     }
 
     pub(super) fn note_done(&self, invoke_us: u64, done: &WindowDone) {
-        let line: Line = done_line(&self.name, invoke_us, done);
+        let line: HistoryLine = done_line(&self.name, invoke_us, done);
         self.recorder.note(&line);
     }
 }

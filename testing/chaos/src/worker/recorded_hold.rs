@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::history::{Line, Op, Outcome, SUPERSEDED_BY, SlotOf};
+use crate::history::{HistoryLine, Op, Outcome, SUPERSEDED_BY, SlotOf};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
 use crate::resource::{Access, Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode, Released};
@@ -54,7 +54,7 @@ impl RecordedHold {
     }
 
     /// A hold, and the line to record.
-    pub(super) fn begin(op: Op, granted: &Held, holder: String, claim: &Claim<'_>) -> (Self, Line) {
+    pub(super) fn begin(op: Op, granted: &Held, holder: String, claim: &Claim<'_>) -> (Self, HistoryLine) {
         let Claim { client, invoke_us, ttl, recorder } = *claim;
         let at = now();
         let until_us = at.saturating_add(micros(granted.remaining()));
@@ -96,8 +96,8 @@ impl RecordedHold {
         }
     }
 
-    pub(super) fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> Line {
-        Line::new(&self.client, &self.key, op, invoke_us, return_us).hold(&self.holder, Some(self.fence.get()))
+    pub(super) fn line(&self, op: Op, invoke_us: u64, return_us: u64) -> HistoryLine {
+        HistoryLine::new(&self.client, &self.key, op, invoke_us, return_us).hold(&self.holder, Some(self.fence.get()))
     }
 
     /// Checks whether the watchdog has renewed the lease. The new end shows when the renewal was requested.

@@ -1,7 +1,7 @@
 use super::WorkerJob;
 use super::recorded_hold::{Claim, RecordedHold};
 use crate::Failure;
-use crate::history::{Line, Op, Outcome};
+use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{Recorder, micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
@@ -136,7 +136,7 @@ impl Task {
         invoke_us: u64,
         answer: Option<Result<T, Error>>,
     ) -> Option<T> {
-        let line = Line::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
+        let line = HistoryLine::new(&self.name, key, Op::Acquire, invoke_us, now()).mode(mode);
         let line = match answer {
             Some(Ok(granted)) => return Some(granted),
             None => line.result(Outcome::Info).what("given up"),

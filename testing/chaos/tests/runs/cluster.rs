@@ -2,7 +2,7 @@
 
 use crate::{assert_flagged, seed};
 use fencelock_chaos::checker::Check;
-use fencelock_chaos::history::{Line, Op};
+use fencelock_chaos::history::{HistoryLine, Op};
 use fencelock_chaos::{Fault, Run, Settings, Topology, outages, partition_summary, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
     assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
     assert_flagged(&run, &[(Check::C3, "control-forgotten")]);
     for fault in settings.faults() {
-        let is_it = |line: &Line| line.op == Op::Fault && line.what.as_deref() == Some(fault.name());
+        let is_it = |line: &HistoryLine| line.op == Op::Fault && line.what.as_deref() == Some(fault.name());
         assert!(run.history.lines.iter().any(is_it), "seed {seed}: {} was injected", fault.name());
     }
     Some(run)
@@ -49,7 +49,7 @@ fn failovers_and_moves_violate_exclusion_only_where_writes_were_lost() {
         assert!(is_replacing, "{fault} excuses something");
     }
     println!("{}", partition_summary(&run.history).expect("a master that was cut off"));
-    let is = |line: &&Line, op, what| line.op == op && line.what.as_deref() == Some(what);
+    let is = |line: &&HistoryLine, op, what| line.op == op && line.what.as_deref() == Some(what);
     let stops = run.history.lines.iter().filter(|line| is(line, Op::Seen, "a master that was cut off and stopped"));
     let stops: Vec<u64> = stops.map(|line| line.return_us).collect();
     for fault in run.history.lines.iter().filter(|line| is(line, Op::Fault, "partition master")) {

@@ -2,7 +2,7 @@
 
 use crate::{assert_flagged, seed};
 use fencelock_chaos::checker::Check;
-use fencelock_chaos::history::{Line, Op};
+use fencelock_chaos::history::{HistoryLine, Op};
 use fencelock_chaos::{Fault, Run, Settings, Topology, resumption_summary, resumptions, run};
 use fencelock_testkit::redis_or_skip;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn good_run(topology: Topology, only: Option<Vec<Fault>>) -> Option<Run> {
     println!("{}{}", run.results, resumption_summary(&run.history).unwrap_or_default());
     assert!(run.results.is_good(), "seed {seed} on {topology}: {}", run.results);
     assert_flagged(&run, &[(Check::C3, "control-promoted")]);
-    let faults: Vec<&Line> = run.history.lines.iter().filter(|line| line.op == Op::Fault).collect();
+    let faults: Vec<&HistoryLine> = run.history.lines.iter().filter(|line| line.op == Op::Fault).collect();
     assert!(faults.len() >= settings.faults().len(), "seed {seed}: each fault was injected");
     assert!(!resumptions(&run.history).is_empty(), "seed {seed}: a new master has granted a lock");
     if topology.has_quarantine() {

@@ -2,7 +2,7 @@
 
 use crate::{assert_flagged, seed};
 use fencelock_chaos::checker::Check;
-use fencelock_chaos::history::{HoldMode, Line, Op, Outcome};
+use fencelock_chaos::history::{HistoryLine, HoldMode, Op, Outcome};
 use fencelock_chaos::{Plan, Run, Settings, Topology, run};
 use fencelock_testkit::redis_or_skip;
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ fn assert_overlaps_flagged(run: &Run, more: &[&'static str]) {
 
 /// With a quarantine, only clock jumps and other programs may admit a second holder.
 fn assert_no_memory_excuses(run: &Run) {
-    let admits_two = |line: &&Line| line.op == Op::Fault && line.excuses.iter().any(|check| check != "C12");
+    let admits_two = |line: &&HistoryLine| line.op == Op::Fault && line.excuses.iter().any(|check| check != "C12");
     for fault in run.history.lines.iter().filter(admits_two).filter_map(|line| line.what.as_deref()) {
         assert!(["clock forward", "clock back", "foreign delete"].contains(&fault), "{fault} excuses something");
     }
@@ -60,24 +60,24 @@ fn assert_no_memory_excuses(run: &Run) {
 
 /// The number of grants while one node was unavailable.
 fn grants_without_a_node(run: &Run) -> usize {
-    let is_away = |line: &&Line| {
+    let is_away = |line: &&HistoryLine| {
         let faults = ["cut network", "black hole", "freeze server", "restart empty"];
         line.op == Op::Fault && line.what.as_deref().is_some_and(|what| faults.contains(&what))
     };
     let away: Vec<_> = run.history.lines.iter().filter(is_away).collect();
-    let is_in = |grant: &&Line| away.iter().any(|at| (at.invoke_us..at.return_us).contains(&grant.return_us));
+    let is_in = |grant: &&HistoryLine| away.iter().any(|at| (at.invoke_us..at.return_us).contains(&grant.return_us));
     run.history.lines.iter().filter(|line| line.is(Op::Acquire) && line.fence.is_some()).filter(is_in).count()
 }
 
 /// The number of readers that held a key together with a reader of another process.
 fn readers_of_two_processes(run: &Run) -> usize {
-    let process = |line: &Line| line.client.split('.').next().map(str::to_owned);
-    let mut reading: HashMap<&str, &Line> = HashMap::new();
+    let process = |line: &HistoryLine| line.client.split('.').next().map(str::to_owned);
+    let mut reading: HashMap<&str, &HistoryLine> = HashMap::new();
     let mut together = 0;
     // A process that is killed ends nothing, so its readers count for the time of their first lease only.
     for line in run.history.lines.iter().filter(|line| line.key == "readers") {
         if line.is_grant() && line.mode == HoldMode::Shared {
-            let is_other = |other: &&&Line| {
+            let is_other = |other: &&&HistoryLine| {
                 process(other) != process(line) && other.valid_until_us.is_some_and(|until| until > line.return_us)
             };
             together += usize::from(reading.values().any(|other| is_other(&other)));

@@ -10,7 +10,7 @@ const LISTED: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// In the order of their grants.
-    holds: Vec<Held>,
+    holds: Vec<MemoryHold>,
     /// The permits in use.
     used: u32,
     /// No hold ends before this. So a call looks at all of them only when one may have ended.
@@ -19,7 +19,7 @@ pub(super) struct Row {
 
 /// A hold.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct MemoryHold {
     pub(super) holder: Holder,
     pub(super) mode: Mode,
     pub(super) fence: FencingToken,
@@ -49,7 +49,7 @@ impl Row {
         }
     }
 
-    pub(super) fn add(&mut self, held: Held) {
+    pub(super) fn add(&mut self, held: MemoryHold) {
         self.first_end = if self.holds.is_empty() { held.until } else { self.first_end.min(held.until) };
         self.used += weight(&held);
         self.holds.push(held);
@@ -85,11 +85,11 @@ impl Row {
         (self.used.into(), u32::try_from(self.holds.len()).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn get(&self, holder: &HolderId) -> Option<&Held> {
+    pub(super) fn get(&self, holder: &HolderId) -> Option<&MemoryHold> {
         self.holds.iter().find(|held| held.holder.id == *holder)
     }
 
-    pub(super) fn get_mut(&mut self, holder: &HolderId) -> Option<&mut Held> {
+    pub(super) fn get_mut(&mut self, holder: &HolderId) -> Option<&mut MemoryHold> {
         self.holds.iter_mut().find(|held| held.holder.id == *holder)
     }
 
@@ -120,7 +120,7 @@ impl Row {
     }
 }
 
-impl Held {
+impl MemoryHold {
     /// The lease lasts at least until then.
     pub(super) fn extend(&mut self, until: Moment) {
         self.until = self.until.max(until);
@@ -142,6 +142,6 @@ impl Held {
     }
 }
 
-const fn weight(held: &Held) -> u32 {
+const fn weight(held: &MemoryHold) -> u32 {
     held.mode.weight()
 }

@@ -1,4 +1,4 @@
-use super::row::{Held, Row};
+use super::row::{MemoryHold, Row};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
     Mode, Moment, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block,
@@ -144,7 +144,7 @@ impl Slot {
     ) -> Result<TokenBlock, Unknown> {
         let tokens = tokens.map_err(|invalid| step.refused(&invalid))?;
         self.fence = tokens.last().get();
-        self.row.add(Held { holder, mode, fence: tokens.last(), since: step.now, until: step.end(ttl) });
+        self.row.add(MemoryHold { holder, mode, fence: tokens.last(), since: step.now, until: step.end(ttl) });
         Ok(tokens)
     }
 
