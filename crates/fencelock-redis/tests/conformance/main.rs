@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     fencelock_conformance::run(vec![
         redis::factory("redis", ""),
         redis::factory("redis_resp2", "?protocol=resp2"),
-        redis::with_a_replica("redis_acks", "?acks=1"),
+        redis::with_a_replica("redis_acks", "?acks=1&acks_timeout=10000"),
         redis::with_sentinels("redis_sentinel", "?quarantine=on&trust_empty=true"),
         cluster::factory("redis_cluster", ""),
         cluster::factory("redis_cluster_resp2", "protocol=resp2"),

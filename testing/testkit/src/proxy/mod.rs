@@ -7,7 +7,7 @@ mod repeat;
 mod request;
 mod rules;
 
-use crate::port;
+use crate::port::Port;
 use keeper::Order;
 use rules::{Mode, Opening, Shared};
 use std::io;
@@ -28,7 +28,7 @@ pub use rules::Then;
 /// no runtime, and ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
     orders: UnboundedSender<Order>,
     runtime: Option<Runtime>,
@@ -38,7 +38,7 @@ impl Proxy {
     /// Opens a new local port that forwards to `server`.
     pub fn to(server: u16) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let listener = {
+        let (port, listener) = {
             let _inside = runtime.enter();
             listen()?
         };
@@ -46,17 +46,17 @@ impl Proxy {
         let shared = Arc::new(Shared::new(local(server)));
         let (orders, incoming) = unbounded_channel();
         runtime.spawn(keeper::keep(listener, address, Arc::clone(&shared), incoming));
-        Ok(Self { port: address.port(), shared, orders, runtime: Some(runtime) })
+        Ok(Self { port, shared, orders, runtime: Some(runtime) })
     }
 
     /// The port to connect to.
     pub const fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port())
     }
 
     /// The number of open connections.
@@ -184,13 +184,13 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn listen() -> io::Result<TcpListener> {
+fn listen() -> io::Result<(Port, TcpListener)> {
     loop {
-        let address = local(port::free()?);
-        match std::net::TcpListener::bind(address) {
+        let port = Port::free()?;
+        match std::net::TcpListener::bind(local(port.number())) {
             Ok(listener) => {
                 listener.set_nonblocking(true)?;
-                return TcpListener::from_std(listener);
+                return Ok((port, TcpListener::from_std(listener)?));
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),

@@ -3,7 +3,8 @@ use super::quorum::servers_or_skip;
 use super::server::program;
 use super::spawner;
 use super::tls::TlsFiles;
-use crate::{RedisServer, Reply, freezing, port};
+use crate::port::Port;
+use crate::{RedisServer, Reply, freezing};
 use std::fs::{self, File};
 use std::io;
 use std::process::{Child, Stdio};
@@ -28,17 +29,18 @@ const GIVEN_UP: Duration = Duration::from_secs(12);
 /// A master with replicas, and sentinels that fail it over.
 #[derive(Debug)]
 pub struct Sentinels {
+    /// They come first, so that they end before the ports of their servers are free for others.
+    sentinels: Vec<Sentinel>,
     /// The servers; the first one is the first master.
     pub servers: Vec<RedisServer>,
-    sentinels: Vec<Sentinel>,
 }
 
 #[derive(Debug)]
 struct Sentinel {
     _dir: TempDir,
-    port: u16,
+    port: Port,
     /// Its port for TLS, if its servers have one.
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
     password: Option<String>,
     child: Child,
     is_frozen: AtomicBool,
@@ -69,17 +71,18 @@ impl Sentinel {
 
     fn launch(master: &RedisServer, password: Option<&str>) -> io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("fencelock-sentinel-").tempdir()?;
-        let (port, file) = (port::free()?, dir.path().join("sentinel.conf"));
-        let tls_port = if master.has_tls() { Some(port::free()?) } else { None };
+        let (port, file) = (Port::free()?, dir.path().join("sentinel.conf"));
+        let tls_port = if master.has_tls() { Some(Port::free()?) } else { None };
         let monitored = if master.has_tls() { master.tls_port() } else { master.port() };
         // A sentinel writes what it learns into its own file.
         let config = format!(
-            "port {port}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {monitored} {QUORUM}\n\
+            "port {}\nbind 127.0.0.1\nprotected-mode no\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {monitored} {QUORUM}\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}\nsentinel failover-timeout {MASTER} 4000\n\
              sentinel parallel-syncs {MASTER} 4\n{}{}",
+            port.number(),
             dir.path().display(),
             password.map_or_else(String::new, |password| format!("requirepass {password}\n")),
-            tls_port.map_or_else(String::new, |port| tls_lines(port, master.tls_files()))
+            tls_port.as_ref().map_or_else(String::new, |port| tls_lines(port.number(), master.tls_files()))
         );
         fs::write(&file, config)?;
         let log = File::create(dir.path().join("log"))?;
@@ -94,7 +97,7 @@ impl Sentinel {
         if self.is_frozen.load(Ordering::SeqCst) {
             return Reply::NoAnswer("it is stopped".to_owned());
         }
-        RedisForeign::new(self.port, self.password.clone()).command(words)
+        RedisForeign::new(self.port.number(), self.password.clone()).command(words)
     }
 
     /// The port of the master that it names to clients. The one that leads a failover knows it before its fields change.
@@ -164,7 +167,7 @@ impl Sentinels {
             replica.follow(servers[0].port());
         }
         let sentinels = (0..3).map(|_| Sentinel::start(&servers[0], password)).collect::<io::Result<_>>()?;
-        let this = Self { servers, sentinels };
+        let this = Self { sentinels, servers };
         this.wait_until_settled();
         Ok(this)
     }
@@ -205,7 +208,7 @@ impl Sentinels {
 
     /// The URL of the master. `options` has the form `name=value&...` and may be empty.
     pub fn url(&self, options: &str) -> String {
-        let port = |sentinel: &Sentinel| sentinel.tls_port.unwrap_or(sentinel.port);
+        let port = |sentinel: &Sentinel| sentinel.tls_port.as_ref().unwrap_or(&sentinel.port).number();
         let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", port(sentinel))).collect();
         let separator = if options.is_empty() { "" } else { "?" };
         let scheme = if self.servers[0].has_tls() { "rediss" } else { "redis" };

@@ -1,6 +1,7 @@
 use super::{foreign::RedisForeign, options::RedisOptions, resp::RespClient, spawner, tls::TlsFiles};
 use crate::freezing;
-use crate::{Reply, StartError, port};
+use crate::port::Port;
+use crate::{Reply, StartError};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -26,8 +27,8 @@ pub(super) const PROGRAM: &str = "FENCELOCK_REDIS_SERVER";
 pub struct RedisServer {
     options: RedisOptions,
     dir: TempDir,
-    port: u16,
-    tls: Option<(u16, TlsFiles)>,
+    port: Port,
+    tls: Option<(Port, TlsFiles)>,
     child: Option<Child>,
 }
 
@@ -51,13 +52,12 @@ impl RedisServer {
     pub(super) fn start_with(options: RedisOptions) -> Result<Self, StartError> {
         let dir = tempfile::Builder::new().prefix("fencelock-redis-").tempdir().map_err(failed)?;
         let files = if options.tls { Some(TlsFiles::write_to(dir.path()).map_err(failed)?) } else { None };
-        let mut server = Self { options, dir, port: 0, tls: None, child: None };
+        let free = if options.cluster_node_timeout.is_some() { Port::with_bus } else { Port::free };
+        let mut server = Self { options, dir, port: free().map_err(failed)?, tls: None, child: None };
         let mut last = StartError::Missing;
         for _ in 0..TRIES {
-            let is_cluster_node = server.options.cluster_node_timeout.is_some();
-            server.port = if is_cluster_node { port::free_with_bus() } else { port::free() }.map_err(failed)?;
             server.tls = match &files {
-                Some(files) => Some((port::free().map_err(failed)?, files.clone())),
+                Some(files) => Some((Port::free().map_err(failed)?, files.clone())),
                 None => None,
             };
             match server.launch() {
@@ -65,6 +65,7 @@ impl RedisServer {
                 Err(failure @ (StartError::Missing | StartError::Lacks(_))) => return Err(failure),
                 Err(failure) => last = failure,
             }
+            server.port = free().map_err(failed)?;
         }
         Err(last)
     }
@@ -72,9 +73,9 @@ impl RedisServer {
     /// Starts the process, and waits until it answers on its ports.
     fn launch(&mut self) -> Result<(), StartError> {
         let log = File::create(self.log()).map_err(failed)?;
-        let tls = self.tls.as_ref().map(|(port, files)| (*port, files));
+        let tls = self.tls.as_ref().map(|(port, files)| (port.number(), files));
         let mut command = spawner::mortal(&program());
-        command.args(self.options.command_line(self.port, tls, &self.data()));
+        command.args(self.options.command_line(self.port(), tls, &self.data()));
         command.envs(self.options.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stderr(log.try_clone().map_err(failed)?).stdout(log);
         fs::create_dir_all(self.data()).map_err(failed)?;
@@ -135,7 +136,7 @@ impl RedisServer {
 impl RedisServer {
     /// `redis://127.0.0.1:PORT`, with the password if there is one.
     pub fn url(&self) -> String {
-        self.url_of("redis", self.port)
+        self.url_of("redis", self.port())
     }
 
     /// `rediss://127.0.0.1:PORT`.
@@ -143,7 +144,7 @@ impl RedisServer {
     /// # Panics
     /// If the server was not started with [`RedisServer::tls`].
     pub fn tls_url(&self) -> String {
-        self.url_of("rediss", self.tls_parts().0)
+        self.url_of("rediss", self.tls_port())
     }
 
     /// The certificates of the TLS port.
@@ -156,7 +157,7 @@ impl RedisServer {
 
     /// The port without TLS.
     pub const fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// The process id while the server runs.
@@ -169,10 +170,10 @@ impl RedisServer {
     }
 
     pub(super) fn tls_port(&self) -> u16 {
-        self.tls_parts().0
+        self.tls_parts().0.number()
     }
 
-    fn tls_parts(&self) -> &(u16, TlsFiles) {
+    fn tls_parts(&self) -> &(Port, TlsFiles) {
         self.tls.as_ref().expect("a server started with RedisServer::tls")
     }
 
@@ -201,12 +202,12 @@ impl RedisServer {
 
     /// A program that uses this server and does not know fencelock.
     pub fn foreign(&self) -> RedisForeign {
-        RedisForeign::new(self.port, self.options.password.clone())
+        RedisForeign::new(self.port(), self.options.password.clone())
     }
 
     /// A persistent connection, without authentication.
     pub fn connect(&self) -> io::Result<RespClient> {
-        RespClient::connect(self.port)
+        RespClient::connect(self.port())
     }
 }
 
@@ -264,7 +265,7 @@ impl RedisServer {
         // A write that the replica can acknowledge.
         master.command(&["PUBLISH", "fencelock-test", "ping"]);
         master.command(&["WAIT", "1", "50"]);
-        let me = format!("port={},state=online,offset=", self.port);
+        let me = format!("port={},state=online,offset=", self.port());
         let info = master.command(&["INFO", "replication"]);
         let confirmed =
             info.text().and_then(|info| info.split_once(&me)).is_some_and(|(_, rest)| !rest.starts_with('0'));
