@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 struct State {
     /// The key that is waited for, and its last reported holder and queue position, so that only changes are reported.
-    place: (String, String),
+    position: (String, String),
     /// The wait was reported in the log.
     reported: bool,
     /// The quarantine was reported: once per wait.
@@ -57,17 +57,17 @@ impl Progress {
 
     /// Reports the holder of the key.
     pub(crate) fn waiting(&self, status: &WaitStatus) {
-        let place = status.place();
+        let position = status.position();
         let mut state = self.state();
         if let Some(bar) = &self.bar {
             let held = status.held_for.map(|span| format!(" for {}", FormattedDuration(span))).unwrap_or_default();
-            Self::show(bar, &status.key, format!("{place}{held}"));
-        } else if (&state.place.0, &state.place.1) != (&status.key, &place) {
-            let first = state.place.0 != status.key;
+            Self::show(bar, &status.key, format!("{position}{held}"));
+        } else if (&state.position.0, &state.position.1) != (&status.key, &position) {
+            let first = state.position.0 != status.key;
             self.report.emit(&Event::Waiting { status, first });
             state.reported = true;
         }
-        state.place = (status.key.clone(), place);
+        state.position = (status.key.clone(), position);
     }
 
     /// Reports that the holder of the key is unknown.

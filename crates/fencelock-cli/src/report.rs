@@ -198,7 +198,7 @@ impl Event<'_> {
             Self::Place { key, place } => format!("{key} is stored at {place}"),
             Self::Waiting { status, .. } => {
                 let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
-                format!("waiting for {}, {}{held}", status.key, status.place())
+                format!("waiting for {}, {}{held}", status.key, status.position())
             }
             Self::Trouble(cause) => format!("waiting for a reply: {cause}"),
             Self::Waited { locks, what, waited } => format!("{locks} {what}, after {}", Span(*waited)),

@@ -30,7 +30,7 @@ impl WaitStatus {
     }
 
     /// `2nd in line, held by web-1:4242 (nightly)`
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn position(&self) -> String {
         let line =
             self.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
         plain(&format!("{line}held by {}", self.holders))

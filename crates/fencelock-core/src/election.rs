@@ -34,7 +34,7 @@ impl fmt::Display for Leader {
         if let Some(value) = &self.value {
             write!(f, "{value} on ")?;
         }
-        f.write_str(self.owner.place())
+        f.write_str(self.owner.process())
     }
 }
 

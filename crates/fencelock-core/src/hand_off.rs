@@ -6,7 +6,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// The last claim of a waiter that was answered with a position in the queue. Hand-off messages are compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PlaceInLine {
+pub struct QueuePosition {
     /// The time just before it was sent.
     pub sent: Moment,
     /// The greatest fencing token by then; 0 if none.
@@ -15,7 +15,7 @@ pub struct PlaceInLine {
     pub server_micros: Option<u64>,
 }
 
-impl PlaceInLine {
+impl QueuePosition {
     /// The lease that a hand-off message gives to a waiter that requested `ttl`, if the message is valid.
     ///
     /// A first token greater than the greatest one at the last answered claim means that the key was handed over after that
@@ -57,55 +57,55 @@ mod tests {
     const NOW: u64 = 1_780_000_000_000_000;
     const SECOND: u64 = 1_000_000;
 
-    fn place(last_fence: u64) -> PlaceInLine {
-        PlaceInLine { sent: Moment::from_micros(SECOND), last_fence, server_micros: Some(NOW) }
+    fn position(last_fence: u64) -> QueuePosition {
+        QueuePosition { sent: Moment::from_micros(SECOND), last_fence, server_micros: Some(NOW) }
     }
 
     /// The remaining lease of a message with this token and claim TTL, half a second after the claim was sent.
-    fn remaining(place: PlaceInLine, token: u64, claim_ttl: u64) -> Option<u128> {
+    fn remaining(position: QueuePosition, token: u64, claim_ttl: u64) -> Option<u128> {
         let now = Moment::from_micros(SECOND + SECOND / 2);
         let (tokens, ttl) = (FencingToken::new(token).unwrap().into(), Ttl::new(Duration::from_secs(10)).unwrap());
-        let lease = place.believe(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
+        let lease = position.believe(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
         Some(lease.remaining(now).as_millis())
     }
 
     #[test]
     fn a_lease_counts_from_the_last_answered_claim() {
-        assert_eq!(remaining(place(NOW - 9), NOW + 1, 3000), Some(3000 - 32 - 500));
+        assert_eq!(remaining(position(NOW - 9), NOW + 1, 3000), Some(3000 - 32 - 500));
     }
 
     #[test]
     fn a_token_that_is_not_new_is_of_an_old_message() {
-        assert_eq!(remaining(place(NOW), NOW, 3000), None);
+        assert_eq!(remaining(position(NOW), NOW, 3000), None);
     }
 
     #[test]
     fn a_message_that_is_late_in_its_claim_ttl_is_left_to_a_poll() {
-        assert_eq!(remaining(place(0), NOW, 600), None);
-        assert_eq!(remaining(place(0), NOW, 0), None);
+        assert_eq!(remaining(position(0), NOW, 600), None);
+        assert_eq!(remaining(position(0), NOW, 0), None);
     }
 
     #[test]
     fn no_message_gives_a_longer_lease_than_requested() {
-        assert_eq!(remaining(place(0), NOW, 86_400_000), Some(10_000 - 102 - 500));
+        assert_eq!(remaining(position(0), NOW, 86_400_000), Some(10_000 - 102 - 500));
     }
 
     #[test]
     fn no_message_gives_a_token_beyond_the_servers_time() {
-        assert!(remaining(place(0), NOW + SECOND + SECOND / 2, 3000).is_some());
-        assert_eq!(remaining(place(0), NOW + 2 * SECOND, 3000), None);
-        assert_eq!(remaining(place(0), FencingToken::MAX, 3000), None);
+        assert!(remaining(position(0), NOW + SECOND + SECOND / 2, 3000).is_some());
+        assert_eq!(remaining(position(0), NOW + 2 * SECOND, 3000), None);
+        assert_eq!(remaining(position(0), FencingToken::MAX, 3000), None);
     }
 
     #[test]
     fn a_fence_that_is_ahead_of_the_time_goes_on() {
-        assert!(remaining(place(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
-        assert_eq!(remaining(place(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
+        assert!(remaining(position(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
+        assert_eq!(remaining(position(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
     }
 
     #[test]
     fn without_a_channel_that_others_can_write_there_is_no_bound() {
-        let place = PlaceInLine { server_micros: None, ..place(0) };
-        assert!(remaining(place, FencingToken::MAX, 3000).is_some());
+        let position = QueuePosition { server_micros: None, ..position(0) };
+        assert!(remaining(position, FencingToken::MAX, 3000).is_some());
     }
 }

@@ -105,21 +105,21 @@ impl Owner {
     }
 
     /// `host:pid`.
-    pub fn place(&self) -> &str {
-        self.text.split_once(' ').map_or(&*self.text, |(place, _)| place)
+    pub fn process(&self) -> &str {
+        self.text.split_once(' ').map_or(&*self.text, |(process, _)| process)
     }
 
-    /// The host; the whole of [`Owner::place`] if another program wrote it in another form.
+    /// The host; the whole of [`Owner::process`] if another program wrote it in another form.
     pub fn host(&self) -> &str {
-        self.place()
+        self.process()
             .rsplit_once(':')
             .filter(|(_, pid)| pid.parse::<u32>().is_ok())
-            .map_or(self.place(), |(host, _)| host)
+            .map_or(self.process(), |(host, _)| host)
     }
 
     /// The process id, if known.
     pub fn pid(&self) -> Option<u32> {
-        self.place().rsplit_once(':').and_then(|(_, pid)| pid.parse().ok())
+        self.process().rsplit_once(':').and_then(|(_, pid)| pid.parse().ok())
     }
 
     /// The label.
@@ -146,7 +146,7 @@ fn plain(text: &str, longest: usize) -> String {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.place())?;
+        f.write_str(self.process())?;
         match self.label() {
             Some(label) => write!(f, " ({label})"),
             None => Ok(()),

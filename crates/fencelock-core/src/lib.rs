@@ -4,13 +4,13 @@
 //! numbers are arguments. So production, table tests, property tests and exhaustive models use the same rules.
 //!
 //! | term | meaning | type |
+//! |---|---|---|
 //! | key | the name of a lock | [`Key`] |
 //! | holder | one attempt to hold a key; new and random for every attempt | [`HolderId`], [`Holder`] |
 //! | owner | the process of a holder, for people | [`Owner`] |
 //! | ttl | how long a lease outlasts a holder that stops renewing it | [`Ttl`] |
 //! | drift | how far two clocks may drift apart during a lease | [`Drift`] |
 //! | lease | until when its holder may assume that it holds the lock | [`Lease`] |
-//! | lease | until when its holder may believe that it holds | [`Lease`] |
 //! | fencing token | a number that increases with every grant of a key | [`FencingToken`] |
 //! | gate | the check of tokens at the receiver | [`FenceGate`] |
 //! | claim | the request of one holder for a key | [`Claim`] |
@@ -99,7 +99,7 @@ pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
-pub use hand_off::PlaceInLine;
+pub use hand_off::QueuePosition;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};

@@ -4,7 +4,7 @@ use std::time::Duration;
 /// `span` minus up to a tenth, chosen by `random`: the jitter separates waiters that started together.
 pub fn jitter(span: Duration, random: u64) -> Duration {
     let tenth = u64::try_from(span.as_micros() / 10).unwrap_or(u64::MAX);
-    let less = if tenth == 0 { 0 } else { random % (tenth + 1) };
+    let less = random % tenth.saturating_add(1);
     span.saturating_sub(Duration::from_micros(less))
 }
 
@@ -36,11 +36,11 @@ impl RetryPlan {
     pub fn pause(self, attempts: u32, expiry: Expiry, random: u64) -> Duration {
         let mut pause = self.first;
         for _ in 0..attempts.min(64) {
-            pause = (pause + pause / 2).min(self.longest);
+            pause = pause.saturating_add(pause / 2).min(self.longest);
         }
         let pause = jitter(pause.min(self.longest), random);
         match expiry {
-            Expiry::In(left) => pause.min(left + Duration::from_millis(1)),
+            Expiry::In(left) => pause.min(left.saturating_add(Duration::from_millis(1))),
             Expiry::Never => pause,
         }
     }
@@ -76,6 +76,12 @@ mod tests {
     #[test]
     fn a_pause_of_zero_is_allowed_and_stays_zero() {
         assert_eq!(RetryPlan::every(Duration::ZERO).pause(3, Expiry::Never, u64::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_pause_is_no_overflow() {
+        let pause = RetryPlan::every(Duration::MAX).pause(3, Expiry::In(Duration::MAX), u64::MAX);
+        assert!(pause >= Duration::MAX / 10 * 9, "{pause:?}");
     }
 
     proptest! {

@@ -11,6 +11,17 @@ pub struct Span(
 /// Units below a minute are a matter of fractions.
 const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
 
+impl Span {
+    /// In seconds if its two largest units leave something out, for the refusal of a span that is slightly too long.
+    pub(crate) fn exact(self) -> String {
+        let seconds = self.0.as_secs();
+        match UNITS.windows(2).find(|units| seconds >= units[0].0) {
+            Some(units) if !seconds.is_multiple_of(units[1].0) => format!("{seconds} s"),
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = self.0.as_millis().saturating_add(50) / 100;
@@ -65,5 +76,12 @@ mod tests {
         }
         assert_eq!(Span(Duration::from_nanos(1)).to_string(), "less than 1 ms");
         assert!(Span(Duration::MAX).to_string().ends_with(" h"));
+    }
+
+    #[test]
+    fn a_refused_span_is_not_rounded_to_the_limit() {
+        let exact = |millis| Span(Duration::from_millis(millis)).exact();
+        assert_eq!([exact(500), exact(86_400_000), exact(90_000_000)], ["500 ms", "1 d", "1 d 1 h"]);
+        assert_eq!([exact(86_401_000), exact(400 * 86_400_000 + 1000)], ["86401 s", "34560001 s"]);
     }
 }

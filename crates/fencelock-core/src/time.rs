@@ -76,7 +76,7 @@ impl Ttl {
     /// [`Invalid`] outside [`Ttl::MIN`] to [`Ttl::MAX`]; fractions of a millisecond are cut off.
     pub fn new(span: Duration) -> Result<Self, Invalid> {
         if span < Self::MIN || span > Self::MAX {
-            return Err(Invalid::new(format!("a TTL lies between 10 ms and 24 h; {} does not", Span(span))));
+            return Err(Invalid::new(format!("a TTL lies between 10 ms and 24 h; {} does not", Span(span).exact())));
         }
         Ok(Self(Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))))
     }
@@ -171,7 +171,7 @@ mod tests {
     fn a_ttl_of_0_or_1_ms_or_400_days_is_refused_by_value() {
         for span in [Duration::ZERO, Duration::from_millis(1), Duration::from_hours(24 * 400), Duration::MAX] {
             let error = Ttl::new(span).unwrap_err().to_string();
-            assert!(error.contains(&Span(span).to_string()), "{error}");
+            assert!(error.contains(&Span(span).exact()), "{error}");
         }
     }
 

@@ -25,6 +25,10 @@
 //! All types may be used from any thread. Calls in an async runtime block the thread of that runtime:
 //! use the async types there.
 //!
+//! Callbacks (`on_wait`, `on_trouble`) run on the thread of the client, which also renews its leases: they must return quickly,
+//! and calls of a blocking client in them fail, or panic if they return no error. A panic of a callback continues on the thread
+//! whose call waits.
+//!
 //! The thread ends when the last [`Client`], [`Lock`] and [`Guard`] of a client is dropped. That drop waits up to
 //! 250 ms for the releases of guards that were dropped before, so a script that exits after its last guard does not leave
 //! the lock to its TTL. The end of the main thread waits in the same way for a client that is never dropped.
@@ -54,8 +58,11 @@ use crate::reaper::Reaper;
 use crate::{
     Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, PlaceReport, Released,
 };
+use futures_util::FutureExt;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -67,6 +74,14 @@ pub struct Client {
     inner: crate::Client,
     engine: Arc<Engine>,
 }
+
+thread_local! {
+    /// Whether this is a thread of such a client, which runs its callbacks.
+    static IS_CLIENT_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+const IN_CALLBACK: &str = "a callback must not wait for a blocking client, because it runs on the thread that renews the \
+                           leases: send what it learned to another thread";
 
 /// A runtime on its own thread.
 struct Engine {
@@ -82,31 +97,40 @@ impl Engine {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("fencelock")
+            .on_thread_start(|| IS_CLIENT_THREAD.set(true))
             .enable_all()
             .build()
             .map(|runtime| Self { runtime: Some(runtime), reaper: OnceLock::new(), process: Process::current() })
             .map_err(|error| Invalid::new(format!("the system gave no thread for the client: {error}")).into())
     }
 
-    /// Runs `work` on the thread of the client and blocks until it is done; `None` only if it panicked.
-    fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        if !self.process.is_current() {
-            return None;
+    /// Runs `work` on the thread of the client and blocks until it is done. A panic in it, which is one of a callback, continues
+    /// on the calling thread. A forked child does not have the thread, and a callback would wait for itself.
+    fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, Invalid> {
+        self.process.check()?;
+        if IS_CLIENT_THREAD.get() {
+            return Err(Invalid::new(IN_CALLBACK));
         }
         let (done, result) = std::sync::mpsc::sync_channel(1);
-        self.runtime.as_ref()?.spawn(async move {
+        let ended = || Invalid::new("the thread of this client has ended");
+        self.runtime.as_ref().ok_or_else(ended)?.spawn(async move {
             // The receiver is dropped only if the thread of the caller has ended.
-            let _ = done.send(work.await);
+            let _ = done.send(AssertUnwindSafe(work).catch_unwind().await);
         });
-        result.recv().ok()
+        result.recv().map_err(|_| ended())?.or_else(|panic| resume_unwind(panic))
+    }
+
+    /// As [`Engine::run`], for calls that return no error: `None` in a forked child. A callback panics.
+    fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
+        self.run(work).ok()
     }
 
     fn get<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.process.check()?;
-        self.run(work).unwrap_or_else(|| Err(Invalid::new("the client's thread panicked").into()))
+        self.run(work)?
     }
 }
 
@@ -186,25 +210,25 @@ impl Client {
         Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
     }
 
-    /// Describes a part in the election `name`. No request is sent until it campaigns or observes; an unusable name is reported
-    /// then.
+    /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
+    /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.inner.election(name), Arc::clone(&self.engine))
     }
 
-    /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until they are acquired; keys
-    /// that cannot be used, and a key that is named twice, are reported then.
+    /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
+    /// then; an invalid key, and a key that is passed twice, are reported then.
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
     }
 
-    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
+    /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
     /// it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
         OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
     }
 
-    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an
+    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an
     /// invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
         Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))
@@ -279,15 +303,21 @@ impl Client {
 
     /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
     /// unavailable.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn diagnose(&self) -> Vec<Finding> {
         let client = self.inner.clone();
-        self.engine.run(async move { client.diagnose().await }).unwrap_or_default()
+        self.engine.wait(async move { client.diagnose().await }).unwrap_or_default()
     }
 
     /// Reports what the place consists of and what works there, for programs. Without an answer of a server, its report says why.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn report(&self) -> PlaceReport {
         let client = self.inner.clone();
-        self.engine.run(async move { client.report().await }).unwrap_or_default()
+        self.engine.wait(async move { client.report().await }).unwrap_or_default()
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,

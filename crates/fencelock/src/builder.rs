@@ -95,6 +95,9 @@ impl Builder {
     /// # Errors
     /// See [`Client::connect`], and [`Error::Config`] for settings out of range.
     ///
+    /// # Panics
+    /// If the runtime has no timers or no I/O; `enable_all` enables both.
+    ///
     /// # Cancel safety
     /// Dropping the future leaves no connection behind.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
@@ -105,6 +108,9 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime, and for settings out of range.
+    ///
+    /// # Panics
+    /// If the runtime has no timers.
     pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
         let limits = self.sharing.then_some(self.limits);
         ClientInner::start(backend, self.clock, self.drift, limits).map(Client::of)
@@ -136,6 +142,9 @@ impl Client {
     /// [`Error::Config`] for an invalid URL, rejected credentials, and servers that belong to another
     /// set; [`Error::Unreachable`] if the backend does not answer.
     ///
+    /// # Panics
+    /// If the runtime has no timers or no I/O; `enable_all` enables both.
+    ///
     /// # Cancel safety
     /// Dropping the future leaves no connection behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
@@ -151,6 +160,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.
+    ///
+    /// # Panics
+    /// If the runtime has no timers.
     pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
         Self::builder().backend(backend)
     }
@@ -160,6 +172,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Config`] outside a tokio runtime.
+    ///
+    /// # Panics
+    /// If the runtime has no timers.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
         Self::builder().clock(clock, drift).backend(backend)
     }

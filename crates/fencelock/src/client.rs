@@ -19,8 +19,9 @@ use std::time::Duration;
 /// A client of one backend. It renews the locks that it holds, and releases them in the background when their guards are
 /// dropped.
 ///
-/// Cloning is cheap, and clones share all state. A client belongs to the tokio runtime on which it was created; guards may be
-/// used and dropped anywhere.
+/// Cloning is cheap, and clones share all state. A client belongs to the tokio runtime on which it was created, which needs
+/// timers and I/O (`enable_all`); guards may be used and dropped anywhere. When that runtime has ended, claims fail with
+/// [`Error::Config`], because nothing would renew their leases, and the locks that are held end with their leases.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<ClientInner>,
@@ -58,14 +59,14 @@ impl Client {
         Semaphore::new(self.lock(key), limit)
     }
 
-    /// Describes a part in the election `name`. No request is sent until it campaigns or observes; an unusable name is reported
-    /// then.
+    /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
+    /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(Arc::clone(&self.inner), name.as_ref())
     }
 
-    /// Describes locks on several keys, at most 16, of which you get all or none. Nothing is sent until it is awaited; keys
-    /// that cannot be used, and a key that is named twice, are reported then.
+    /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
+    /// they are awaited; an invalid key, and a key that is passed twice, are reported then.
     ///
     /// ```
     /// # async fn demo() -> Result<(), fencelock::Error> {
@@ -82,13 +83,13 @@ impl Client {
         LockAll::new(&self.inner, keys)
     }
 
-    /// Describes work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
+    /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
     /// No request is sent until it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
         OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
     }
 
-    /// Describes `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works at every place, and whose
+    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works at every place, and whose
     /// tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
         Slots::new(&self.inner, key.as_ref(), slots)
@@ -187,7 +188,7 @@ impl Client {
     /// request and the drift allowance. [`Duration::MAX`] if holds do not expire.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the holder does not hold the key, [`Error::Config`] for an invalid key or TTL,
+    /// [`Error::Lost`] if the holder does not hold the key: its lease has ended, or it was released. [`Error::Config`] for an invalid key or TTL,
     /// [`Error::NotReplicated`], [`Error::Unreachable`].
     ///
     /// # Cancel safety

@@ -81,6 +81,15 @@ impl Error {
         Self::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
     }
 
+    /// The error of the last of several claims, as that of all: the wait in total, and the attempts with the `earlier` ones.
+    pub(crate) fn after(mut self, total: Duration, earlier: u32) -> Self {
+        if let Self::Busy { waited, attempts, .. } | Self::Unreachable { waited, attempts, .. } = &mut self {
+            *waited = total;
+            *attempts = attempts.saturating_add(earlier);
+        }
+        self
+    }
+
     /// Whether another client held the key until the maximum wait was over: [`Error::Busy`].
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
@@ -321,9 +330,8 @@ mod tests {
     }
 
     fn busy_by(holder: Occupant) -> Error {
-        let key = Key::new("k").unwrap();
         Error::Busy {
-            key,
+            key: Key::new("k").unwrap(),
             holders: holder.into(),
             expires_in: Expiry::Never,
             waited: Duration::from_secs(1),

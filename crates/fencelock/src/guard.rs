@@ -16,9 +16,9 @@ use std::time::Duration;
 ///
 /// # At the end of the program
 /// A guard that is dropped when `main` returns leaves no lock behind. When the runtime of the client ends (it is dropped,
-/// or `main` returns or panics), pending releases are sent over a new connection, and the end of the runtime waits for
-/// their confirmation; so does dropping a guard after the end of the runtime. An unavailable backend is waited for once,
-/// for at most 250 ms per client. If the system supports it (Linux with glibc does), the same happens when the main thread
+/// or `main` returns or panics), pending releases are sent over a new connection, also those of leases that the client keeps for
+/// the next task ([`crate::Builder::idle_timeout`]), and the end of the runtime waits for their confirmation; so does dropping a
+/// guard after the end of the runtime. An unavailable backend is waited for once, for at most 250 ms per client. If the system supports it (Linux with glibc does), the same happens when the main thread
 /// calls [`std::process::exit`], or ends its runtime with `shutdown_background`, if the client was created or the guard
 /// dropped on that thread. A process that is killed or aborted, or that exits from another thread, leaves the lock until
 /// its lease ends.
@@ -321,12 +321,20 @@ impl Held {
         self.lease.loss(self.tenure).map(|reason| Loss { key: self.key().clone(), reason })
     }
 
+    /// Why it ended: `None` if it was released, which is reported at most a second later.
+    pub(crate) async fn ended(&self) -> Option<LossReason> {
+        self.lease.ended(self.tenure).await
+    }
+
     /// See [`Guard::lost`]. It never completes if the lock is released instead.
     ///
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> LossReason {
-        self.lease.lost(self.tenure).await
+        match self.ended().await {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -2,44 +2,45 @@ use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::loss::Loss;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
-use futures_util::future::{join_all, select_all};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Several held locks, from [`Client::lock_all`](crate::Client::lock_all). The loss of one is the loss of all.
+/// Several held locks, from [`Client::lock_all`](crate::Client::lock_all). The loss of one counts as the loss of all.
 ///
-/// Every lock is renewed for as long as this value lives. [`Guards::release`] waits for the server's confirmation;
-/// dropping it releases all of them in the background, as for a [`Guard`].
+/// All locks are renewed while this value exists. [`Guards::release`] waits for the confirmation of the server. Dropping the value
+/// only queues the releases, like dropping a [`Guard`].
 ///
-/// After a loss the other locks stay held until they are released, so no other client gets them while you clean up.
+/// After a loss, the other locks stay held until they are released, so no other client acquires them during your clean-up.
 #[must_use = "the locks are released when this value is dropped"]
 pub struct Guards {
-    /// In the order in which the caller named the keys; so is everything else here.
+    /// In the order in which the caller passed the keys, like all other lists here.
     guards: Vec<Guard>,
     held: HeldAll,
 }
 
-/// A view of several held locks, to pass to the work that they protect. It keeps nothing alive.
+/// A view of several held locks for other tasks. It keeps nothing alive.
 #[derive(Clone)]
 pub struct HeldAll {
     parts: Arc<[Held]>,
     first: Arc<OnceLock<Loss>>,
 }
 
-/// How the release of several locks went. A release that was not confirmed is an [`Error`].
+/// The result of a release of several locks. A release that was not confirmed is an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleasedAll {
-    /// Every lock was held until now.
+    /// All locks were held until now.
     Released,
-    /// At least one lock was lost before. The others are released, and no lock of another holder was touched.
+    /// At least one lock was lost before. The others are released. The current holders of the lost ones are not affected.
     AlreadyLost {
-        /// The locks that were lost, the first one noticed first. Never empty.
+        /// The locks that were lost, in the order in which this client detected the losses. Never empty.
         losses: Vec<Loss>,
     },
 }
 
-/// One lock, for code that works with several.
+/// A single lock, for code that works with several.
 impl From<Guard> for Guards {
     fn from(guard: Guard) -> Self {
         Self::new(vec![guard])
@@ -52,63 +53,63 @@ impl Guards {
         Self { guards, held: HeldAll { parts, first: Arc::default() } }
     }
 
-    /// The keys, in the order in which you named them.
+    /// The keys, in the order in which they were passed.
     pub fn keys(&self) -> Vec<&Key> {
         self.held.keys()
     }
 
-    /// The fencing tokens, in the order in which you named the keys: send each one with the writes to what its key protects.
+    /// The fencing tokens, in the order of the keys: send each with the writes to the resource that its key protects.
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
         self.held.fencing_tokens()
     }
 
-    /// The proofs of the holds, in the order in which you named the keys; see [`Guard::holder`].
+    /// The holder ids, in the order of the keys; see [`Guard::holder`].
     pub fn holders(&self) -> Vec<HolderId> {
         self.guards.iter().map(Guard::holder).collect()
     }
 
-    /// How long all locks are certainly held from now on if no renewal succeeds: the least of [`Guard::remaining`].
+    /// The remaining validity of all locks if no renewal succeeds: the smallest [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Whether all locks are held. Once this has been `false` it stays so.
+    /// Whether all locks are held. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
-    /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends nothing.
+    /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
     ///
     /// # Errors
-    /// [`Error::Lost`] with the key that was lost first.
+    /// [`Error::Lost`] with the key of the first loss.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
 
-    /// Waits until one of the locks is lost. You are notified no later than at the end of its lease, before a server lets
-    /// another client in.
+    /// Waits until one of the locks is lost, and returns which one and why: at the end of its lease at the latest, before a server
+    /// grants it to another client.
     ///
     /// # Cancel safety
-    /// It changes nothing.
+    /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> Loss {
         self.held.lost().await
     }
 
-    /// A view to pass on.
+    /// A view of the locks for other tasks.
     pub fn held(&self) -> HeldAll {
         self.held.clone()
     }
 
-    /// Releases all locks at the same time, and waits for the server's confirmation.
+    /// Releases all locks at the same time, and waits for the confirmation of the server.
     ///
-    /// A lock that was lost before is no error: the answer names it, and the present holder of its key is not touched.
+    /// It is not an error if a lock was lost before: the result reports it, and the current holder of the key is not affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. That release goes on in
-    /// the background until the lease would have ended.
+    /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
+    /// in the background until the lease would have ended.
     ///
     /// # Cancel safety
-    /// The releases go on in the background.
+    /// If the future is dropped, the releases continue in the background.
     pub async fn release(self) -> Result<ReleasedAll, Error> {
         let Self { guards, held } = self;
         let releases = guards.into_iter().map(|guard| async move {
@@ -131,69 +132,82 @@ impl Guards {
         }
     }
 
-    /// One guard for each key, in the order in which you named them. From now on each of them stands alone.
+    /// A guard for each key, in the order of the keys. The loss of one no longer affects the others.
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }
 
-    /// Stops renewing the holds, which continue until their leases end, and returns their proofs, in the order in which you
-    /// named the keys. [`LockAll::resume`](crate::LockAll::resume) continues them. See [`Guard::into_holder`].
+    /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.
+    /// [`LockAll::resume`](crate::LockAll::resume) continues them. See [`Guard::into_holder`].
     pub fn into_holders(self) -> Vec<HolderId> {
         self.guards.into_iter().map(Guard::into_holder).collect()
     }
 }
 
 impl HeldAll {
-    /// One view for each lock, in the order in which the keys were named.
+    /// A view of each lock, in the order of the keys.
     pub fn parts(&self) -> &[Held] {
         &self.parts
     }
 
-    /// As [`Guards::keys`].
+    /// See [`Guards::keys`].
     pub fn keys(&self) -> Vec<&Key> {
         self.parts.iter().map(Held::key).collect()
     }
 
-    /// As [`Guards::fencing_tokens`].
+    /// See [`Guards::fencing_tokens`].
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
         self.parts.iter().map(Held::fencing_token).collect()
     }
 
-    /// As [`Guards::remaining`].
+    /// See [`Guards::remaining`].
     pub fn remaining(&self) -> Duration {
         self.parts.iter().map(Held::remaining).min().unwrap_or_default()
     }
 
-    /// As [`Guards::is_held`].
+    /// See [`Guards::is_held`].
     pub fn is_held(&self) -> bool {
         self.parts.iter().all(Held::is_held)
     }
 
-    /// As [`Guards::check`]. Locks that were released here are no error, but [`HeldAll::is_held`] is `false` then.
+    /// See [`Guards::check`]. It is not an error if the locks were released, but [`HeldAll::is_held`] then returns `false`.
     ///
     /// # Errors
-    /// [`Error::Lost`] with the key that was lost first.
+    /// [`Error::Lost`] with the key of the first loss.
     pub fn check(&self) -> Result<(), Error> {
         self.loss().map_or(Ok(()), |loss| Err(loss.into()))
     }
 
-    /// As [`Guards::lost`]. It never ends if the locks are released instead.
+    /// See [`Guards::lost`]. It never completes if the locks are released instead.
     ///
     /// # Cancel safety
-    /// It changes nothing.
+    /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> Loss {
-        let losses = self.parts.iter().cloned().map(|held| Box::pin(loss_of(held)));
-        let (loss, ..) = select_all(losses).await;
-        self.first(loss)
+        match self.ended().await {
+            Some(loss) => loss,
+            None => std::future::pending().await,
+        }
     }
 
-    /// The loss of this copy, if it is in a child of the process that has the locks.
+    /// The first loss; `None` if all locks were released, which is reported at most a second later.
+    pub(crate) async fn ended(&self) -> Option<Loss> {
+        let ended = async |held: &Held| Some(Loss { reason: held.ended().await?, key: held.key().clone() });
+        let mut ends: FuturesUnordered<_> = self.parts.iter().map(ended).collect();
+        while let Some(end) = ends.next().await {
+            if let Some(loss) = end {
+                return Some(self.first(loss));
+            }
+        }
+        None
+    }
+
+    /// The loss of this copy, if it is in a forked child of the process that holds the locks.
     pub(crate) fn loss_by_fork(&self) -> Option<Loss> {
         let held = self.parts.iter().find(|held| held.is_forked())?;
         Some(Loss { key: held.key().clone(), reason: LossReason::Forked })
     }
 
-    /// The loss that was noticed first.
+    /// The loss that was detected first.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let loss = self.parts.iter().find_map(Held::loss)?;
         Some(self.first(loss))
@@ -204,20 +218,14 @@ impl HeldAll {
     }
 }
 
-/// One lock, for work that takes several.
+/// A single lock, for work that takes several.
 impl From<Held> for HeldAll {
     fn from(held: Held) -> Self {
         Self { parts: Arc::new([held]), first: Arc::default() }
     }
 }
 
-/// Waits until this lock is lost.
-pub(crate) async fn loss_of(held: Held) -> Loss {
-    let reason = held.lost().await;
-    Loss { key: held.key().clone(), reason }
-}
-
-/// Without the ids of the holders, which are proofs.
+/// Omits the holder ids, which are proofs of the holds.
 impl fmt::Debug for Guards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Guards").field(&self.held.parts).finish()

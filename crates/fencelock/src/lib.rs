@@ -1,4 +1,4 @@
-//! Distributed locks that hold: among tasks, processes, or machines.
+//! Distributed locks for the tasks of a process, the processes of a machine, or several machines.
 //!
 //! ```
 //! # async fn demo() -> Result<(), fencelock::Error> {
@@ -14,7 +14,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
 //! ```
 //!
-//! What it promises:
+//! # Guarantees
 //!
 //! - **One holder at a time**, while clocks run at the same rate within the [`Drift`] and no server loses data that it
 //!   acknowledged.
@@ -23,26 +23,33 @@
 //! - **Waiters are served in order**, and woken by the release itself, if the place has a queue.
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
-//! Work that must not go on without its lock is the body of [`Lock::run`]. [`Client::lock_all`] locks several keys, all or
-//! none. [`Lock::shared`] is a lock for readers, [`Client::semaphore`] lets in a limited number of holders, and [`Client::once`] runs
-//! work at most once in each window of time. Without async there is [`blocking`].
+//! No lock can stop a process that is paused after it has checked its lock: it writes when it continues. Send
+//! [`Guard::fencing_token`] with each write, and let the receiver reject tokens smaller than the greatest it has seen: [`FenceGate`].
 //!
-//! Features of Cargo:
+//! # Where to start
+//!
+//! | to | use |
+//! |---|---|
+//! | stop work when its lock is lost | [`Lock::run`] |
+//! | let readers work at the same time | [`Lock::shared`] |
+//! | limit the number of holders | [`Client::semaphore`], or [`Client::slots`] if a resource must check their tokens |
+//! | lock several keys, all or none | [`Client::lock_all`] |
+//! | elect a leader | [`Client::election`] |
+//! | run work at most once in each window of time | [`Client::once`] |
+//! | lock without async | [`blocking`] |
+//! | choose where locks are stored | [`Client::connect`], [`backends`] |
+//!
+//! # Cargo features
 //!
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `file` | on | `file:`; Unix only |
-//! | `redis` | on | `redis://` and `redlock://`, with TLS; Unix only |
-//! | `metrics` | off | numbers for the facade of that name: [`telemetry`] |
-//! | `serde` | off | [`Key`], [`HolderId`] and [`FencingToken`] can be stored and sent |
+//! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS; Unix only |
+//! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
+//! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!
-//! A program that only locks files builds neither the Redis driver nor TLS:
-//! `fencelock = { version = "0.1", default-features = false, features = ["file"] }`. `memory:` is always there, and
-//! [`register`] adds places of other crates.
-//!
-//! What no lock can promise: a process that is paused between checking its lock and writing goes on to write when it
-//! wakes up. Send [`Guard::fencing_token`] along with each write and let the receiver refuse smaller tokens than the
-//! greatest it has seen: that is a [`FenceGate`].
+//! With `fencelock = { version = "0.1", default-features = false, features = ["file"] }`, neither the Redis driver nor TLS is
+//! built. `memory:` is always available, and [`register`] adds the places of other crates.
 
 pub mod backends;
 pub mod blocking;

@@ -13,15 +13,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Several locks described, not yet held. Await it, or call [`LockAll::try_acquire`] or [`LockAll::run`].
+/// Locks on several keys that are not acquired yet. Await it, or call [`LockAll::try_acquire`] or [`LockAll::run`].
 ///
-/// You get all of the locks or none of them. Free keys cost one round trip together. If a key is busy, the claim waits in its
-/// queue, and only keys that come before it in the order of their bytes are held meanwhile: clients that lock the same keys
-/// never deadlock, in whatever order they name them, and each key is granted in the order in which it was claimed. A lease that
-/// is held already is renewed while the others are waited for. If it is lost, everything is released and claimed again.
+/// All of the locks are acquired, or none. If all keys are free, this takes one round trip. If a key is held, the claim waits in
+/// its queue, and meanwhile only keys that sort before it, by their bytes, are held. So clients that lock the same keys never
+/// deadlock, whatever the order in which they pass them, and each key is granted in the order of the claims. Leases that are
+/// held are renewed while the claim waits for the others. If one of them is lost, all are released and claimed again.
 ///
-/// A key is idle while its holder waits for the next one, so name the keys that belong together and no others. Do not wait
-/// for a set while you hold another lock: two clients that do so can wait for each other.
+/// Keys that are held wait unused for the others, so lock only keys that belong together. Do not wait for several keys while you
+/// hold another lock: two clients that do so can wait for each other.
 #[must_use = "the locks do nothing until they are awaited"]
 #[derive(Clone)]
 pub struct LockAll {
@@ -44,55 +44,54 @@ impl LockAll {
         self
     }
 
-    /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`Lock::ttl`].
+    /// How long the leases outlast this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.each = self.each.ttl(ttl);
         self
     }
 
-    /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-    /// claims each key once, one after another.
+    /// Waits at most this long for all locks together, and 50 ms more for a pending reply; without it, waits without limit. Zero
+    /// tries each key once, one after another.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.each = self.each.wait(wait);
         self
     }
 
-    /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
+    /// The purpose of the locks, which is shown to other clients: at most 128 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.each = self.each.label(label);
         self
     }
 
-    /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
+    /// Releases all locks this long after the last of them was acquired, even if the [`Guards`] still exist, as a bound for work
     /// that hangs.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.each = self.each.max_hold(max_hold);
         self
     }
 
-    /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It must return quickly.
+    /// Calls `on_wait` after each reply while one of the keys is waited for. It must return quickly.
     pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.each = self.each.on_wait(on_wait);
         self
     }
 
-    /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It must return quickly.
+    /// Calls `on_trouble` after each failed try while trying continues. It must return quickly.
     pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.each = self.each.on_trouble(on_trouble);
         self
     }
 
-    /// Waits for all locks.
+    /// Waits for all locks, and acquires them.
     ///
     /// # Errors
-    /// As for [`Lock::acquire`]. [`Error::Busy`] names the key that was not free when the wait was over. [`Error::Lost`] names a
-    /// key that was lost while the others were waited for, if no time was left to begin again. [`Error::Config`] if there is no
-    /// key, more than 16, or a key that is named twice. With any error, the locks that were held are released, and the release
-    /// is waited for, 250 ms at most.
+    /// The errors of [`Lock::acquire`]. [`Error::Busy`] names the key that was held at the end of the wait. [`Error::Lost`] names a
+    /// key that was lost while the others were waited for, if no time was left to start again. [`Error::Config`] also if there is
+    /// no key, more than 16, or a key that is passed twice. With any error, the locks that were held are released before this
+    /// returns, or in the background if that takes more than 250 ms.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue and releases in the background what is held. Nothing stays
-    /// behind.
+    /// Dropping the future leaves the queue, and releases the locks that are held in the background.
     pub async fn acquire(self) -> Result<Guards, Error> {
         let request = self.check()?;
         // The future of a single claim is large, and this one contains it.
@@ -100,14 +99,14 @@ impl LockAll {
         Ok(Guards::new(guards))
     }
 
-    /// Takes all locks if all are free and no client waits for them; `None` if not. Then the locks that were free are released
-    /// again.
+    /// Acquires all locks if they are free and no client waits for them; `None` otherwise. The locks that were free are then
+    /// released again.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Lost`], [`Error::Config`], [`Error::Closed`].
     ///
     /// # Cancel safety
-    /// As for [`LockAll::acquire`].
+    /// See [`LockAll::acquire`].
     pub async fn try_acquire(self) -> Result<Option<Guards>, Error> {
         unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
@@ -138,11 +137,11 @@ impl LockAll {
         Ok(Guards::new(guards))
     }
 
-    /// Runs `body` while all locks are held, releases them, and returns what the body returned. If one of them is lost, the
-    /// body is dropped at its next await point. Everything else is as for [`Lock::run`].
+    /// Runs `body` while all locks are held, releases them, and returns the result of the body. If one of them is lost, the body is
+    /// dropped at its next await point. See [`Lock::run`].
     ///
     /// # Errors
-    /// As for [`Lock::run`], with the key that was lost first.
+    /// See [`Lock::run`], with the key of the first loss.
     ///
     /// # Cancel safety
     /// Dropping the future drops `body` and releases in the background.

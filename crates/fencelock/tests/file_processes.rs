@@ -36,7 +36,7 @@ fn another_process_sees_who_holds_and_whom_to_end() {
     assert_eq!(holding.first().fence, Some(fence));
     assert!(holding.first().held_for.unwrap() < PATIENCE);
     let Occupant::Holder(holder) = &holding.first().occupant else { panic!("foreign: {holding:?}") };
-    assert_eq!(holder.owner.place(), format!("box:{}", other.pid()));
+    assert_eq!(holder.owner.process(), format!("box:{}", other.pid()));
     let Eviction::Refused(text) = now(locks.evict(&holding)).unwrap() else { panic!("not refused") };
     assert!(text.contains(&format!("process {}", other.pid())), "{text}");
 }

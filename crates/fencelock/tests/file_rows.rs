@@ -40,7 +40,7 @@ fn readers_of_several_processes_hold_a_key_together_and_are_seen() {
     assert_eq!(seen.holders.iter().map(|hold| hold.fence.unwrap()).collect::<Vec<_>>(), fences);
     for (hold, other) in seen.holders.iter().zip(&others) {
         let Occupant::Holder(holder) = &hold.occupant else { panic!("foreign: {seen:?}") };
-        assert_eq!(holder.owner.place(), format!("box:{}", other.pid()));
+        assert_eq!(holder.owner.process(), format!("box:{}", other.pid()));
         assert_eq!(hold.mode, Mode::Shared);
     }
     assert!(others[0].request("try k").starts_with("busy"));

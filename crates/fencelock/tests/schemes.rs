@@ -94,3 +94,17 @@ fn a_scheme_is_registered_once() {
     assert!(again.contains("shelf: is known already"), "{again}");
     assert!(scheme_of("shelf://top").unwrap().cross_process());
 }
+
+#[tokio::test]
+async fn a_url_with_a_small_mistake_says_what_to_write() {
+    let hint = async |url| Client::connect(url).await.unwrap_err().to_string();
+    assert!(hint("MEMORY:").await.contains("memory:"), "lower case");
+    if cfg!(feature = "redis") {
+        for url in ["redis:/h", "redis:h", "redis:"] {
+            assert!(hint(url).await.contains("redis://HOST"), "{url}");
+        }
+    }
+    if cfg!(feature = "file") {
+        assert!(hint("file://x").await.contains("file:DIR"), "a host");
+    }
+}

@@ -72,7 +72,7 @@ impl Node {
     /// Kills the master with all data that was not replicated, promotes its replica, and starts a new replica.
     pub(crate) fn fail_over(&mut self) -> Result<(), Failure> {
         self.machine.server.kill();
-        let standby = self.change_places()?;
+        let standby = self.swap_roles()?;
         standby.restart_empty()?;
         self.follow()
     }
@@ -82,7 +82,7 @@ impl Node {
         self.standby.as_ref().ok_or("there is no replica")?.until_linked()?;
         // This comes first, so that there are never two writable masters.
         self.make_read_only();
-        self.change_places()?;
+        self.swap_roles()?;
         self.follow()
     }
 
@@ -91,7 +91,7 @@ impl Node {
         self.server().command(&["REPLICAOF", "127.0.0.1", UNUSED_PORT]);
     }
 
-    fn change_places(&mut self) -> Result<&mut Standby, Failure> {
+    fn swap_roles(&mut self) -> Result<&mut Standby, Failure> {
         let standby = self.standby.as_mut().ok_or("there is no replica to promote")?;
         standby.promote(&mut self.machine);
         let port = self.machine.server.port();

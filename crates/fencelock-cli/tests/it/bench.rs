@@ -108,7 +108,7 @@ fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_lo
         ("--slots 1001", "--slots"),
         ("--together 17", "--together"),
         ("--workload flash-sale --slots 2", "a flash sale needs an exclusive lock"),
-        ("--workload many-keys --keys 2 --together 3", "3 keys together need as many of them"),
+        ("--workload many-keys --keys 2 --together 3", "cannot lock 3 different keys together if the keys are 2"),
         ("--workload many-keys --keys 1000000 --slots 1000", "1000000000 locks are too many"),
     ] {
         let output = Test::new(&place, &format!("bench {line}")).output();

@@ -102,7 +102,7 @@ impl AcquireSlot {
     /// The slots in whose queues the claim waits: none before the first pass is over.
     pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
         let many = if self.waiting { self.line_count() } else { 0 };
-        (0..many).map(|place| self.slot(place))
+        (0..many).map(|index| self.slot(index))
     }
 
     /// How long a claim in a queue waits; `None` has no limit.
@@ -160,8 +160,8 @@ impl AcquireSlot {
         self.slots.min(self.lines)
     }
 
-    fn slot(&self, place: u32) -> u32 {
-        (self.start + place) % self.slots
+    fn slot(&self, index: u32) -> u32 {
+        (self.start + index) % self.slots
     }
 }
 

@@ -6,7 +6,7 @@ use super::request::AcquireRequest;
 use super::rng::spread;
 use super::{Config, Rng};
 use crate::{
-    Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, PlaceInLine, RetryPlan, TokenBlock, Unknown,
+    Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
 };
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) struct HandOff {
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
     /// The position in the queue in the last reply, if any.
-    pub(super) answered: Option<PlaceInLine>,
+    pub(super) answered: Option<QueuePosition>,
     /// Until this time an unanswered request may still arrive, even after later requests were answered.
     pub(super) stray_until: Moment,
     /// Claims sent by this holder.

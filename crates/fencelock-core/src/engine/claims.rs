@@ -7,7 +7,7 @@ use super::context::Context;
 use super::key_engine::KeyEngine;
 use super::waiter::{State, Waiter, WaiterId};
 use crate::{
-    Acquire, Expiry, Fault, Foreign, Holding, Intent, Lease, Moment, Occupant, Occupied, PlaceInLine, Release,
+    Acquire, Expiry, Fault, Foreign, Holding, Intent, Lease, Moment, Occupant, Occupied, QueuePosition, Release,
     TokenBlock, Unknown,
 };
 use std::num::NonZeroU32;
@@ -49,7 +49,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
                 if let Some(attempt) = &mut claiming.attempt {
-                    attempt.answered = Some(PlaceInLine { sent, last_fence, server_micros });
+                    attempt.answered = Some(QueuePosition { sent, last_fence, server_micros });
                     attempt.claim.intent = Intent::Poll;
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);
@@ -270,8 +270,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let again = claiming.on_busy(occupied.clone());
         if in_line {
             (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), None);
-            self.leases.on_own_claim_queued();
         }
+        self.leases.on_own_claim(in_line, ahead.is_some(), cx);
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 

@@ -268,11 +268,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.queue.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
         }
-        let passed = self.hand_over(id, from, cx) || self.queue.line_is_empty() && self.leases.keep_idle(id, from, cx);
+        let passed = self.hand_over(id, from, cx) || !self.has_waiters() && self.leases.keep_idle(id, from, cx);
         if passed {
             self.settle(None, cx);
         }
         passed
+    }
+
+    /// Whether a task of this client waits for a release of the key.
+    fn has_waiters(&self) -> bool {
+        !self.queue.line_is_empty() || self.queue.claimants_waiting() > 0
     }
 
     /// Makes this queued task claim.
@@ -291,7 +296,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// the key must be left free after it.
     pub(super) fn settle(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
         // An idle lease that does not match a waiting task.
-        if !self.queue.line_is_empty()
+        if self.has_waiters()
             && let Some((hold, _)) = self.leases.idle()
         {
             // It may have ended before its timer fired.

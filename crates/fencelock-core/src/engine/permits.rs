@@ -257,9 +257,14 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// A claim of this client waits at the place. Its announcement may have replaced that of the next waiter.
-    pub(super) fn on_own_claim_queued(&mut self) {
-        self.permits.iter_mut().for_each(SharedLease::unannounced);
+    /// A claim of this client is refused, or is `queued` at the place. The place announces only the waiters of other clients, and
+    /// this one may have replaced the announcement of the next. A claim that is in line for a shared lease needs no other one.
+    pub(super) fn on_own_claim<W>(&mut self, in_line: bool, queued: bool, cx: &mut Context<'_, W, L>) {
+        if in_line {
+            self.permits.iter_mut().for_each(SharedLease::unannounced);
+        } else if queued {
+            self.on_queued(cx);
+        }
     }
 
     /// Makes the timer of one of these leases fire at `at` or earlier. If all of them are being renewed, the next reply

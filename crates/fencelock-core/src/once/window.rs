@@ -19,7 +19,7 @@ impl Window {
     /// [`Invalid`] outside [`Window::MIN`] to [`Window::MAX`]; fractions of a microsecond are cut off.
     pub fn new(length: Duration) -> Result<Self, Invalid> {
         if length < Self::MIN || length > Self::MAX {
-            return Err(Invalid::new(format!("a window lasts 1 s to 400 days; {} does not", Span(length))));
+            return Err(Invalid::new(format!("a window lasts 1 s to 400 days; {} does not", Span(length).exact())));
         }
         Ok(Self { micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX) })
     }

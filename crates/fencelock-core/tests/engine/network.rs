@@ -52,6 +52,7 @@ impl Load {
     /// Whether it reports to its receiver that another client waits.
     pub(crate) fn tells_of_waiters(&self) -> bool {
         matches!(self, Self::Queued | Self::Answer { reply: Reply::Renew(_), .. })
+            || matches!(self, Self::Answer { reply: Reply::Claim(Acquire::Queued { .. }), .. })
             || matches!(self, Self::Request { call: Call::Renew(_), .. })
     }
 }

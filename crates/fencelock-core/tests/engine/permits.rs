@@ -117,7 +117,7 @@ pub(crate) const UNLIKE: Scenario = Scenario {
 
 #[test]
 fn permits_are_passed_on_in_the_order_of_arrival() {
-    explore_with(&PASSED, 30_000);
+    explore_with(&PASSED, 100_000);
 }
 
 #[test]

@@ -180,9 +180,11 @@ impl Server {
         if mutant == Some(Mutant::SkipsReachedWaiter) && !messages.is_empty() {
             self.key.lock = None;
         }
-        // As tracking does: any change of the queue, once for each client that has read it.
+        // As tracking with NOLOOP does: any change of the queue, once for each client that has read it, and to nobody if the client
+        // made the change itself.
         let (told, moved) = (mutant != Some(Mutant::AnnouncesNothing), before != self.key.queue.members.len());
-        let announced_to = if told && moved { std::mem::take(&mut self.announces_to) } else { Vec::new() };
+        let mut announced_to = if told && moved { std::mem::take(&mut self.announces_to) } else { Vec::new() };
+        announced_to.retain(|other| *other != client);
         Done { reply, again, messages, changed, announced_to }
     }
 

@@ -75,8 +75,11 @@ impl Plan {
                 "a flash sale needs an exclusive lock: readers would sell one item twice".to_owned(),
             ));
         }
-        if self.workload == Workload::ManyKeys && self.mode.keys() > self.keys {
-            return Err(NotMeasured::Plan(format!("{} keys together need as many of them", self.mode.keys())));
+        let (together, keys) = (self.mode.keys(), self.keys);
+        if self.workload == Workload::ManyKeys && together > keys {
+            return Err(NotMeasured::Plan(format!(
+                "a task cannot lock {together} different keys together if the keys are {keys}: use more keys"
+            )));
         }
         if self.lock_count() > MAX_LOCKS {
             return Err(NotMeasured::Plan(format!(

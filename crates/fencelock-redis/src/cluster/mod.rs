@@ -27,7 +27,7 @@ mod scheme;
 mod suspects;
 mod url;
 
-use crate::redis::{ClusterView, Redis, Server};
+use crate::redis::{ClusterView, Redis, Server, not_a_cluster};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
     ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, PlaceReport,
@@ -93,9 +93,10 @@ impl Cluster {
         let (view, mut last) = (Arc::default(), String::new());
         let server = |address| Ok(Server::of_cluster(url.node(&view, address)?));
         for seed in &url.seeds {
-            match server(seed)?.masters() {
+            let seed = server(seed)?;
+            match seed.masters() {
                 Ok(masters) => return masters.iter().map(server).collect(),
-                Err(error) => last = error.to_string(),
+                Err(error) => last = not_a_cluster(seed.name(), &error).unwrap_or_else(|| error.to_string()),
             }
         }
         Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))

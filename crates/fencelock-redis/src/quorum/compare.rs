@@ -32,6 +32,12 @@ pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
         *by_host.entry(host).or_default() += 1;
     }
     let (host, nodes) = by_host.iter().max_by_key(|(_, nodes)| **nodes)?;
+    let (known, all) = (by_host.values().sum::<usize>(), reports.len());
+    if *nodes == 1 && known < all {
+        let text =
+            format!("only known of the {known} of {all} nodes that answer: different servers on different hosts");
+        return Some(Finding::new(Level::Note, "independence", text, "run it again when all nodes answer"));
+    }
     if *nodes == 1 {
         return Some(Finding::fine("independence", "each node is a different server on a different host"));
     }
@@ -151,6 +157,15 @@ mod tests {
         assert_eq!((two.level, two.text.contains("no majority")), (Level::Warning, true), "{}", two.text);
         let two = on_hosts(&["a", "b", "a", "c", "d"]);
         assert_eq!((two.level, two.text.contains("no majority")), (Level::Warning, false), "{}", two.text);
+    }
+
+    #[test]
+    fn nothing_is_known_of_nodes_that_do_not_answer() {
+        let silent = || node("silent", Health::default());
+        let reports = [node("n", health(|of| of.host = Some("a".to_owned()))), silent(), silent()];
+        let found = hosts(&reports, Size::new(3).unwrap()).unwrap();
+        assert_eq!(found.level, Level::Note, "{}", found.text);
+        assert!(found.text.contains("the 1 of 3 nodes that answer"), "{}", found.text);
     }
 
     fn of_clocks(ahead: &[(i64, u64)]) -> Finding {

@@ -55,36 +55,36 @@ pub(crate) async fn send_batch(
 struct Sent {
     commands: Pipeline,
     /// The indexes of the calls, and of their replies.
-    places: Vec<usize>,
+    indexes: Vec<usize>,
 }
 
 impl Sent {
     fn new(calls: impl Iterator<Item = (Cmd, bool)>, after: Option<&Cmd>) -> Self {
-        let (mut commands, mut places) = (redis::pipe(), Vec::new());
+        let (mut commands, mut indexes) = (redis::pipe(), Vec::new());
         for (call, tracked) in calls {
             if tracked {
                 commands.add_command(CACHING.clone());
             }
-            places.push(commands.len());
+            indexes.push(commands.len());
             commands.add_command(call);
         }
-        if let Some(after) = after.filter(|_| !places.is_empty()) {
+        if let Some(after) = after.filter(|_| !indexes.is_empty()) {
             commands.add_command(after.clone());
         }
-        Self { commands, places }
+        Self { commands, indexes }
     }
 
     fn call(&self, number: usize) -> Option<&Cmd> {
-        self.commands.cmd_iter().nth(*self.places.get(number)?)
+        self.commands.cmd_iter().nth(*self.indexes.get(number)?)
     }
 
     async fn carry(&self, carrier: &impl PipelineSender, after: bool) -> RedisResult<Batch> {
-        if self.places.is_empty() {
+        if self.indexes.is_empty() {
             return Ok(Batch { answers: Vec::new(), after: None });
         }
         let mut answers: Vec<_> = carrier.carry(&self.commands).await?.into_iter().map(Some).collect();
-        let mut answer = |place: usize| answers.get_mut(place).and_then(Option::take).unwrap_or_else(missing);
-        let called = self.places.iter().map(|place| answer(*place)).collect();
+        let mut answer = |index: usize| answers.get_mut(index).and_then(Option::take).unwrap_or_else(missing);
+        let called = self.indexes.iter().map(|index| answer(*index)).collect();
         Ok(Batch { answers: called, after: after.then(|| answer(self.commands.len() - 1)) })
     }
 }

@@ -45,9 +45,7 @@ impl Redis {
     }
 
     fn no_cluster(&self, error: &redis::RedisError) -> Unknown {
-        if error.detail().is_some_and(|detail| detail.contains("cluster support disabled")) {
-            let (scheme, address) = self.link.node().split_once("://").unwrap_or(("redis", self.link.node()));
-            let why = format!("this is not a node of a Redis Cluster: use {scheme}://{address}");
+        if let Some(why) = not_a_cluster(self.link.node(), error) {
             return Unknown::new(self.link.node(), Fault::Unsupported, why);
         }
         let mut unknown = unknown(self.link.node(), error);
@@ -57,6 +55,13 @@ impl Redis {
         }
         unknown
     }
+}
+
+/// What to do if the error says that this server is no node of a cluster.
+pub(crate) fn not_a_cluster(node: &str, error: &redis::RedisError) -> Option<String> {
+    let disabled = error.detail().is_some_and(|detail| detail.contains("cluster support disabled"));
+    let (scheme, address) = node.split_once("://").unwrap_or(("redis", node));
+    disabled.then(|| format!("this is not a node of a Redis Cluster: use {scheme}://{address}"))
 }
 
 type Ranges = Vec<(RangeInclusive<u16>, Vec<Address>)>;

@@ -72,13 +72,13 @@ impl ClusterView {
         let ErrorKind::Server(kind) = error.kind() else { return None };
         match kind {
             ServerErrorKind::Moved => {
-                let (slot, to) = place(error, host)?;
+                let (slot, to) = redirection(error, host)?;
                 let mut view = self.write();
                 view.importing.remove(&slot);
                 view.map.moved(slot, to);
             }
             ServerErrorKind::Ask => {
-                let (slot, to) = place(error, host)?;
+                let (slot, to) = redirection(error, host)?;
                 self.write().importing.insert(slot, to);
             }
             // Some keys of the request are on this node, and some are already on the node that imports the slot.
@@ -98,7 +98,7 @@ impl ClusterView {
 }
 
 /// The slot and the address in an error. If the host is missing, it is that of the node that sent the error.
-fn place(error: &RedisError, host: &str) -> Option<(u16, Address)> {
+fn redirection(error: &RedisError, host: &str) -> Option<(u16, Address)> {
     let (to, slot) = error.redirect_node()?;
     let (named, port) = to.rsplit_once(':')?;
     let named = match named {

@@ -62,7 +62,7 @@ impl Combiner {
     /// Counts a claim or a release of a lock until it is dropped.
     pub(crate) fn enter(&self, wire: &str) -> InFlight<'_> {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        InFlight { combiner: self, others, remembered: self.place(wire) }
+        InFlight { combiner: self, others, remembered: self.entry(wire) }
     }
 
     /// Counts what is sent to the connection until it is dropped.
@@ -70,11 +70,11 @@ impl Combiner {
         self.batches.sender.message()
     }
 
-    fn place(&self, wire: &str) -> (&AtomicU32, u32) {
+    fn entry(&self, wire: &str) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(wire);
-        let [place, value] = [hash >> 32, hash & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
+        let [index, value] = [hash >> 32, hash & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
         // 0 is an empty entry.
-        (&self.contended[place as usize % REMEMBERED], value | 1)
+        (&self.contended[index as usize % REMEMBERED], value | 1)
     }
 }
 
@@ -86,8 +86,8 @@ impl InFlight<'_> {
 
     /// Whether the last request for this lock was not the common case.
     fn is_contended(&self) -> bool {
-        let (place, value) = self.remembered;
-        place.load(Ordering::Relaxed) == value
+        let (entry, value) = self.remembered;
+        entry.load(Ordering::Relaxed) == value
     }
 
     /// The reply to a common case; `None` if the request must be sent alone. Then the server has changed nothing.
@@ -121,11 +121,11 @@ impl InFlight<'_> {
 
     /// Records whether a request that was sent alone was the common case.
     pub(crate) fn note(&self, answer: &RedisResult<Value>) {
-        let (place, value) = self.remembered;
+        let (entry, value) = self.remembered;
         if !matches!(answer, Ok(Value::Int(_))) {
-            place.store(value, Ordering::Relaxed);
+            entry.store(value, Ordering::Relaxed);
         } else if self.is_contended() {
-            place.store(0, Ordering::Relaxed);
+            entry.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -82,7 +82,7 @@ mod topology;
 mod unread;
 mod wire;
 
-pub(crate) use cluster_map::ClusterMap;
+pub(crate) use cluster_map::{ClusterMap, not_a_cluster};
 pub(crate) use cluster_view::ClusterView;
 use combined::Common;
 use fault::unknown;

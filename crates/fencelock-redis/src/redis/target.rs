@@ -177,6 +177,9 @@ fn unusable(error: &redis::RedisError) -> Invalid {
 
 /// The reason why a URL is invalid, which the driver does not report.
 fn reason(base: &str) -> Option<Invalid> {
+    if !base.contains("://") {
+        return Some(Invalid::new("not a usable redis:// URL: // is missing before the host, as in redis://HOST"));
+    }
     let error = url::Url::parse(base).err()?;
     // The rest of a password after an unescaped character is parsed as host or port.
     let escape = "; in a user or a password, write @ : / # ? as %40 %3A %2F %23 %3F";

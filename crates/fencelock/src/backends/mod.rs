@@ -1,13 +1,14 @@
-//! The places where a lock can live. Each is a [`Backend`](fencelock_core::Backend); none knows another.
+//! The places where locks are stored. Each implements [`Backend`](fencelock_core::Backend).
 //!
-//! A URL names a place by its scheme: [`connect`]. Other crates add schemes of their own with [`register`].
+//! The scheme of a URL selects the place: [`connect`]. Other crates add schemes with [`register`].
 //!
-//! | backend | for | what frees a crashed holder | line of waiters |
+//! | place | for | what frees the locks of a crashed holder | order of waiters |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
 //! | `File` | processes of one machine | the kernel | the first claim after a release |
-//! | `Redis` | machines that share one Redis | the lease's TTL | first come, first served |
-//! | `Quorum` | machines that share several independent Redis servers | the lease's TTL | the first claim after a release |
+//! | `Redis` | machines that share one Redis server, or a master with sentinels | the TTL of the lease | first come, first served |
+//! | a cluster | machines that share a Redis Cluster | the TTL of the lease | first come, first served |
+//! | `Quorum` | machines that share several independent Redis servers | the TTL of the lease | the first claim after a release |
 //!
 //! `File` needs the feature `file`, servers the feature `redis`; both are on by default, and need Unix.
 

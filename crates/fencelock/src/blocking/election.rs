@@ -3,7 +3,7 @@ use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released,
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An election: one of many candidates leads, and the others wait in the order of their arrival. The async twin is
+/// An election: one of many candidates leads, and the others wait in the order of their arrival. The async type is
 /// [`crate::Election`].
 ///
 /// `run_while_leader` is missing here, because a thread cannot be stopped from outside. Work in steps instead:
@@ -115,7 +115,7 @@ impl Election {
 }
 
 /// The term of an elected leader, which is renewed until this value is dropped. Dropping it resigns in the background. The
-/// async twin is [`crate::Leadership`].
+/// async type is [`crate::Leadership`].
 #[must_use = "the candidate resigns when its leadership is dropped"]
 #[derive(Debug)]
 pub struct Leadership {
@@ -159,6 +159,9 @@ impl Leadership {
     }
 
     /// Waits at most this long for the loss; `None` if the candidate still leads then.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
         self.guard.lost_within(within)
     }
@@ -179,7 +182,7 @@ impl Leadership {
     }
 }
 
-/// Watches the leader of an election. The async twin is [`crate::Observer`]. As an iterator it ends when the client is closed.
+/// Watches the leader of an election. The async type is [`crate::Observer`]. As an iterator it ends when the client is closed.
 #[must_use = "an observer sends requests only while a call waits"]
 #[derive(Debug)]
 pub struct Observer {
@@ -196,13 +199,16 @@ impl Observer {
     }
 
     /// Waits at most this long for the next change. `None` if there was none, and after the client was closed.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn next_within(&mut self, span: Duration) -> Option<Observation> {
         self.wait_for_change(Some(span))
     }
 
     fn wait_for_change(&mut self, span: Option<Duration>) -> Option<Observation> {
         let mut observer = self.inner.take()?;
-        let (observer, change) = self.engine.run(async move {
+        let (observer, change) = self.engine.wait(async move {
             let change = match span {
                 Some(span) => tokio::time::timeout(span, observer.next()).await.unwrap_or_default(),
                 None => observer.next().await,

@@ -76,16 +76,22 @@ impl Guard {
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
     /// the lock to another client; and immediately if the server reports that the key was deleted or taken.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn lost(&self) -> LossReason {
         let held = self.inner.held();
         if held.is_forked() {
             return LossReason::Forked;
         }
         // Without the thread of the client, the lease is not renewed.
-        self.engine.run(async move { held.lost().await }).unwrap_or(LossReason::Expired)
+        self.engine.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
 
     /// Waits at most `within` for the loss; `None` if the lock is still held then.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
         self.held().lost_within(within)
     }
@@ -169,7 +175,10 @@ impl Held {
         self.inner.check()
     }
 
-    /// Waits at most `within` for the loss; `None` if the lock is still held, or was released.
+    /// Waits at most `within` for the loss; `None` if the lock is still held, and at most a second after it was released.
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
         if self.inner.is_forked() {
             return Some(LossReason::Forked);
@@ -182,6 +191,6 @@ impl Held {
             };
         };
         let held = self.inner.clone();
-        engine.run(async move { tokio::time::timeout(within, held.lost()).await.ok() }).flatten()
+        engine.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
     }
 }

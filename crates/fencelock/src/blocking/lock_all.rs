@@ -4,8 +4,8 @@ use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Several locks described, not yet held. Call [`LockAll::acquire`], [`LockAll::try_acquire`] or [`LockAll::run`]. You get all
-/// of the locks or none of them. The async twin is [`crate::LockAll`], which says how they are acquired.
+/// Locks on several keys that are not acquired yet. Call [`LockAll::acquire`], [`LockAll::try_acquire`] or [`LockAll::run`]. All of
+/// the locks are acquired, or none. The async type is [`crate::LockAll`], which describes how they are acquired.
 #[must_use = "the locks do nothing until they are acquired"]
 #[derive(Debug, Clone)]
 pub struct LockAll {
@@ -24,60 +24,56 @@ impl LockAll {
         self
     }
 
-    /// How long the leases outlive this process if it dies: 10 ms to 24 h, 30 s unless set. See [`super::Lock::ttl`].
+    /// How long the leases outlast this process if it dies: 10 ms to 24 h, 30 s by default. See [`super::Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.inner = self.inner.ttl(ttl);
         self
     }
 
-    /// Waits at most this long for all locks together, and 50 ms for a last answer; without it, as long as it takes. Zero
-    /// claims each key once.
+    /// Waits at most this long for all locks together, and 50 ms more for a pending reply; without it, waits without limit. Zero
+    /// tries each key once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.inner = self.inner.wait(wait);
         self
     }
 
-    /// What the locks are for, shown to clients that wait for one of them: at most 128 bytes.
+    /// The purpose of the locks, which is shown to other clients: at most 128 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.inner = self.inner.label(label);
         self
     }
 
-    /// Releases all locks, as lost, this long after the last of them was acquired, even if [`Guards`] lives: a bound for work
+    /// Releases all locks this long after the last of them was acquired, even if the [`Guards`] still exist, as a bound for work
     /// that hangs.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.inner = self.inner.max_hold(max_hold);
         self
     }
 
-    /// Calls `on_wait` after each answer while it waits, with the key that it waits for. It is called on the client's thread
-    /// and must return quickly.
+    /// Calls `on_wait` after each reply while one of the keys is waited for, on the thread of the client. It must return quickly.
     pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_wait(on_wait);
         self
     }
 
-    /// Calls `on_trouble` after each try that brought no answer, while it goes on trying. It is called on the client's thread
-    /// and must return quickly.
+    /// Calls `on_trouble` after each failed try while trying continues, on the thread of the client. It must return quickly.
     pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_trouble(on_trouble);
         self
     }
 
-    /// Waits for all locks.
+    /// Waits for all locks, and acquires them.
     ///
     /// # Errors
-    /// As for [`super::Lock::acquire`]. [`Error::Busy`] names the key that was not free when the wait was over. [`Error::Lost`]
-    /// names a key that was lost while the others were waited for, if no time was left to begin again. [`Error::Config`] if
-    /// there is no key, more than 16, or a key that is named twice. With any error, the locks that were held are released.
+    /// See [`crate::LockAll::acquire`].
     pub fn acquire(self) -> Result<Guards, Error> {
         let Self { inner, engine } = self;
         let guards = engine.get(inner.acquire())?;
         Ok(Guards::new(guards, engine))
     }
 
-    /// Takes all locks if all are free and no client waits for them; `None` if not. Then the locks that were free are released
-    /// again.
+    /// Acquires all locks if they are free and no client waits for them; `None` otherwise. The locks that were free are then
+    /// released again.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Lost`], [`Error::Config`], [`Error::Closed`].
@@ -99,12 +95,11 @@ impl LockAll {
         Ok(Guards::new(guards, engine))
     }
 
-    /// Runs `body` on this thread while all locks are held, releases them, and returns what the body returned. A closure cannot
-    /// be interrupted, so it should call [`HeldAll::check`] where it can still stop. Everything else is as for
-    /// [`super::Lock::run`].
+    /// Runs `body` on this thread while all locks are held, releases them, and returns the result of the body. A closure cannot
+    /// be interrupted, so it should call [`HeldAll::check`] where it can still stop. See [`super::Lock::run`].
     ///
     /// # Errors
-    /// As for [`super::Lock::run`], with the key that was lost first.
+    /// See [`super::Lock::run`], with the key of the first loss.
     pub fn run<T, E>(self, body: impl FnOnce(HeldAll) -> Result<T, E>) -> Result<T, RunError<T, E>> {
         let guards = self.acquire()?;
         let ended = body(guards.held());

@@ -1,9 +1,8 @@
-//! Carries out what [`AcquireAll`] decides: claims, watches the leases that are held, releases.
+//! Executes the steps of [`AcquireAll`]: claims, releases, and watching the leases that are held.
 
 use super::{ClientInner, acquire};
 use crate::error::Error;
-use crate::guard::Guard;
-use crate::guards::loss_of;
+use crate::guard::{Guard, Held};
 use crate::loss::Loss;
 use crate::request::{OnWait, Request, SetRequest, Waiting};
 use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};
@@ -12,20 +11,20 @@ use futures_util::future::{join_all, select_all};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The caller waits this long for the releases of a set that it does not get. What is left of them goes on in the background.
+/// How long the caller waits for the releases of keys that it does not acquire together. The rest continues in the background.
 const RELEASE_LIMIT: Duration = Duration::from_millis(250);
 
-/// A set of keys on its way. Dropping it releases in the background what is held.
+/// An acquisition of several keys. Dropping it releases the keys that are held in the background.
 struct Attempt<'a> {
     client: &'a Arc<ClientInner>,
     request: &'a SetRequest,
     all: AcquireAll,
     begun: Moment,
-    /// By the position of the key in the order of the caller.
+    /// In the order in which the caller passed the keys.
     held: Vec<Option<Guard>>,
 }
 
-/// Acquires every key, in the order of the caller, or none.
+/// Acquires all keys, or none. The guards are in the order in which the caller passed the keys.
 pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest) -> Result<Vec<Guard>, Error> {
     let begun = client.clock.now();
     let all = AcquireAll::new(request.keys.clone(), request.template.options.wait, begun);
@@ -49,7 +48,7 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
                 attempt.all.on_released();
             }
             AcquireStep::Granted => return Ok(attempt.granted()),
-            // A claim is refused with an error only.
+            // Only an error refuses a claim.
             AcquireStep::Refused => return Err(attempt.total(last.unwrap_or_else(|| client.closed_error()))),
         }
     }
@@ -69,7 +68,7 @@ impl Attempt<'_> {
             Ok(Ok(guard)) => {
                 self.held[key] = Some(guard);
                 self.all.on_granted();
-                // The other leases were not watched while the answer was in flight.
+                // The other leases were not watched while the reply was in flight.
                 self.first_loss().map(|loss| self.on_lost(loss))
             }
             Ok(Err(error)) => {
@@ -97,7 +96,7 @@ impl Attempt<'_> {
         };
         match self.unless_lost(tries).await {
             Ok(granted) => {
-                // The rest is dropped, and so released.
+                // The rest is dropped, which releases it.
                 let kept: Vec<_> = granted.into_iter().map_while(Result::ok).collect();
                 self.all.on_tried(kept.len());
                 for (key, guard) in keys.into_iter().zip(kept) {
@@ -126,9 +125,9 @@ impl Attempt<'_> {
         let mut request = self.request.template.clone();
         request.key = self.request.keys.keys()[key].clone();
         request.options.wait = wait;
-        // It begins when all keys are held: a long wait for one of them must not use it up.
+        // The limit begins when all keys are held, so that a long wait for one of them does not use it up.
         if request.options.max_hold.take().is_some() && request.options.mode == Mode::Shared {
-            // The end of this set would be that of all readers that share the lease.
+            // The end of these holds would end all readers that share the lease.
             request.options.lease_sharing = LeaseSharing::Never;
         }
         let before = self.waited();
@@ -150,7 +149,7 @@ impl Attempt<'_> {
 
     async fn release(&mut self) {
         let releases = self.held.iter_mut().filter_map(Option::take).map(Guard::release);
-        // What is not confirmed in time goes on in the background.
+        // A release that is not confirmed in time continues in the background.
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(releases)).await;
     }
 
@@ -168,12 +167,14 @@ impl Attempt<'_> {
         self.client.clock.now().since(self.begun)
     }
 
-    /// The error of the last claim, with the wait and the tries of all rounds.
-    fn total(&self, mut error: Error) -> Error {
-        if let Error::Busy { waited, attempts, .. } | Error::Unreachable { waited, attempts, .. } = &mut error {
-            *waited = self.waited();
-            *attempts = attempts.saturating_add(self.all.rounds() - 1);
-        }
-        error
+    /// The error of the last claim, with the wait and the attempts of all rounds.
+    fn total(&self, error: Error) -> Error {
+        error.after(self.waited(), self.all.rounds() - 1)
     }
+}
+
+/// Waits until this lock is lost.
+async fn loss_of(held: Held) -> Loss {
+    let reason = held.lost().await;
+    Loss { key: held.key().clone(), reason }
 }

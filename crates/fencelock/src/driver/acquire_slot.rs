@@ -34,7 +34,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
     let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
     let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
     let mut larger_set = pin!(report_larger_set(client, set, start));
-    let mut last = None;
+    let (mut last, mut answered) = (None::<Error>, 0);
     loop {
         let now = client.clock.now();
         let until = match slots.step(now) {
@@ -44,11 +44,14 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
             }
             SlotStep::Wait(until) => until,
             // An error that is not of this kind was returned already.
-            SlotStep::Granted(_) | SlotStep::Refused => return Err(last.unwrap_or_else(|| client.closed_error())),
+            SlotStep::Granted(_) | SlotStep::Refused => {
+                let error = last.map(|error| error.after(now.since(begun), answered - 1));
+                return Err(error.unwrap_or_else(|| client.closed_error()));
+            }
         };
         if lines.is_empty() && slots.lines().next().is_some() {
             lines.extend(
-                slots.lines().enumerate().map(|(place, slot)| claim(waiting(set, &slots, slot, place, now), slot)),
+                slots.lines().enumerate().map(|(index, slot)| claim(waiting(set, &slots, slot, index, now), slot)),
             );
         }
         let (waits, (slot, claimed)) = tokio::select! {
@@ -74,7 +77,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                     Error::Busy { .. } => slots.on_busy(client.clock.now()),
                     _ => slots.on_refused(),
                 }
-                last = Some(error);
+                (last, answered) = (Some(error), answered + 1);
             }
         }
     }
@@ -93,9 +96,9 @@ async fn answer(trying: &mut Option<BoxFuture<'static, Claimed>>) -> Claimed {
 }
 
 /// A claim that waits in a queue. Only the first one reports to the caller.
-fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, place: usize, now: Moment) -> Lock {
+fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, index: usize, now: Moment) -> Lock {
     let lock = set.lock_of(slot);
-    let lock = if place == 0 { lock } else { lock.without_reports() };
+    let lock = if index == 0 { lock } else { lock.without_reports() };
     match slots.rest(now) {
         Some(rest) => lock.wait(rest),
         None => lock,

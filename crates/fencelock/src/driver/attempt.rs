@@ -158,11 +158,13 @@ impl Waiter<'_> {
         self.entered = false;
         match last {
             Step::Refused(refusal) => Err(self.error(*refusal)),
-            Step::Granted(grant) if self.client.closing.has_begun() => {
-                self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
-                Err(self.client.closed_error())
-            }
-            Step::Granted(grant) => Ok(lease.map(|lease| self.granted(grant, lease))),
+            Step::Granted(grant) => match self.client.check_open() {
+                Ok(()) => Ok(lease.map(|lease| self.granted(grant, lease))),
+                Err(error) => {
+                    self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
+                    Err(error)
+                }
+            },
             _ => Ok(None),
         }
     }
@@ -212,7 +214,12 @@ impl Waiter<'_> {
             }
             Err(cause) => Err(cause.unsent()),
         };
-        self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
+        let is_new = claim.intent == Intent::Enqueue && matches!(answer, Ok(Acquire::Queued { .. }));
+        let next = self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx));
+        if is_new {
+            self.client.queued_here(&self.cell);
+        }
+        next
     }
 
     /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, the timeout of the

@@ -11,6 +11,7 @@ use fencelock_core::engine::{Config, SharingLimits};
 use fencelock_core::{Backend, Clock, Drift, Invalid, Listener};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state that the clones of a client, its locks and its guards share. Dropping the last of them ends the tasks of the client.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ impl ClientInner {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             Invalid::new("a client needs a tokio runtime; without one, use fencelock::blocking::Client")
         })?;
+        // A runtime without timers could neither renew nor wait: tokio panics here, and not later in a task.
+        drop(tokio::time::sleep(Duration::ZERO));
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
         let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));
         let config = Config { place: backend.name(), capabilities, drift, sharing };
@@ -56,6 +59,7 @@ impl ClientInner {
             reaper,
             closing,
         });
+        driver.reaper.set_idle_leases(&driver);
         let listener: Arc<dyn Listener> = Arc::new(DriverListener::new(&driver));
         driver.backend.listen(Arc::clone(&listener));
         runtime.spawn(Arc::clone(&driver).renew_leases());

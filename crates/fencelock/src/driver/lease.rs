@@ -78,16 +78,17 @@ impl Lease {
         }
     }
 
-    /// Waits for the loss. This future does not depend on other tasks: it has its own timer for the end of the lease.
-    pub(crate) async fn lost(&self, tenure: Tenure) -> LossReason {
+    /// Waits for the end of this tenure, and returns why it was lost; `None` if it was released. This future does not depend on
+    /// other tasks: it has its own timer for the end of the lease.
+    pub(crate) async fn ended(&self, tenure: Tenure) -> Option<LossReason> {
         loop {
             let ended = self.state.ended();
             tokio::pin!(ended);
             ended.as_mut().enable();
             let left = match self.time_left(tenure) {
                 Ok(left) => left,
-                Err(End::Lost(reason)) => return reason,
-                Err(End::Released) => std::future::pending().await,
+                Err(End::Lost(reason)) => return Some(reason),
+                Err(End::Released) => return None,
             };
             tokio::select! {
                 () = ended => {}

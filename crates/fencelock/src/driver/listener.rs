@@ -1,5 +1,5 @@
 use super::Driver;
-use super::key_cell::Engine;
+use super::key_cell::{Engine, KeyCell};
 use crate::identity::random;
 use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
@@ -46,6 +46,14 @@ impl Listener for DriverListener {
 }
 
 impl Driver {
+    /// A claim of this task is in the queue of the place, which announces only the waiters of other clients. The leases that this
+    /// client has for tasks of other modes end for it, as they do for a waiter of another client.
+    pub(super) fn queued_here(&self, cell: &KeyCell) {
+        for other in self.keys.of_key(cell.key()).filter(|other| !std::ptr::eq(Arc::as_ptr(other), cell)) {
+            other.with(Engine::on_queued);
+        }
+    }
+
     /// Any key may have changed, so all holds are renewed soon. The renewals are spread over time, so that a server that has just
     /// restarted is not overloaded.
     fn reset(&self) {

@@ -28,12 +28,11 @@ use crate::closing::Closing;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::process::Process;
-use crate::reaper::Reaper;
+use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Invalid};
-use key_cell::Engine;
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -59,16 +58,17 @@ pub(crate) struct Driver {
     trouble: Trouble,
 }
 
+impl IdleLeases for Driver {
+    fn release_idle_leases(&self) {
+        self.stop();
+    }
+}
+
 impl Driver {
     /// From now on, refuses new claims, and ends the waiting ones.
     pub(crate) fn close(&self) {
         self.closing.begin();
-        for cell in self.keys.all() {
-            cell.with(|engine, cx| {
-                engine.wake_all(cx);
-                engine.release_idle(cx);
-            });
-        }
+        self.end_waits();
     }
 
     /// Whether leases without a task are kept for the next one.
@@ -76,11 +76,22 @@ impl Driver {
         !self.timers.is_stopped() && !self.closing.has_begun()
     }
 
-    /// Stops the renewals, and releases the leases that no task uses. In a forked child, the leases belong to the parent.
+    /// Stops the renewals, refuses new claims and ends the waiting ones, and releases the leases that no task uses. In a forked
+    /// child, the leases belong to the parent.
     fn stop(&self) {
         if self.process().is_current() {
             self.timers.stop();
-            self.keys.all().iter().for_each(|cell| cell.with(Engine::release_idle));
+            self.end_waits();
+        }
+    }
+
+    /// Wakes the tasks that wait, which then find out why they may not, and releases the leases that no task uses.
+    fn end_waits(&self) {
+        for cell in self.keys.all() {
+            cell.with(|engine, cx| {
+                engine.wake_all(cx);
+                engine.release_idle(cx);
+            });
         }
     }
 
@@ -90,8 +101,16 @@ impl Driver {
         self.reaper.idle().await;
     }
 
+    /// Whether a claim may begin.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.closing.has_begun() { Err(self.closed_error()) } else { Ok(()) }
+        if self.closing.has_begun() {
+            return Err(self.closed_error());
+        }
+        if self.timers.is_stopped() && self.process().is_current() {
+            let text = "the runtime of this client has ended, so nothing would renew its leases: connect a client on this runtime";
+            return Err(Invalid::new(text).into());
+        }
+        Ok(())
     }
 
     /// In a forked child, the tasks do not run.

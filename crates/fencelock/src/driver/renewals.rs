@@ -5,6 +5,7 @@ use super::key_cell::KeyCell;
 use fencelock_core::engine::{Duty, HoldId};
 use fencelock_core::{Fault, Moment, Renew, Renewal, RenewalPlan, Unknown};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -24,6 +25,8 @@ const BATCH: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Timers {
     table: Mutex<Table>,
+    /// The task has ended, or was requested to end.
+    stopped: AtomicBool,
     changed: Notify,
 }
 
@@ -35,14 +38,13 @@ struct Table {
     asleep_until: Moment,
     /// Whether timers were set since the task last slept.
     busy: bool,
-    stopped: bool,
 }
 
 impl Default for Timers {
     fn default() -> Self {
         let (due, asleep_until) = (BTreeMap::new(), Moment::NEVER);
-        let table = Mutex::new(Table { due, holds: 0, asleep_until, busy: false, stopped: false });
-        Self { table, changed: Notify::new() }
+        let table = Mutex::new(Table { due, holds: 0, asleep_until, busy: false });
+        Self { table, stopped: AtomicBool::new(false), changed: Notify::new() }
     }
 }
 
@@ -96,12 +98,12 @@ impl Timers {
 
     /// Whether the task has ended, or was requested to end.
     pub(super) fn is_stopped(&self) -> bool {
-        self.table().stopped
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// Ends the task.
     pub(super) fn stop(&self) {
-        self.table().stopped = true;
+        self.stopped.store(true, Ordering::SeqCst);
         self.changed.notify_one();
     }
 
@@ -118,10 +120,10 @@ impl Timers {
 
     /// How long to sleep; `None` if the task must end.
     fn sleep(&self, now: Moment) -> Option<Duration> {
-        let mut table = self.table();
-        if table.stopped {
+        if self.is_stopped() {
             return None;
         }
+        let mut table = self.table();
         let mut next = table.due.first_key_value().map_or(Moment::NEVER, |((moment, ..), _)| *moment);
         if std::mem::take(&mut table.busy) {
             // Waking this task for each of many short holds would cost as much as the holds.

@@ -1,4 +1,4 @@
-//! Carries out what [`OnceJob`] decides, until the work may start.
+//! Executes the steps of [`OnceJob`] until the work may start.
 
 use super::done::{OnceStart, WindowDone};
 use super::repeat::while_held;
@@ -41,7 +41,7 @@ pub(super) async fn begin(
             }
             OnceStep::AlreadyDone(completion) => {
                 if let Some(guard) = held {
-                    // The answer does not depend on it. A release without a reply goes on in the background.
+                    // The answer does not depend on it. A release without a reply continues in the background.
                     let _ = guard.release().await;
                 }
                 return Ok(OnceStart::AlreadyDone(WindowDone::new(key, completion, now)));

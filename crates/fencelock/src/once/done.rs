@@ -24,7 +24,7 @@ pub enum OnceStart {
     AlreadyDone(WindowDone),
 }
 
-/// Who has done the work of a window, and when the next window begins.
+/// Which process has done the work of a window, and when the next window begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowDone {
     key: Key,

@@ -90,7 +90,7 @@ impl OnceRun {
     }
 }
 
-/// The result of a run does not depend on the release. One without a reply goes on in the background.
+/// The result of a run does not depend on the release. A release without a reply continues in the background.
 async fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release().await {

@@ -61,6 +61,9 @@ impl Releases {
         if !self.process.is_current() {
             return;
         }
+        if let Some(idle_leases) = self.idle_leases.get().and_then(Weak::upgrade) {
+            idle_leases.release_idle_leases();
+        }
         let state = self.state();
         if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {
             self.take_over(state);

@@ -10,7 +10,8 @@ use crate::process::Process;
 use fencelock_core::engine::{PendingRelease, ReleaseQueue, STRAGGLER};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::fmt::Debug;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 pub(crate) use worker::ReaperTask;
@@ -28,6 +29,12 @@ pub(crate) struct Reaper {
     releases: Arc<Releases>,
 }
 
+/// The leases that are kept for the next task. At the end of the program there is none.
+pub(crate) trait IdleLeases: Debug + Send + Sync {
+    /// Releases them, and keeps none from now on.
+    fn release_idle_leases(&self);
+}
+
 /// The state of the releases.
 #[derive(Debug)]
 struct Releases {
@@ -39,6 +46,7 @@ struct Releases {
     settled: Condvar,
     idle: Notify,
     abandoned: Mutex<HashMap<HolderId, Moment>>,
+    idle_leases: OnceLock<Weak<dyn IdleLeases>>,
 }
 
 #[derive(Debug)]
@@ -71,7 +79,8 @@ impl Reaper {
         let state = Mutex::new(State { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
         let (settled, idle, abandoned) = (Condvar::new(), Notify::new(), Mutex::default());
         let process = Process::current();
-        let releases = Arc::new(Releases { backend, clock, process, state, settled, idle, abandoned });
+        let idle_leases = OnceLock::new();
+        let releases = Arc::new(Releases { backend, clock, process, state, settled, idle, abandoned, idle_leases });
         exit::watch(&releases);
         let task = ReaperTask::new(&releases, wake);
         (Arc::new(Self { releases }), task)
@@ -123,6 +132,12 @@ impl Reaper {
     /// Blocks until every release was confirmed once, for at most [`SETTLE`].
     pub(crate) fn settle(&self) {
         self.releases.settle();
+    }
+
+    /// The end of the program also releases these.
+    pub(crate) fn set_idle_leases<I: IdleLeases + 'static>(&self, idle_leases: &Arc<I>) {
+        let idle_leases: Weak<I> = Arc::downgrade(idle_leases);
+        let _ = self.releases.idle_leases.set(idle_leases);
     }
 
     /// The end of the main thread waits, as for guards that were dropped there.

@@ -4,6 +4,7 @@ use crate::program::{self, url};
 use fencelock::{Client, Guard, blocking};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::OnceLock;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 const TIMES: usize = 30;
@@ -19,7 +20,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_program_that_calls_exit_leaves_no_lock", || leaves_no_lock("exits", 3)),
     ("a_blocking_program_leaves_no_lock", || leaves_no_lock("blocking", 0)),
     ("a_blocking_program_with_a_static_client_leaves_no_lock", || leaves_no_lock("blocking_static", 0)),
-    ("a_program_that_gives_up_a_wait_leaves_no_place_in_line", leaves_no_place_in_line),
+    ("a_program_that_calls_exit_keeps_no_lease", || leaves_no_lock("exits_with_kept_lease", 3)),
+    ("a_program_whose_runtime_is_never_dropped_keeps_no_lease", || leaves_no_lock("static_runtime_with_kept_lease", 0)),
+    ("a_blocking_program_with_a_static_client_keeps_no_lease", || leaves_no_lock("blocking_static_with_kept_lease", 0)),
+    ("a_program_that_gives_up_a_wait_leaves_no_waiter", leaves_no_waiter),
     ("a_program_ends_though_its_server_does_not_answer", ends_without_an_answer),
     ("a_program_frees_a_quorum", frees_a_quorum),
 ];
@@ -35,6 +39,9 @@ pub(crate) const PROGRAMS: &[(&str, fn())] = &[
     ("exits", exits),
     ("blocking", blocking),
     ("blocking_static", blocking_static),
+    ("exits_with_kept_lease", exits_with_kept_lease),
+    ("static_runtime_with_kept_lease", static_runtime_with_kept_lease),
+    ("blocking_static_with_kept_lease", blocking_static_with_kept_lease),
     ("gives_up", gives_up),
     ("is_left_alone", is_left_alone),
 ];
@@ -56,7 +63,7 @@ fn leaves_no_lock(program: &str, code: i32) {
     assert_eq!(number(&server, &["EXISTS", "fencelock:{k}:fence"]), 1, "it was held");
 }
 
-fn leaves_no_place_in_line() {
+fn leaves_no_waiter() {
     let Some(server) = redis_or_skip() else { return };
     let client = blocking::Client::connect(&server.url()).unwrap();
     let held = client.lock("k").acquire().unwrap();
@@ -161,6 +168,41 @@ fn blocking_static() {
     let client = CLIENT.get_or_init(|| blocking::Client::connect(&url()).unwrap());
     // On another thread, which ends at once.
     std::thread::spawn(|| drop(client.lock("k").acquire().unwrap())).join().unwrap();
+}
+
+/// How long a lease is kept for the next task.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Uses a lock, whose lease the client then keeps.
+async fn keeps_lease() {
+    let client = Client::builder().idle_timeout(KEPT).connect(&url()).await.unwrap();
+    // Until the server has the scripts, a lease is kept for 10 ms.
+    while client.inspect("k").await.unwrap().is_none() {
+        drop(client.lock("k").await.unwrap());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    std::mem::forget(client);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn exits_with_kept_lease() {
+    keeps_lease().await;
+    std::process::exit(3);
+}
+
+fn static_runtime_with_kept_lease() {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(runtime).block_on(keeps_lease());
+}
+
+fn blocking_static_with_kept_lease() {
+    static CLIENT: OnceLock<blocking::Client> = OnceLock::new();
+    let connect = || blocking::Client::builder().idle_timeout(KEPT).connect(&url()).unwrap();
+    let client = CLIENT.get_or_init(connect);
+    while client.inspect("k").unwrap().is_none() {
+        drop(client.lock("k").acquire().unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[tokio::main(flavor = "current_thread")]

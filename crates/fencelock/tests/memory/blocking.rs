@@ -148,3 +148,56 @@ fn threads_read_together_and_take_permits() {
     assert_eq!(resumed.release().unwrap(), Released::Released);
     assert!(semaphore.acquire(4).unwrap_err().is_config());
 }
+
+/// The loss that `lost_within` would report, if it returns before a generous limit.
+fn end_of(wait: impl FnOnce(Duration) -> bool + Send + 'static) -> bool {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(wait(Duration::MAX)));
+    receiver.recv_timeout(GENEROUS).expect("it returns")
+}
+
+#[test]
+fn waiting_for_a_loss_ends_with_the_release() {
+    let client = Client::builder().backend(place()).unwrap();
+    let guard = client.lock("k").acquire().unwrap();
+    let held = guard.held();
+    let waiting = std::thread::spawn(move || end_of(move |within| held.lost_within(within).is_none()));
+    guard.release().unwrap();
+    assert!(waiting.join().unwrap(), "it was not lost");
+
+    let guards = client.lock_all(["a", "b"]).acquire().unwrap();
+    let held = guards.held();
+    let waiting = std::thread::spawn(move || end_of(move |within| held.lost_within(within).is_none()));
+    guards.release().unwrap();
+    assert!(waiting.join().unwrap(), "none was lost");
+}
+
+#[test]
+fn a_callback_that_calls_the_client_is_refused_and_blocks_nothing() {
+    let client = Client::builder().backend(place()).unwrap();
+    let held = client.lock("k").acquire().unwrap();
+    let (sender, refusals) = std::sync::mpsc::channel();
+    let (again, view) = (client.clone(), held.held());
+    let waiting = client.lock("k").on_wait(move |_| {
+        let waits = std::panic::AssertUnwindSafe(|| view.lost_within(GENEROUS));
+        let _ = sender.send((again.inspect("k").unwrap_err(), std::panic::catch_unwind(waits).is_err()));
+    });
+    let waiting = std::thread::spawn(move || waiting.acquire());
+    let (error, panicked) = refusals.recv_timeout(GENEROUS).unwrap();
+    assert!(error.is_config() && error.to_string().contains("callback"), "{error}");
+    assert!(panicked, "it returns no error");
+    held.release().unwrap();
+    assert!(waiting.join().unwrap().unwrap().is_held());
+}
+
+#[test]
+fn a_panic_of_a_callback_continues_on_the_calling_thread() {
+    let client = Client::builder().backend(place()).unwrap();
+    let held = client.lock("k").acquire().unwrap();
+    let waiting = client.lock("k").on_wait(|_| panic!("on purpose"));
+    let panic = std::thread::spawn(move || waiting.acquire()).join().unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    assert!(held.is_held() && client.waiting("k") == 0);
+    held.release().unwrap();
+    assert!(client.lock("k").try_acquire().unwrap().is_some(), "the client still works");
+}

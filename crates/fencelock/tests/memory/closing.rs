@@ -1,7 +1,10 @@
 //! Closing a client: nothing new, nothing left, and the truth about what is.
 
-use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::Error;
+use crate::common::{Fate, Scene, Verb, eventually, ms, secs};
+use fencelock::backends::Memory;
+use fencelock::{Backend, Client, Error, Guard};
+use futures_util::FutureExt;
+use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_client_refuses_new_claims_on_every_clone() {
@@ -116,4 +119,38 @@ async fn closing_waits_for_stragglers_as_long_as_they_may_arrive_and_says_so() {
     assert!(matches!(left, Err(Error::Closed { held: 0, pending: 10, .. })), "{left:?}");
     scene.client.clone().close(secs(60)).await.unwrap();
     assert!(scene.now().since(before) <= secs(1), "{:?}", scene.now().since(before));
+}
+
+/// Nothing would renew what it is granted.
+#[test]
+fn a_client_whose_runtime_has_ended_acquires_nothing() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (of_client, other) = (runtime(), runtime());
+    let place: Arc<dyn Backend> = Arc::new(Memory::new());
+    let start = async |sharing| Client::builder().sharing(sharing).backend(Arc::clone(&place)).unwrap();
+    let client = of_client.block_on(start(crate::SHARING));
+    let holder = other.block_on(start(crate::SHARING));
+    let held = other.block_on(holder.lock("k").acquire()).unwrap();
+    let waits = [client.lock("k").acquire().boxed(), client.lock("k").retry(10, secs(1)).acquire().boxed()];
+    let waiting: Vec<_> = waits.into_iter().map(|wait| other.spawn(wait)).collect();
+    other.block_on(eventually("it waits", async || holder.inspect("k").await.unwrap().is_some_and(|k| k.waiters > 0)));
+    drop(of_client);
+    let is_refused = |result: Result<_, Error>| {
+        let error = result.map(|_: Guard| ()).unwrap_err();
+        assert!(error.is_config() && error.to_string().contains("runtime"), "{error}");
+    };
+    for waiting in waiting {
+        is_refused(other.block_on(waiting).unwrap());
+    }
+    drop(held);
+    is_refused(other.block_on(client.lock("free").acquire()));
+    assert!(other.block_on(holder.lock("free").try_acquire()).unwrap().is_some(), "nothing is held");
+    drop((client, holder));
+}
+
+#[test]
+#[should_panic = "timers are disabled"]
+fn a_runtime_without_timers_is_refused_when_the_client_starts() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _ = runtime.block_on(async { Client::builder().backend(Arc::new(Memory::new())) });
 }

@@ -3,7 +3,7 @@
 use crate::cancelling::polled;
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use crate::log::Log;
-use fencelock::{Client, SlotGuard, Slots};
+use fencelock::{Client, Error, SlotGuard, Slots};
 
 fn pool(client: &Client, slots: u32) -> Slots {
     client.slots("pool", slots)
@@ -112,5 +112,16 @@ async fn a_client_that_waits_warns_once_of_a_client_that_uses_more_slots() {
         assert_eq!(warnings.len(), 1, "{warnings:#?}");
         assert!(warnings[0].contains("another client uses more slots of this key"), "{warnings:#?}");
         waiting.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_counts_the_wait_and_the_attempts_of_all_claims() {
+    let scene = Scene::new();
+    let _others = fill(&scene.neighbour(), 3).await;
+    let error = pool(&scene.client, 3).wait(secs(2)).acquire().await.unwrap_err();
+    match error {
+        Error::Busy { waited, attempts, .. } => assert!(waited >= secs(2) && attempts >= 3, "{waited:?} {attempts}"),
+        other => panic!("{other}"),
     }
 }

@@ -3,16 +3,32 @@
 use crate::common::{eventually, secs};
 use crate::support::{client, in_line};
 use fencelock::{Client, Error};
-use fencelock_testkit::{ClusterNodes, Reply};
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::Instant;
 
 const WAITERS: usize = 200;
 /// The slot of the key is moved before every tenth grant.
 const GRANTS_BETWEEN_MOVES: usize = 10;
 /// Spread over the masters.
 const OTHERS: usize = 6;
+
+/// How many milliseconds are left to the waiter of the key that has not polled for the longest time.
+fn shortest_life(server: &RedisServer, key: &str) -> i64 {
+    let ends = r"local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+        local now = redis.call('TIME')
+        return first and first - now[1] * 1000 - math.floor(now[2] / 1000) or 3000";
+    match server.command(&["EVAL", ends, "1", &format!("fencelock:{{{key}}}:alive")]) {
+        Reply::Int(left) => left,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// When a waiter had which position in the queue, or no reply.
+type History = Arc<Mutex<Vec<(usize, Duration, String)>>>;
 
 /// Moves the slot of a key to the next master.
 fn move_on(cluster: &ClusterNodes, key: &str) {
@@ -63,10 +79,15 @@ async fn every_slot_is_moved_under_two_hundred_waiters_who_are_served_in_order()
 
     let held = clients[0].lock("k").await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
+    let (history, begun) = (History::default(), Instant::now());
     let mut waiters = Vec::new();
     let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of("k"))];
     for i in 0..WAITERS {
-        let (lock, order) = (clients[i % clients.len()].lock("k"), Arc::clone(&order));
+        let (seen, trouble, order) = (Arc::clone(&history), Arc::clone(&history), Arc::clone(&order));
+        let note = move |of: &History, what: String| of.lock().unwrap().push((i, begun.elapsed(), what));
+        let lock =
+            clients[i % clients.len()].lock("k").on_wait(move |waiting| note(&seen, format!("{:?}", waiting.ahead)));
+        let lock = lock.on_trouble(move |cause| note(&trouble, format!("{cause:#}")));
         waiters.push(tokio::spawn(async move {
             let guard = lock.await.unwrap();
             let token = guard.fencing_token();
@@ -84,6 +105,9 @@ async fn every_slot_is_moved_under_two_hundred_waiters_who_are_served_in_order()
     held.release().await.unwrap();
     for grants in (0..WAITERS).step_by(GRANTS_BETWEEN_MOVES) {
         eventually("served", async || order.lock().unwrap().len() >= grants).await;
+        // A waiter that has no reply for three seconds loses its position, and a move may take a second of them.
+        let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of("k"))];
+        eventually("every waiter has polled", async || shortest_life(owner, "k") > 1500).await;
         let moved = Arc::clone(&cluster);
         spawn_blocking(move || move_on(&moved, "k")).await.unwrap();
     }
@@ -97,7 +121,12 @@ async fn every_slot_is_moved_under_two_hundred_waiters_who_are_served_in_order()
     }
 
     let order = order.lock().unwrap().clone();
-    assert!(order.iter().map(|(waiter, _)| *waiter).eq(0..WAITERS), "{order:?}");
+    let served: Vec<_> = order.iter().map(|(waiter, _)| *waiter).collect();
+    if let Some(overtaken) = (0..WAITERS).find(|waiter| served[*waiter] != *waiter) {
+        let history = history.lock().unwrap();
+        let last: Vec<_> = history.iter().filter(|(waiter, ..)| *waiter == overtaken).rev().take(20).collect();
+        panic!("{overtaken} was overtaken: {served:?}\nits last replies, the latest first: {last:#?}");
+    }
     assert!(order.is_sorted_by(|(_, one), (_, next)| one < next), "{order:?}");
     let fence = |key: &String| key.ends_with("}:fence");
     eventually("only fences are left", async || all_keys(&cluster).iter().all(fence)).await;

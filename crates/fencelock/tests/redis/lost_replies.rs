@@ -1,7 +1,7 @@
 //! A request is carried out, and its reply is lost: nothing is done twice, and nothing is left.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{client, in_line, is_free, server, text};
+use crate::support::{client, in_line, is_free, renewed, server, text};
 use fencelock::{Error, Released};
 use fencelock_testkit::{Proxy, Then};
 
@@ -86,8 +86,7 @@ async fn of_a_renewal() {
         tokio::time::sleep(ms(100)).await;
         proxy.drop_reply_to(&guard.holder().to_string(), then);
         proxy.until_dropped(1).await;
-        let before = guard.remaining();
-        eventually("renewed", async || guard.remaining() > before).await;
+        renewed(&guard).await;
         assert!(guard.is_held(), "{then:?}");
         assert_eq!(guard.release().await.unwrap(), Released::Released);
     }

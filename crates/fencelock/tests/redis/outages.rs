@@ -1,8 +1,8 @@
 //! The server is frozen, killed, restarted, or cut off.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{calls, client, command, in_line, is_free, kill_connections, server, text, waiting};
-use fencelock::{Client, Error, Guard, Level, LossReason};
+use crate::support::{calls, client, command, in_line, is_free, kill_connections, renewed, server, text, waiting};
+use fencelock::{Client, Error, Level, LossReason};
 use fencelock_testkit::{Proxy, Then};
 
 #[tokio::test]
@@ -112,15 +112,8 @@ async fn an_outage_shorter_than_the_lease_costs_nothing() {
         tokio::time::sleep(ms(1600)).await;
         proxy.forward();
         assert!(guard.is_held());
-        let before = guard.remaining();
-        eventually("renewed", async || guard.remaining() > before).await;
+        renewed(&guard).await;
     }
-}
-
-/// Until the next renewal, from which the lease is a whole one.
-async fn renewed(guard: &Guard) {
-    let before = std::cell::Cell::new(guard.remaining());
-    eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
 }
 
 #[tokio::test]

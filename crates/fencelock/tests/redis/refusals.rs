@@ -1,7 +1,7 @@
 //! The server answers, and its answer is no.
 
 use crate::common::{Counter, eventually, ms, secs};
-use crate::support::{client, command, is_free, keys, number, server, server_with, version, waiting};
+use crate::support::{client, command, is_free, keys, number, renewed, server, server_with, version, waiting};
 use fencelock::{Error, Fault, Released, ReleasedAll};
 use fencelock_testkit::{RedisServer, Reply, say_skipped};
 
@@ -76,8 +76,7 @@ async fn a_master_that_becomes_a_replica_is_read_only_and_not_a_loss() {
     assert!(!waiting.is_finished() && held.is_held());
     command(&server, &["REPLICAOF", "NO", "ONE"]);
     assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
-    let before = held.remaining();
-    eventually("renewed", async || held.remaining() > before).await;
+    renewed(&held).await;
 }
 
 #[tokio::test]
@@ -184,8 +183,7 @@ async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
     command(&server, &["SCRIPT", "KILL"]);
     assert!(tokio::time::timeout(secs(10), waiting).await.unwrap().unwrap().unwrap().is_held());
     assert!(held.is_held());
-    let before = held.remaining();
-    eventually("renewed", async || held.remaining() > before).await;
+    renewed(&held).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

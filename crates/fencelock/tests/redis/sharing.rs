@@ -161,3 +161,55 @@ async fn a_program_that_polls_gets_a_key_that_is_kept() {
         }
     }
 }
+
+/// The server announces only the waiters of other clients, and the announcement that a waiter of the same client uses up is
+/// missing for the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_kept_ends_for_every_kind_of_waiter_of_its_own_client() {
+    let Some(server) = server() else { return };
+    let sticky = sticky(&server.url()).await;
+    // Its next renewal, which finds the waiter at the latest, is due after ten seconds.
+    let in_time = Duration::from_secs(5);
+    let keep = async || {
+        for _ in 0..4 {
+            drop(sticky.lock("k").await.unwrap());
+            tokio::time::sleep(ms(20)).await;
+        }
+    };
+    keep().await;
+    sticky.lock("k").shared().wait(in_time).await.unwrap().release().await.unwrap();
+    keep().await;
+    sticky.semaphore("k", 2).wait(in_time).acquire(1).await.unwrap().release().await.unwrap();
+    keep().await;
+    sticky.election("k").wait(in_time).campaign().await.unwrap().resign().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_client_is_not_delayed_by_waiters_of_the_client_that_shares_leases() {
+    let Some(server) = server() else { return };
+    let (sticky, other) = (sticky(&server.url()).await, Client::connect(&server.url()).await.unwrap());
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let client = sticky.clone();
+            tokio::spawn(async move {
+                loop {
+                    let guard = client.lock("k").await.unwrap();
+                    tokio::time::sleep(ms(1)).await;
+                    drop(guard);
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(ms(100)).await;
+    let reader = sticky.lock("k").shared().wait(Duration::from_secs(5));
+    let reader = tokio::spawn(async move { reader.await.unwrap().release().await.unwrap() });
+    let candidate = sticky.election("k").wait(Duration::from_secs(5));
+    let candidate = tokio::spawn(async move { candidate.campaign().await.unwrap().resign().await.unwrap() });
+    tokio::time::sleep(ms(30)).await;
+    drop(other.lock("k").wait(Duration::from_secs(5)).await.unwrap());
+    reader.await.unwrap();
+    candidate.await.unwrap();
+    for task in tasks {
+        task.abort();
+    }
+}

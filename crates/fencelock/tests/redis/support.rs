@@ -20,6 +20,12 @@ pub(crate) async fn client(url: &str) -> Client {
     Client::builder().sharing(crate::SHARING).connect(url).await.unwrap()
 }
 
+/// Waits for the next renewal, from which the lease is a whole one.
+pub(crate) async fn renewed(guard: &Guard) {
+    let before = std::cell::Cell::new(guard.remaining());
+    crate::common::eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
+}
+
 /// What the server says to a command that it must carry out.
 pub(crate) fn command(server: &RedisServer, words: &[&str]) -> Reply {
     match server.command(words) {

@@ -42,7 +42,7 @@ async fn a_held_key_shows_its_holder_with_owner_label_and_fence(fixture: &dyn Fi
     assert_eq!((hold.fence, hold.mode), (Some(fence), Mode::Exclusive));
     let Occupant::Holder(holder) = hold.occupant else { panic!("not foreign: {hold:?}") };
     assert_eq!(holder.id, a.holder.id);
-    assert_eq!(holder.owner.place(), a.holder.owner.place());
+    assert_eq!(holder.owner.process(), a.holder.owner.process());
     assert_eq!(holder.owner.label(), Some("conformance case"));
 }
 

@@ -103,7 +103,7 @@ impl FaultyBackend {
             bent.mode = Mode::Exclusive;
         }
         if self.defect == Defect::ForgetsLabels {
-            bent.holder.owner = Owner::from_text(claim.holder.owner.place());
+            bent.holder.owner = Owner::from_text(claim.holder.owner.process());
         }
         bent
     }

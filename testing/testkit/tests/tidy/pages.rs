@@ -84,21 +84,33 @@ fn named_files_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The comments of a source that document it.
+fn documentation(source: &Source) -> Vec<(usize, &str)> {
+    let lines = source.text.lines().map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or_default().trim_start()
+    });
+    lines.enumerate().map(|(number, line)| (number + 1, line)).collect()
+}
+
 #[test]
-fn table_rows_have_as_many_cells_as_their_header() {
+fn tables_have_a_header_and_rows_with_as_many_cells() {
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
-    let mut uneven = Vec::new();
-    for page in files(".md") {
-        let mut head = None;
-        for (number, line) in prose(&page) {
-            if !line.starts_with('|') {
+    let mut wrong = Vec::new();
+    let (pages, sources) = (files(".md"), files(".rs"));
+    let lines = pages.iter().map(|page| (page, prose(page)));
+    for (file, lines) in lines.chain(sources.iter().map(|source| (source, documentation(source)))) {
+        let (mut head, mut rows) = (None, 0);
+        for (number, line) in lines {
+            rows = if line.starts_with('|') { rows + 1 } else { 0 };
+            if rows == 0 {
                 head = None;
-            } else if *head.get_or_insert(cells(line)) != cells(line) {
-                uneven.push(format!("{}:{number}", page.path.display()));
+            } else if *head.get_or_insert(cells(line)) != cells(line) || rows == 2 && !line.contains("---") {
+                wrong.push(format!("{}:{number}", file.path.display()));
             }
         }
     }
-    assert!(uneven.is_empty(), "{uneven:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -35,7 +35,11 @@ impl Scheme for FileScheme {
 /// `DIR` of `file:DIR`, and of `file:///DIR`.
 fn directory(url: &str) -> Result<PathBuf, Invalid> {
     let rest = url.strip_prefix("file:").unwrap_or(url);
-    let directory = rest.strip_prefix("//").unwrap_or(rest);
+    let directory = match rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return Err(Invalid::new("after file:// stands a host, and locks in files have none: use file:DIR")),
+        None => rest,
+    };
     if directory.is_empty() {
         return Err(Invalid::new("file: needs a directory, as in file:/run/lock/fencelock"));
     }
