@@ -84,7 +84,8 @@ async fn a_hundred_thousand_dead_waiters_are_skipped_in_short_steps() {
         LINE,
         ALIVE,
     ]);
-    // The waiter behind them polls, as every client does. Otherwise it would be dead too on a slow machine.
+    // The waiter behind them polls, as every client does. Otherwise it would be dead too on a slow machine: that script takes long.
+    place.acquire(&next).await.unwrap();
     let polls = async {
         loop {
             let _ = place.acquire(&next.with_intent(Intent::Poll)).await;
