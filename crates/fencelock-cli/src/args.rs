@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A lock has a name, the KEY, and is stored in a backend, the URL. Only one client holds a lock at a time, until it
 /// releases the lock or the lease ends. Each grant has a fencing token that is greater than all earlier ones.
 #[derive(Debug, Parser)]
-#[command(name = "fencelock", version, max_term_width = 100, after_help = notes::places())]
+#[command(name = "fencelock", version, max_term_width = 100, after_help = notes::backends())]
 #[command(after_long_help = notes::all())]
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 #[command(subcommand_required = true, arg_required_else_help = false, disable_help_subcommand = true)]
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Check the configuration and health of the backend.
     #[command(after_help = exit::DOCTOR)]
     Doctor {
-        /// Write a report about the place as one JSON document, without passwords: its servers and their features, the options in
+        /// Write a report about the backend as one JSON document, without passwords: its servers and their features, the options in
         /// effect, and all findings
         #[arg(long)]
         report: bool,
@@ -85,7 +85,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether this command acquires locks. The other commands create nothing at a place.
+    /// Whether this command acquires locks. The other commands create nothing on a backend.
     pub(crate) fn acquires(&self) -> bool {
         match self {
             Self::Run(_) | Self::Acquire(_) | Self::Bench(_) => true,
@@ -124,7 +124,7 @@ pub(crate) struct Run {
     pub(crate) more_keys: Vec<String>,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
-    /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_PLACE, the holder ID in
+    /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_BACKEND, the holder ID in
     /// FENCELOCK_HOLDER, the fencing token in FENCELOCK_FENCE, and the mode in FENCELOCK_MODE: exclusive, shared or permits, these
     /// with FENCELOCK_WEIGHT and FENCELOCK_PERMITS. FENCELOCK_OUTER lists the locks that this program
     /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key, in the given

@@ -11,8 +11,8 @@ use std::path::Path;
 /// [`OUTER`].
 const KEY: &str = "FENCELOCK_KEY";
 const KEYS: &str = "FENCELOCK_KEYS";
-const PLACE: &str = "FENCELOCK_PLACE";
-/// JSON: pairs of a key and its place.
+const BACKEND: &str = "FENCELOCK_BACKEND";
+/// JSON: pairs of a key and its backend.
 const OUTER: &str = "FENCELOCK_OUTER";
 
 /// The locks listed in the environment, innermost first.
@@ -25,26 +25,26 @@ pub(crate) struct Nesting {
 impl Nesting {
     pub(crate) fn of_this_process() -> Self {
         let variable = |name| std::env::var(name).ok();
-        Self::read(variable(KEY), variable(KEYS).as_deref(), variable(PLACE), variable(OUTER).as_deref())
+        Self::read(variable(KEY), variable(KEYS).as_deref(), variable(BACKEND), variable(OUTER).as_deref())
     }
 
-    fn read(key: Option<String>, keys: Option<&str>, place: Option<String>, outer: Option<&str>) -> Self {
+    fn read(key: Option<String>, keys: Option<&str>, backend: Option<String>, outer: Option<&str>) -> Self {
         let pairs: Vec<(String, Option<String>)> = match outer.map(serde_json::from_str) {
             Some(Ok(Value::Array(pairs))) => pairs.iter().filter_map(pair).collect(),
             // Ignore an unrelated variable of that name.
             _ => Vec::new(),
         };
-        let place = place.filter(|place| !place.is_empty());
+        let backend = backend.filter(|backend| !backend.is_empty());
         let mut keys: Vec<_> = keys.iter().flat_map(|keys| keys.lines()).map(str::to_owned).collect();
         keys.extend(key.filter(|key| !keys.contains(key)));
-        let innermost = keys.into_iter().map(|key| (key, place.clone()));
+        let innermost = keys.into_iter().map(|key| (key, backend.clone()));
         Self { locks: innermost.chain(pairs).collect() }
     }
 
-    /// Refuses to wait for `key` in the backend `place` if this program runs under it. The same key at another place is another
+    /// Refuses to wait for `key` on `backend` if this program runs under it. The same key on another backend is another
     /// lock.
-    pub(crate) fn check(&self, key: &str, place: &str) -> Result<(), Failure> {
-        let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == place);
+    pub(crate) fn check(&self, key: &str, backend: &str) -> Result<(), Failure> {
+        let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == backend);
         if !self.locks.iter().any(|(known, at)| known == key && same(at)) {
             return Ok(());
         }
@@ -60,12 +60,12 @@ impl Nesting {
 
     /// The environment of a command that runs under these locks too. With several keys, the variable for a single key is
     /// removed, so that a script does not mistake the first key for all.
-    pub(crate) fn with(&self, keys: &[String], place: &str) -> [Variable; 4] {
-        let outer: Value = self.locks.iter().map(|(key, place)| json!([key, place])).collect();
+    pub(crate) fn with(&self, keys: &[String], backend: &str) -> [Variable; 4] {
+        let outer: Value = self.locks.iter().map(|(key, backend)| json!([key, backend])).collect();
         [
             (KEY, only(keys)),
             (KEYS, Some(keys.join("\n"))),
-            (PLACE, Some(place.to_owned())),
+            (BACKEND, Some(backend.to_owned())),
             (OUTER, Some(outer.to_string())),
         ]
     }
@@ -82,7 +82,7 @@ fn pair(value: &Value) -> Option<(String, Option<String>)> {
 }
 
 /// A comparable name of the backend of `url`: its `name` without credentials, and its prefix of keys.
-pub(crate) fn place(name: &str, url: &str) -> String {
+pub(crate) fn backend(name: &str, url: &str) -> String {
     if let Some(directory) = name.strip_prefix("file:") {
         let same = Path::new(directory).canonicalize();
         return same.map_or_else(|_| name.to_owned(), |path| format!("file:{}", path.display()));
@@ -90,35 +90,35 @@ pub(crate) fn place(name: &str, url: &str) -> String {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let naming =
         query.split(['?', '&']).filter(|option| option.starts_with("prefix=") || option.starts_with("compat="));
-    naming.fold(name.to_owned(), |place, option| format!("{place}?{option}"))
+    naming.fold(name.to_owned(), |backend, option| format!("{backend}?{option}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inside(outer: &Nesting, keys: &[&str], place: &str) -> Nesting {
+    fn inside(outer: &Nesting, keys: &[&str], backend: &str) -> Nesting {
         let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
-        let [(_, key), (_, keys), (_, place), (_, outer)] = outer.with(&keys, place);
-        Nesting::read(key, keys.as_deref(), place, outer.as_deref())
+        let [(_, key), (_, keys), (_, backend), (_, outer)] = outer.with(&keys, backend);
+        Nesting::read(key, keys.as_deref(), backend, outer.as_deref())
     }
 
     fn under(locks: &[(&str, &str)]) -> Nesting {
         let none = Nesting::read(None, None, None, None);
-        locks.iter().fold(none, |outer, (key, place)| inside(&outer, &[key], place))
+        locks.iter().fold(none, |outer, (key, backend)| inside(&outer, &[key], backend))
     }
 
     #[test]
     fn each_of_several_locks_counts() {
         let nesting = inside(&inside(&under(&[]), &["a", "b c"], "file:/x"), &["d"], "file:/y");
-        for (key, place) in [("a", "file:/x"), ("b c", "file:/x"), ("d", "file:/y")] {
-            assert!(nesting.check(key, place).is_err(), "{key}");
+        for (key, backend) in [("a", "file:/x"), ("b c", "file:/x"), ("d", "file:/y")] {
+            assert!(nesting.check(key, backend).is_err(), "{key}");
         }
         assert!(nesting.check("a", "file:/y").is_ok() && nesting.check("b", "file:/x").is_ok());
     }
 
     #[test]
-    fn only_the_same_key_at_the_same_place_is_refused() {
+    fn only_the_same_key_on_the_same_backend_is_refused() {
         let nesting = under(&[("k", "redis://a:6379")]);
         assert_eq!(nesting.check("k", "redis://a:6379").unwrap_err().exit, Exit::Usage);
         assert!(nesting.check("k", "redis://b:6379").is_ok() && nesting.check("j", "redis://a:6379").is_ok());
@@ -128,21 +128,21 @@ mod tests {
     #[test]
     fn locks_further_out_count_too() {
         let nesting = under(&[("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")]);
-        for (key, place) in [("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")] {
-            assert!(nesting.check(key, place).is_err(), "{key}");
+        for (key, backend) in [("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")] {
+            assert!(nesting.check(key, backend).is_err(), "{key}");
         }
         assert!(nesting.check("b", "file:/x").is_ok());
     }
 
     #[test]
-    fn a_place_that_is_not_known_may_be_the_same() {
+    fn a_backend_that_is_not_known_may_be_the_same() {
         assert!(Nesting::read(Some("k".into()), None, None, None).check("k", "redis://a").is_err());
         assert!(Nesting::read(Some("k".into()), None, Some(String::new()), Some("nonsense")).check("k", "x").is_err());
     }
 
     #[test]
-    fn a_place_has_no_password_and_distinguishes_prefixes() {
-        let of = |query: &str| place("redis://h:6379", &format!("redis://u:s3cret@h?{query}"));
+    fn a_backend_has_no_password_and_distinguishes_prefixes() {
+        let of = |query: &str| backend("redis://h:6379", &format!("redis://u:s3cret@h?{query}"));
         assert_eq!(of("timeout=5"), "redis://h:6379");
         assert_eq!(of("timeout=5&prefix=a%3A"), "redis://h:6379?prefix=a%3A");
         assert_ne!(of("compat=pottery"), of("compat=php-lock"));

@@ -4,7 +4,7 @@ use fencelock::backends::schemes;
 use std::fmt::Write;
 
 /// The backends, and examples.
-pub(crate) fn places() -> String {
+pub(crate) fn backends() -> String {
     let mut text = "Backends:\n".to_owned();
     for scheme in schemes().iter().filter(|scheme| scheme.cross_process()) {
         for form in scheme.forms() {
@@ -17,7 +17,7 @@ pub(crate) fn places() -> String {
 
 /// All notes of the long help and of the manual page.
 pub(crate) fn all() -> String {
-    [&places(), URL_OPTIONS, ENVIRONMENT].join("\n\n")
+    [&backends(), URL_OPTIONS, ENVIRONMENT].join("\n\n")
 }
 
 const EXAMPLES: &str = "\
@@ -62,7 +62,7 @@ Environment:
                      set for the command of `run` and `elect`: key, holder ID, fencing token
   FENCELOCK_KEYS, FENCELOCK_HOLDERS, FENCELOCK_FENCES
                      the same for each of several keys, one in each line
-  FENCELOCK_PLACE, FENCELOCK_OUTER
+  FENCELOCK_BACKEND, FENCELOCK_OUTER
                      set for the same command: the backend, and the locks that fencelock runs under
   NO_COLOR           disable colours";
 

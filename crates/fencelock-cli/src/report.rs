@@ -27,9 +27,9 @@ pub(crate) struct Reporter {
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// The backend of the lock.
-    Place {
+    Backend {
         key: &'a str,
-        place: &'a str,
+        backend: &'a str,
     },
     /// Another client holds the key; `first` on the first report.
     Waiting {
@@ -195,7 +195,7 @@ impl Event<'_> {
 
     fn text(&self) -> String {
         match self {
-            Self::Place { key, place } => format!("{key} is stored at {place}"),
+            Self::Backend { key, backend } => format!("{key} is stored at {backend}"),
             Self::Waiting { status, .. } => {
                 let held = status.held_for.map(|span| format!(" for {}", Span(span))).unwrap_or_default();
                 format!("waiting for {}, {}{held}", status.key, status.position())
@@ -252,7 +252,7 @@ impl Event<'_> {
 
     fn json(&self) -> Value {
         match self {
-            Self::Place { key, place } => json!({ "event": "place", "key": key, "place": place }),
+            Self::Backend { key, backend } => json!({ "event": "backend", "key": key, "backend": backend }),
             Self::Waiting { status, .. } => {
                 let object = json!({
                     "event": "waiting",

@@ -1,6 +1,6 @@
 use crate::{
-    Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding, HolderId,
-    Holding, Key, Listener, Mode, Modes, PlaceReport, Release, Renew, Renewal, Resize, Unknown, WriteCompletion, once,
+    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding,
+    HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown, WriteCompletion, once,
     resize,
 };
 use std::fmt::Debug;
@@ -54,7 +54,7 @@ pub struct Capabilities {
     pub longest_ttl: Option<Duration>,
 }
 
-/// A place of locks, with all operations that a lock needs. A node of a quorum needs more: [`crate::QuorumNode`].
+/// A backend of locks, with all operations that a lock needs. A node of a quorum needs more: [`crate::QuorumNode`].
 ///
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
@@ -123,7 +123,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Err(resize::unsupported(&self.name(), key, limit))))
     }
 
-    /// Reads the completion of a key, and the time of the place.
+    /// Reads the completion of a key, and the time of the backend.
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         no_completions(self.name(), key)
     }
@@ -141,7 +141,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         no_completions(self.name(), key)
     }
 
-    /// Makes sure that no later read misses a completion that was read. A place with one node needs nothing for that.
+    /// Makes sure that no later read misses a completion that was read. A backend with one node needs nothing for that.
     fn confirm_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ()> {
         let _ = (key, seen);
         Box::pin(std::future::ready(Ok(())))
@@ -169,9 +169,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         None
     }
 
-    /// What the place consists of, and what works there.
-    fn report(&self) -> BoxFuture<'_, PlaceReport> {
-        Box::pin(std::future::ready(PlaceReport::default()))
+    /// What the backend consists of, and what works there.
+    fn report(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(std::future::ready(BackendReport::default()))
     }
 
     /// Checks what the guarantees of the backend depend on.
@@ -179,33 +179,33 @@ pub trait Backend: Debug + Send + Sync + 'static {
 }
 
 impl Claim {
-    /// Checks that `place` supports the mode of this claim. A backend calls this first.
+    /// Checks that `backend` supports the mode of this claim. A backend calls this first.
     ///
     /// # Errors
     /// [`Fault::ModeUnsupported`]: nothing was sent, and a retry does not help.
-    pub fn supported_by(&self, place: &dyn Backend) -> Result<(), Unknown> {
+    pub fn supported_by(&self, backend: &dyn Backend) -> Result<(), Unknown> {
         // All backends support exclusive locks, so the usual claim needs no lookup.
-        if self.mode == Mode::Exclusive || place.capabilities().modes.has(self.mode) {
+        if self.mode == Mode::Exclusive || backend.capabilities().modes.has(self.mode) {
             return Ok(());
         }
         let advice = match self.mode {
             Mode::Permits { .. } => {
-                "use slots, which every place has, ask for an exclusive lock, or use a place whose capabilities name this mode"
+                "use slots, which every backend has, ask for an exclusive lock, or use a backend whose capabilities name this mode"
             }
-            _ => "ask for an exclusive lock, or use a place whose capabilities name this mode",
+            _ => "ask for an exclusive lock, or use a backend whose capabilities name this mode",
         };
-        Err(Unknown::new(place.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
+        Err(Unknown::new(backend.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }
 }
 
-/// The refusal of a downgrade at a place without shared locks.
-pub fn no_downgrade(place: String, renewal: &Renewal) -> Unknown {
+/// The refusal of a downgrade on a backend without shared locks.
+pub fn no_downgrade(backend: String, renewal: &Renewal) -> Unknown {
     let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
-    Unknown::new(place, Fault::ModeUnsupported(Mode::Shared), advice).unsent()
+    Unknown::new(backend, Fault::ModeUnsupported(Mode::Shared), advice).unsent()
 }
 
-fn no_completions<'a, T: Send + 'a>(place: String, key: &Key) -> Answer<'a, T> {
-    Box::pin(std::future::ready(Err(once::unsupported(place, key))))
+fn no_completions<'a, T: Send + 'a>(backend: String, key: &Key) -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(once::unsupported(backend, key))))
 }
 
 /// The trait must stay object safe.

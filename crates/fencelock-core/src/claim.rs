@@ -64,9 +64,9 @@ impl Claim {
 
     /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend
     /// calls it after it has removed this holder from the queue.
-    pub fn conflicting(&self, place: &str, present: Mode) -> Unknown {
+    pub fn conflicting(&self, backend: &str, present: Mode) -> Unknown {
         let advice = format!("key {}: all clients must use it in the same mode and with the same limit", self.key);
-        Unknown::new(place, Fault::ModeConflict(present), advice).unsent()
+        Unknown::new(backend, Fault::ModeConflict(present), advice).unsent()
     }
 
     /// The same claim with a fence to grant.

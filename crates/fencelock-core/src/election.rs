@@ -1,10 +1,10 @@
-//! What an observer of an election says: a pure function of what the place has answered so far.
+//! What an observer of an election says: a pure function of what the backend has answered so far.
 
 use crate::{Expiry, FencingToken, HolderId, Holding, Occupant, Owner, Unknown};
 use std::fmt;
 use std::time::Duration;
 
-/// The leader of an election, as the place of its lock describes it.
+/// The leader of an election, as the backend of its lock describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -12,7 +12,7 @@ pub struct Leader {
     pub value: Option<String>,
     /// Its host and process.
     pub owner: Owner,
-    /// Its term: a fencing token, greater than those of all leaders before it. `None` if the place has lost it.
+    /// Its term: a fencing token, greater than those of all leaders before it. `None` if the backend has lost it.
     pub term: Option<FencingToken>,
     /// When its term ends unless the leader renews it.
     pub expiry: Expiry,
@@ -46,7 +46,7 @@ pub enum Observation {
     Leader(Leader),
     /// There is no leader.
     NoLeader,
-    /// The place does not answer, so the leader is unknown. The next observation says who leads when it answers again.
+    /// The backend does not answer, so the leader is unknown. The next observation says who leads when it answers again.
     Unreachable(Unknown),
 }
 
@@ -59,7 +59,7 @@ enum Last {
     Unreachable,
 }
 
-/// Turns the answers of a place into observations: one for each change, in the order of terms.
+/// Turns the answers of a backend into observations: one for each change, in the order of terms.
 #[derive(Debug, Clone)]
 pub struct LeaderHistory {
     last: Last,
@@ -74,9 +74,9 @@ pub struct LeaderHistory {
 
 /// An observer inspects the key this often, also without a hint.
 const POLL: Duration = Duration::from_secs(1);
-/// No place gives a hint when a free key is taken. A successor mostly comes soon, so the first requests follow quickly.
+/// No backend gives a hint when a free key is taken. A successor mostly comes soon, so the first requests follow quickly.
 const FIRST_POLL: Duration = Duration::from_millis(20);
-/// A lease that ends has ended for the place this much later.
+/// A lease that ends has ended for the backend this much later.
 const GRAIN: Duration = Duration::from_millis(1);
 
 impl Default for LeaderHistory {
@@ -109,7 +109,7 @@ impl LeaderHistory {
         }
     }
 
-    /// Whether a later term is known, or the end of this one. So the answer is old, or the place has lost its tokens.
+    /// Whether a later term is known, or the end of this one. So the answer is old, or the backend has lost its tokens.
     fn is_over(&self, holder: HolderId, term: Option<FencingToken>) -> bool {
         if self.newest == Some(holder) {
             return self.ended;

@@ -286,8 +286,8 @@ mod tests {
     #[test]
     fn a_mode_that_is_not_offered_is_named_and_refused_for_good() {
         let mode = Mode::permits(2, 10).unwrap();
-        let unknown = Unknown::new("file:/x", Fault::ModeUnsupported(mode), "use another place");
-        assert_eq!(unknown.to_string(), "file:/x: does not offer 2 of 10 permits (use another place)");
+        let unknown = Unknown::new("file:/x", Fault::ModeUnsupported(mode), "use another backend");
+        assert_eq!(unknown.to_string(), "file:/x: does not offer 2 of 10 permits (use another backend)");
         assert_eq!(unknown.unsupported_mode(), Some(mode));
         assert!(unknown.is_permanent() && unknown.changed_nothing() && !unknown.is_refusal());
         assert_eq!(Unknown::new("a:1", Fault::Unsupported, "").unsupported_mode(), None);

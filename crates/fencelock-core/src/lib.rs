@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod backend_report;
 mod block;
 #[cfg(feature = "clock")]
 mod boot_clock;
@@ -73,7 +74,6 @@ mod mastership;
 mod mode;
 mod occupant;
 pub mod once;
-mod place_report;
 pub mod quorum;
 mod registered_node;
 mod renewal;
@@ -88,6 +88,7 @@ mod span;
 mod time;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities, no_downgrade};
+pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
@@ -115,7 +116,6 @@ pub use mastership::{MasterLease, NamedMaster, master_by_majority, named_masters
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
-pub use place_report::{Feature, PlaceReport, ServerReport, Topology};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

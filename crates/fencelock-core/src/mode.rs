@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_has_exclusive_locks_and_no_other_mode_by_default() {
+    fn every_backend_has_exclusive_locks_and_no_other_mode_by_default() {
         let none = Modes::default();
         assert!(none.has(Mode::Exclusive) && !none.has(Mode::Shared) && !none.has(Mode::permits(1, 2).unwrap()));
         let shared = Modes { shared: true, ..none };

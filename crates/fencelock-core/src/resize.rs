@@ -43,16 +43,16 @@ impl Resize {
     ///
     /// # Errors
     /// [`Fault::Other`]: nothing was sent.
-    pub fn check(place: &str, limit: u32) -> Result<Mode, Unknown> {
-        Mode::permits(1, limit).map_err(|invalid| Unknown::new(place, Fault::Other, invalid.to_string()).unsent())
+    pub fn check(backend: &str, limit: u32) -> Result<Mode, Unknown> {
+        Mode::permits(1, limit).map_err(|invalid| Unknown::new(backend, Fault::Other, invalid.to_string()).unsent())
     }
 }
 
-/// The refusal of a place without semaphores.
-pub(crate) fn unsupported(place: &str, key: &Key, limit: u32) -> Unknown {
+/// The refusal of a backend without semaphores.
+pub(crate) fn unsupported(backend: &str, key: &Key, limit: u32) -> Unknown {
     let refused = |mode| {
         let advice = format!("key {key}: the limit of a semaphore cannot be changed here");
-        Unknown::new(place, Fault::ModeUnsupported(mode), advice).unsent()
+        Unknown::new(backend, Fault::ModeUnsupported(mode), advice).unsent()
     };
-    Resize::check(place, limit).map_or_else(|invalid| invalid, refused)
+    Resize::check(backend, limit).map_or_else(|invalid| invalid, refused)
 }

@@ -45,7 +45,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         true
     }
 
-    /// The place of the keys of a load generator run.
+    /// The backend of the keys of a load generator run.
     ///
     /// # Errors
     /// [`Invalid`] for an invalid URL.

@@ -86,14 +86,14 @@ impl Ttl {
         self.0
     }
 
-    /// Checks that it is no longer than a place allows: [`crate::Capabilities::longest_ttl`].
+    /// Checks that it is no longer than a backend allows: [`crate::Capabilities::longest_ttl`].
     ///
     /// # Errors
     /// [`Invalid`] with both.
     pub fn within(self, longest: Option<Duration>) -> Result<(), Invalid> {
         match longest {
             Some(longest) if self.0 > longest => Err(Invalid::new(format!(
-                "a TTL of {} is longer than the {} that this place allows: ask for less, or change max_ttl= in the URL of \
+                "a TTL of {} is longer than the {} that this backend allows: ask for less, or change max_ttl= in the URL of \
                  every client and run `fencelock init`",
                 Span(self.0),
                 Span(longest)
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_beyond_what_a_place_allows_is_refused_with_both() {
+    fn a_ttl_beyond_what_a_backend_allows_is_refused_with_both() {
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
         assert!(ttl.within(None).is_ok() && ttl.within(Some(Duration::from_secs(30))).is_ok());
         let error = ttl.within(Some(Duration::from_secs(20))).unwrap_err().to_string();

@@ -1,5 +1,5 @@
 //! Every order in which clients can try slots, wait in queues, be granted and give up: no client keeps two slots, none leaves a
-//! slot or a place in a queue behind, and none waits for ever beside a free slot. Each rule of
+//! slot or a position in a queue behind, and none waits for ever beside a free slot. Each rule of
 //! [`fencelock_core::engine::AcquireSlot`] is dropped once, and the search finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -170,11 +170,11 @@ impl World {
     fn check(&self) -> Result<(), &'static str> {
         for (who, client) in self.clients.iter().enumerate() {
             let at = |slot: &usize| self.queues[*slot].contains(&who);
-            let places = (0..self.queues.len()).filter(at).count();
-            if client.over && places > 0 {
-                return Err("a client that has ended leaves a slot or a place behind");
+            let positions = (0..self.queues.len()).filter(at).count();
+            if client.over && positions > 0 {
+                return Err("a client that has ended leaves a slot or a position behind");
             }
-            if client.inside.is_some() && places > 1 {
+            if client.inside.is_some() && positions > 1 {
                 return Err("a client keeps more than its slot");
             }
         }

@@ -1,4 +1,4 @@
-//! The tokens of a place that decides alone, searched exhaustively over the code that draws them in production
+//! The tokens of a backend that decides alone, searched exhaustively over the code that draws them in production
 //! ([`next_block`]): every order of grants of every size, of microseconds that pass, and of losses of memory.
 //!
 //! The clock never goes back. A loss takes longer than the earlier grants that were ahead of the clock.
@@ -23,7 +23,7 @@ const MOST_GRANTS: u8 = 9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
     now: u64,
-    /// What the place remembers; 0 is nothing.
+    /// What the backend remembers; 0 is nothing.
     fence: u64,
     /// The greatest token that was ever granted.
     greatest: u64,
@@ -53,10 +53,10 @@ fn own(previous: u64, now: u64, wanted: u32) -> TokenBlock {
     next_block(previous, now, NonZeroU32::new(wanted).unwrap()).unwrap()
 }
 
-/// A place that draws its tokens by a rule.
-struct Place(Rule);
+/// A backend that draws its tokens by a rule.
+struct TestBackend(Rule);
 
-impl System for Place {
+impl System for TestBackend {
     type State = State;
     type Action = Action;
 
@@ -101,7 +101,7 @@ impl System for Place {
 const LIMIT: usize = 1_000_000;
 
 fn search(rule: Rule, sought: impl Fn(&State) -> bool) -> Explored<Action, State> {
-    let found = explore(&Place(rule), LIMIT, sought);
+    let found = explore(&TestBackend(rule), LIMIT, sought);
     println!("{} states, {} steps deep", found.states, found.depth);
     found
 }

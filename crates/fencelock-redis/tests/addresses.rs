@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-async fn locks_and_releases(place: &Arc<dyn Backend>) {
+async fn locks_and_releases(backend: &Arc<dyn Backend>) {
     let claim = claim("k", Duration::from_secs(10));
-    let answer = place.acquire(&claim).await;
+    let answer = backend.acquire(&claim).await;
     assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
-    assert!(matches!(place.release(&claim.key, &claim.holder.id).await, Ok(Release::Released)));
+    assert!(matches!(backend.release(&claim.key, &claim.holder.id).await, Ok(Release::Released)));
 }
 
 #[tokio::test]
@@ -24,12 +24,12 @@ async fn a_unix_socket() {
     let Some(server) = start_or_skip(RedisServer::options().args(["--unixsocket", file])) else { return };
     let url = format!("redis+unix://{file}");
     for options in ["", "?protocol=resp2", "?quarantine=on&trust_empty=true"] {
-        let place = connect(&format!("{url}{options}")).await.unwrap();
-        assert_eq!(place.name(), url);
-        locks_and_releases(&place).await;
+        let backend = connect(&format!("{url}{options}")).await.unwrap();
+        assert_eq!(backend.name(), url);
+        locks_and_releases(&backend).await;
     }
-    let place = connect(&format!("{url}?db=3")).await.unwrap();
-    locks_and_releases(&place).await;
+    let backend = connect(&format!("{url}?db=3")).await.unwrap();
+    locks_and_releases(&backend).await;
     assert!(server.command(&["INFO", "keyspace"]).text().unwrap().contains("db3:keys="));
     server.command(&["CONFIG", "SET", "requirepass", "s3cret"]);
     assert!(connect(&url).await.is_err());
@@ -44,8 +44,8 @@ async fn an_address_of_ipv6() {
         return;
     }
     let Some(server) = start_or_skip(RedisServer::options().args(["--bind", "127.0.0.1", "::1"])) else { return };
-    let place = connect(&format!("redis://[::1]:{}", server.port())).await.unwrap();
-    locks_and_releases(&place).await;
+    let backend = connect(&format!("redis://[::1]:{}", server.port())).await.unwrap();
+    locks_and_releases(&backend).await;
 }
 
 /// `localhost` has an IPv4 and an IPv6 address, and the server listens only on the first.
@@ -60,20 +60,20 @@ async fn a_name_with_several_addresses() {
 async fn connections_that_are_closed_repeatedly() {
     let Some(server) = redis_or_skip() else { return };
     let proxy = Proxy::to(server.port()).unwrap();
-    let place = connect(&proxy.url()).await.unwrap();
+    let backend = connect(&proxy.url()).await.unwrap();
     for _ in 0..20 {
         proxy.cut();
         proxy.forward();
         let claim = claim("k", Duration::from_secs(10));
         let mut last = None;
         for _ in 0..100 {
-            last = Some(place.acquire(&claim).await);
+            last = Some(backend.acquire(&claim).await);
             if matches!(last, Some(Ok(Acquire::Granted { .. }))) {
                 break;
             }
             sleep(Duration::from_millis(10)).await;
         }
         assert!(matches!(last, Some(Ok(Acquire::Granted { .. }))), "{last:?}");
-        place.release(&claim.key, &claim.holder.id).await.unwrap();
+        backend.release(&claim.key, &claim.holder.id).await.unwrap();
     }
 }

@@ -51,32 +51,32 @@ fn scripts(server: &RedisServer) -> u64 {
     line.split(['=', ',']).nth(1).and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
-async fn takes(place: &dyn Backend, claim: &Claim) {
-    let answer = place.acquire(claim).await.unwrap();
+async fn takes(backend: &dyn Backend, claim: &Claim) {
+    let answer = backend.acquire(claim).await.unwrap();
     assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
 }
 
-async fn seen(place: &dyn Backend) -> Holding {
-    place.inspect(&key()).await.unwrap().expect("held")
+async fn seen(backend: &dyn Backend) -> Holding {
+    backend.inspect(&key()).await.unwrap().expect("held")
 }
 
 async fn start() -> Option<(RedisServer, Arc<dyn Backend>)> {
     let server = redis_or_skip()?;
-    let place = connect(&server.url()).await.unwrap();
-    Some((server, place))
+    let backend = connect(&server.url()).await.unwrap();
+    Some((server, backend))
 }
 
 #[tokio::test]
 async fn a_hundred_thousand_dead_waiters_are_skipped_in_short_steps() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     let (held, next) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
-    takes(&*place, &held).await;
+    takes(&*backend, &held).await;
     // They count as alive until the lock is released, like waiters that have just crashed, so no poll removes them.
     let soon = server.command(&["TIME"]);
     let Reply::Array(time) = soon else { panic!("{soon:?}") };
     let soon: u64 = time[0].text().unwrap().parse::<u64>().unwrap() * 1000 + 3_600_000;
     add_dead(&server, 100_000, soon);
-    assert!(matches!(place.acquire(&next).await.unwrap(), Acquire::Queued { ahead: 100_000, .. }));
+    assert!(matches!(backend.acquire(&next).await.unwrap(), Acquire::Queued { ahead: 100_000, .. }));
     server.command(&[
         "EVAL",
         "for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, 99999)) do redis.call('ZADD', KEYS[2], 1, id) end",
@@ -85,47 +85,47 @@ async fn a_hundred_thousand_dead_waiters_are_skipped_in_short_steps() {
         ALIVE,
     ]);
     // The waiter behind them polls, as every client does. Otherwise it would be dead too on a slow machine: that script takes long.
-    place.acquire(&next).await.unwrap();
+    backend.acquire(&next).await.unwrap();
     let polls = async {
         loop {
-            let _ = place.acquire(&next.with_intent(Intent::Poll)).await;
+            let _ = backend.acquire(&next.with_intent(Intent::Poll)).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
     let released = tokio::select! {
         () = polls => unreachable!("it polls forever"),
-        released = place.release(&held.key, &held.holder.id) => released,
+        released = backend.release(&held.key, &held.holder.id) => released,
     };
     assert_eq!(released.unwrap(), Release::Released);
-    assert_eq!(seen(&*place).await.first().holder_id(), Some(next.holder.id), "the waiter behind them has the key");
+    assert_eq!(seen(&*backend).await.first().holder_id(), Some(next.holder.id), "the waiter behind them has the key");
 }
 
 #[tokio::test]
 async fn a_claim_of_a_free_key_passes_over_32_dead_waiters_a_call() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, &claim(1, Intent::Try)).await;
-    place.release(&key(), &claim(1, Intent::Try).holder.id).await.unwrap();
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, &claim(1, Intent::Try)).await;
+    backend.release(&key(), &claim(1, Intent::Try).holder.id).await.unwrap();
     add_dead(&server, 1000, 1);
     server.command(&["CONFIG", "RESETSTAT"]);
-    takes(&*place, &claim(1, Intent::Try)).await;
+    takes(&*backend, &claim(1, Intent::Try)).await;
     assert_eq!(scripts(&server), 32, "of 32 waiters each");
     assert_eq!(number(&server, &["EXISTS", LINE, ALIVE, WAITERS]), 0);
 }
 
 #[tokio::test]
 async fn dead_waiters_are_not_counted_and_are_removed_while_the_key_is_held() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, &claim(1, Intent::Try)).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, &claim(1, Intent::Try)).await;
     add_dead(&server, 40, 1);
-    assert_eq!(seen(&*place).await.waiters, 0);
+    assert_eq!(seen(&*backend).await.waiters, 0);
     assert_eq!(number(&server, &["ZCARD", LINE]), 40, "an inspection writes nothing");
     let waiter = claim(2, Intent::Enqueue);
-    assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
+    assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
     let renewal = [Renewal::new(key(), claim(1, Intent::Try).holder.id, Ttl::default())];
-    assert_eq!(place.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 1 })]);
-    let polled = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    assert_eq!(backend.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 1 })]);
+    let polled = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
     assert!(matches!(polled, Acquire::Queued { ahead: 0, .. }), "{polled:?}");
-    assert_eq!(seen(&*place).await.waiters, 1);
+    assert_eq!(seen(&*backend).await.waiters, 1);
     assert_eq!([number(&server, &["ZCARD", LINE]), number(&server, &["HLEN", WAITERS])], [1, 1]);
 }
 
@@ -138,44 +138,44 @@ async fn a_lease_that_a_clock_change_has_extended_is_shortened_by_its_renewal() 
         println!("SKIPPED: no redis-server whose clock can be moved");
         return;
     };
-    let place = connect(&server.url()).await.unwrap();
+    let backend = connect(&server.url()).await.unwrap();
     let held = claim(1, Intent::Try);
-    takes(&*place, &held).await;
+    takes(&*backend, &held).await;
     clock.set(Shift::Back(Duration::from_secs(1800))).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!(left > 1_700_000, "the clock was set back: {left}");
     let renewal = |assumed| [Renewal::new(key(), held.holder.id, held.ttl).with_assumed(Duration::from_secs(assumed))];
     let unknown = [Renewal::new(key(), held.holder.id, held.ttl)];
-    place.renew(&unknown).await.remove(0).unwrap();
+    backend.renew(&unknown).await.remove(0).unwrap();
     assert!(number(&server, &["PTTL", "k"]) > 1_700_000, "the lease that the holder assumes is unknown");
-    place.renew(&renewal(600)).await.remove(0).unwrap();
+    backend.renew(&renewal(600)).await.remove(0).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!((590_000..=600_000).contains(&left), "the lease that the holder assumes: {left}");
-    place.renew(&renewal(20)).await.remove(0).unwrap();
+    backend.renew(&renewal(20)).await.remove(0).unwrap();
     let left = number(&server, &["PTTL", "k"]);
     assert!((20_000..=30_000).contains(&left), "the TTL: {left}");
 }
 
 #[tokio::test]
 async fn a_long_value_is_shown_truncated_and_never_evicted() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     server.command(&["EVAL", "redis.call('SET', KEYS[1], string.rep('x', 34000000))", "1", "k"]);
-    let holding = seen(&*place).await;
+    let holding = seen(&*backend).await;
     assert_eq!(holding.first().occupant.to_string(), "another program (a string of 34000000 bytes, \"xxxxxxxx\"...)");
-    let busy = place.acquire(&claim(1, Intent::Try)).await.unwrap();
+    let busy = backend.acquire(&claim(1, Intent::Try)).await.unwrap();
     assert!(matches!(busy, Acquire::Busy(_)), "{busy:?}");
-    let ended = place.evict(&holding).await.unwrap();
+    let ended = backend.evict(&holding).await.unwrap();
     assert!(matches!(&ended, Eviction::Refused(why) if why.contains("34000000")), "{ended:?}");
     assert_eq!(number(&server, &["STRLEN", "k"]), 34_000_000);
 }
 
 #[tokio::test]
 async fn a_value_that_is_not_a_lock_is_never_evicted() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     for put in [&["HSET", "k", "a", "b"][..], &["RPUSH", "k", "a"], &["SADD", "k", "a"], &["ZADD", "k", "1", "a"]] {
         server.command(put);
-        let holding = seen(&*place).await;
-        let ended = place.evict(&holding).await.unwrap();
+        let holding = seen(&*backend).await;
+        let ended = backend.evict(&holding).await.unwrap();
         assert!(matches!(ended, Eviction::Refused(_)), "{put:?}: {ended:?}");
         assert_eq!(number(&server, &["EXISTS", "k"]), 1, "{put:?}");
         server.command(&["DEL", "k"]);
@@ -184,39 +184,39 @@ async fn a_value_that_is_not_a_lock_is_never_evicted() {
 
 #[tokio::test]
 async fn a_foreign_lock_is_evicted_only_if_it_has_not_changed() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     server.command(&["SET", "k", "5f3b12ab-first-holder", "PX", "60000"]);
-    let holding = seen(&*place).await;
+    let holding = seen(&*backend).await;
     assert!(matches!(&holding.first().occupant, Occupant::Foreign(foreign) if foreign.is_string()));
     server.command(&["SET", "k", "5f3b12ab-other-holder", "PX", "60000"]);
-    assert!(matches!(place.evict(&holding).await.unwrap(), Eviction::Changed(Some(_))));
+    assert!(matches!(backend.evict(&holding).await.unwrap(), Eviction::Changed(Some(_))));
     assert_eq!(number(&server, &["EXISTS", "k"]), 1);
-    let holding = seen(&*place).await;
-    assert_eq!(place.evict(&holding).await.unwrap(), Eviction::Evicted);
+    let holding = seen(&*backend).await;
+    assert_eq!(backend.evict(&holding).await.unwrap(), Eviction::Evicted);
     assert_eq!(number(&server, &["EXISTS", "k"]), 0);
 }
 
 #[tokio::test]
 async fn side_keys_of_another_type_do_not_prevent_a_release() {
     for side in ["fence", "line", "waiters", "alive"] {
-        let Some((server, place)) = start().await else { return };
+        let Some((server, backend)) = start().await else { return };
         let (held, waiter) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
-        takes(&*place, &held).await;
+        takes(&*backend, &held).await;
         if side != "line" {
-            assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { .. }));
+            assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { .. }));
         }
         let name = format!("fencelock:{{k}}:{side}");
         server.command(&["DEL", &name]);
         let kind = if side == "fence" { &["RPUSH", &name, "x"] } else { &["SET", &name, "x"][..] };
         server.command(kind);
-        assert_eq!(place.release(&key(), &held.holder.id).await, Ok(Release::Released), "{side}");
-        let again = place.acquire(&claim(3, Intent::Enqueue)).await;
+        assert_eq!(backend.release(&key(), &held.holder.id).await, Ok(Release::Released), "{side}");
+        let again = backend.acquire(&claim(3, Intent::Enqueue)).await;
         match side {
             // The fence is written again.
             "fence" => assert!(again.is_ok(), "{again:?}"),
             _ => drop(again),
         }
-        let keep = place.acquire(&claim(4, Intent::Enqueue)).await;
+        let keep = backend.acquire(&claim(4, Intent::Enqueue)).await;
         if side != "fence" {
             let why = keep.expect_err(side).to_string();
             assert!(why.contains("WRONGTYPE"), "{side}: {why}");

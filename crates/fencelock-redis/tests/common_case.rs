@@ -27,9 +27,9 @@ fn expected(each: &[(&str, u64)]) -> BTreeMap<String, u64> {
     each.iter().map(|(command, calls)| ((*command).to_owned(), calls * TIMES)).collect()
 }
 
-/// A place with one holder and its claim.
+/// A backend with one holder and its claim.
 struct Contestant {
-    place: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     claim: Claim,
 }
 
@@ -37,22 +37,25 @@ impl Contestant {
     async fn new(url: &str) -> Self {
         let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("test:1") };
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
-        Self { place: connect(url).await.unwrap(), claim: Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try) }
+        Self {
+            backend: connect(url).await.unwrap(),
+            claim: Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try),
+        }
     }
 
     async fn acquire(&self) {
-        let answer = self.place.acquire(&self.claim).await.unwrap();
+        let answer = self.backend.acquire(&self.claim).await.unwrap();
         assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
     }
 
     async fn release(&self) {
-        let answer = self.place.release(&self.claim.key, &self.claim.holder.id).await.unwrap();
+        let answer = self.backend.release(&self.claim.key, &self.claim.holder.id).await.unwrap();
         assert_eq!(answer, Release::Released);
     }
 
     async fn renew(&self) {
         let renewal = [Renewal::new(self.claim.key.clone(), self.claim.holder.id, self.claim.ttl)];
-        let renewed = self.place.renew(&renewal).await.pop().unwrap().unwrap();
+        let renewed = self.backend.renew(&renewal).await.pop().unwrap().unwrap();
         assert!(matches!(renewed, Renew::Renewed { .. }), "{renewed:?}");
     }
 

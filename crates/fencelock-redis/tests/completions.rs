@@ -25,21 +25,21 @@ fn completion(until_micros: u64, token: u64) -> Completion {
     Completion { until_micros, token: FencingToken::new(token).unwrap(), owner: Owner::from_text("web-1:42 nightly") }
 }
 
-async fn now(place: &dyn Backend) -> u64 {
-    place.read_completion(&key()).await.unwrap().now_micros
+async fn now(backend: &dyn Backend) -> u64 {
+    backend.read_completion(&key()).await.unwrap().now_micros
 }
 
-async fn read(place: &dyn Backend) -> Option<Completion> {
-    place.read_completion(&key()).await.unwrap().completion
+async fn read(backend: &dyn Backend) -> Option<Completion> {
+    backend.read_completion(&key()).await.unwrap().completion
 }
 
-async fn write(place: &dyn Backend, claim: &Claim, completion: &Completion) -> Result<WriteCompletion, Unknown> {
-    place.write_completion(&key(), &claim.holder.id, completion).await
+async fn write(backend: &dyn Backend, claim: &Claim, completion: &Completion) -> Result<WriteCompletion, Unknown> {
+    backend.write_completion(&key(), &claim.holder.id, completion).await
 }
 
-async fn takes(place: &dyn Backend) -> Claim {
+async fn takes(backend: &dyn Backend) -> Claim {
     let claim = claim("k", LONG);
-    assert!(matches!(place.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(backend.acquire(&claim).await, Ok(Acquire::Granted { .. })));
     claim
 }
 

@@ -75,18 +75,18 @@ impl Locker {
 #[tokio::test]
 #[ignore = "a part of the tests below"]
 async fn locks_on_request() {
-    let mut place: Option<Arc<dyn Backend>> = None;
+    let mut backend: Option<Arc<dyn Backend>> = None;
     let url = std::env::var("FENCELOCK_TEST_URL").unwrap();
     for _ in stdin().lock().lines().map_while(Result::ok) {
         let began = Instant::now();
         loop {
-            if place.is_none() {
-                place = connect(&url).await.ok();
+            if backend.is_none() {
+                backend = connect(&url).await.ok();
             }
             let claim = claim("k", Duration::from_secs(10));
-            if let Some(place) = &place
-                && matches!(place.acquire(&claim).await, Ok(Acquire::Granted { .. }))
-                && place.release(&claim.key, &claim.holder.id).await.is_ok()
+            if let Some(backend) = &backend
+                && matches!(backend.acquire(&claim).await, Ok(Acquire::Granted { .. }))
+                && backend.release(&claim.key, &claim.holder.id).await.is_ok()
             {
                 break;
             }

@@ -12,10 +12,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Much longer than a failover takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> Duration {
+async fn granted(backend: &Arc<dyn Backend>, claim: &Claim) -> Duration {
     let begun = Instant::now();
     loop {
-        let answer = place.acquire(claim).await;
+        let answer = backend.acquire(claim).await;
         if matches!(answer, Ok(Acquire::Granted { .. })) {
             return begun.elapsed();
         }
@@ -28,25 +28,25 @@ fn renewal(claim: &Claim, left: Duration) -> Renewal {
     Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(left)
 }
 
-async fn renew(place: &Arc<dyn Backend>, renewal: &Renewal) -> Result<Renew, Fault> {
-    let answer = place.renew(std::slice::from_ref(renewal)).await.remove(0);
+async fn renew(backend: &Arc<dyn Backend>, renewal: &Renewal) -> Result<Renew, Fault> {
+    let answer = backend.renew(std::slice::from_ref(renewal)).await.remove(0);
     answer.map_err(|unknown| unknown.nodes()[0].fault)
 }
 
-async fn fault(place: &Arc<dyn Backend>, claim: &Claim) -> Option<Fault> {
-    place.acquire(claim).await.err().map(|unknown| unknown.nodes()[0].fault)
+async fn fault(backend: &Arc<dyn Backend>, claim: &Claim) -> Option<Fault> {
+    backend.acquire(claim).await.err().map(|unknown| unknown.nodes()[0].fault)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_follows_its_master() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
-    let place = connect(&sentinels.url("")).await.unwrap();
-    assert_eq!(place.name(), sentinels.url(""));
-    let report = place.report().await;
+    let backend = connect(&sentinels.url("")).await.unwrap();
+    assert_eq!(backend.name(), sentinels.url(""));
+    let report = backend.report().await;
     assert_eq!(report.servers[0].topology, Topology::SentinelMaster, "{report:?}");
     assert!(report.servers[0].features.iter().all(|feature| feature.works), "{report:?}");
     let first = claim("k", Duration::from_secs(300));
-    granted(&place, &first).await;
+    granted(&backend, &first).await;
     let old = sentinels.master();
     // The hold is on both replicas.
     assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), Reply::Int(2));
@@ -54,28 +54,28 @@ async fn a_client_follows_its_master() {
     let begun = Instant::now();
     let other = claim("other", Duration::from_secs(30));
     loop {
-        granted(&place, &other).await;
+        granted(&backend, &other).await;
         let new = &sentinels.servers[sentinels.master()];
         if new.command(&["GET", "other"]).text().is_some() {
             break;
         }
         assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
-        place.release(&other.key, &other.holder.id).await.unwrap();
+        backend.release(&other.key, &other.holder.id).await.unwrap();
         sleep(PAUSE).await;
     }
     println!("{:?} from the failover to a grant of the new master", begun.elapsed());
-    assert!(matches!(renew(&place, &renewal(&first, Duration::from_secs(20))).await, Ok(Renew::Renewed { .. })));
+    assert!(matches!(renew(&backend, &renewal(&first, Duration::from_secs(20))).await, Ok(Renew::Renewed { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_master_is_replaced() {
     let Some(mut sentinels) = Sentinels::start_or_skip() else { return };
-    let place = connect(&sentinels.url("")).await.unwrap();
-    granted(&place, &claim("a", Duration::from_secs(30))).await;
+    let backend = connect(&sentinels.url("")).await.unwrap();
+    granted(&backend, &claim("a", Duration::from_secs(30))).await;
     let old = sentinels.master();
     sentinels.servers[old].kill();
     let found = claim("b", Duration::from_secs(30));
-    let took = granted(&place, &found).await;
+    let took = granted(&backend, &found).await;
     println!("{took:?} from the end of the master to a grant of the next one");
     assert_ne!(sentinels.master(), old);
     // A restarted master becomes a replica. No client uses it.
@@ -85,11 +85,11 @@ async fn a_dead_master_is_replaced() {
 }
 
 /// Waits until the new master has refused a claim, and returns when that began.
-async fn refused_in_quarantine(place: &Arc<dyn Backend>, claim: &Claim) -> Instant {
+async fn refused_in_quarantine(backend: &Arc<dyn Backend>, claim: &Claim) -> Instant {
     let begun = Instant::now();
-    while fault(place, claim).await != Some(Fault::Quarantined) {
+    while fault(backend, claim).await != Some(Fault::Quarantined) {
         assert!(begun.elapsed() < PATIENCE, "the new master has a quarantine");
-        place.release(&claim.key, &claim.holder.id).await.unwrap();
+        backend.release(&claim.key, &claim.holder.id).await.unwrap();
         sleep(PAUSE).await;
     }
     begun
@@ -103,16 +103,16 @@ async fn a_new_master_keeps_the_leases_that_were_replicated() {
     let trusting = connect(&sentinels.url("quarantine=on&max_ttl=300000&trust_empty=true")).await.unwrap();
     let held = claim("held", ttl);
     granted(&trusting, &held).await;
-    let place = connect(&sentinels.url("quarantine=on&max_ttl=300000")).await.unwrap();
-    assert_eq!(fault(&place, &claim("free", ttl)).await, None, "according to the marker, it serves");
+    let backend = connect(&sentinels.url("quarantine=on&max_ttl=300000")).await.unwrap();
+    assert_eq!(fault(&backend, &claim("free", ttl)).await, None, "according to the marker, it serves");
     let old = sentinels.master();
     assert_eq!(sentinels.servers[old].command(&["WAIT", "2", "20000"]), Reply::Int(2));
     sentinels.fail_over();
-    refused_in_quarantine(&place, &claim("other", ttl)).await;
+    refused_in_quarantine(&backend, &claim("other", ttl)).await;
     // The old master could grant this key to another client before its clients detect that it was replaced.
-    assert_eq!(renew(&place, &renewal(&held, Duration::from_secs(4))).await, Err(Fault::Quarantined));
-    assert_eq!(renew(&place, &renewal(&held, Duration::MAX)).await, Err(Fault::Quarantined));
-    assert!(matches!(renew(&place, &renewal(&held, Duration::from_secs(100))).await, Ok(Renew::Renewed { .. })));
+    assert_eq!(renew(&backend, &renewal(&held, Duration::from_secs(4))).await, Err(Fault::Quarantined));
+    assert_eq!(renew(&backend, &renewal(&held, Duration::MAX)).await, Err(Fault::Quarantined));
+    assert!(matches!(renew(&backend, &renewal(&held, Duration::from_secs(100))).await, Ok(Renew::Renewed { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,15 +120,15 @@ async fn a_new_master_begins_with_a_quarantine() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let trusting = connect(&sentinels.url("quarantine=on&max_ttl=2000&trust_empty=true")).await.unwrap();
     granted(&trusting, &claim("k", Duration::from_secs(2))).await;
-    let place = connect(&sentinels.url("quarantine=on&max_ttl=2000")).await.unwrap();
+    let backend = connect(&sentinels.url("quarantine=on&max_ttl=2000")).await.unwrap();
     sentinels.fail_over();
     let other = claim("other", Duration::from_secs(2));
-    let begun = refused_in_quarantine(&place, &other).await;
-    granted(&place, &other).await;
+    let begun = refused_in_quarantine(&backend, &other).await;
+    granted(&backend, &other).await;
     // The longest TTL and the window of the old master.
     assert!(begun.elapsed() >= Duration::from_secs(7), "{:?}", begun.elapsed());
     // After that, it renews all locks that it stores.
-    let answer = renew(&place, &renewal(&other, Duration::from_secs(1))).await;
+    let answer = renew(&backend, &renewal(&other, Duration::from_secs(1))).await;
     assert!(matches!(answer, Ok(Renew::Renewed { .. } | Renew::Absent)), "{answer:?}");
 }
 
@@ -217,14 +217,14 @@ async fn a_quarantine_needs_info() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_resp2_a_client_follows_its_master() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
-    let place = connect(&sentinels.url("protocol=resp2&quarantine=on&max_ttl=1000&trust_empty=true")).await.unwrap();
-    granted(&place, &claim("a", Duration::from_secs(1))).await;
+    let backend = connect(&sentinels.url("protocol=resp2&quarantine=on&max_ttl=1000&trust_empty=true")).await.unwrap();
+    granted(&backend, &claim("a", Duration::from_secs(1))).await;
     sentinels.fail_over();
     let new = sentinels.master();
     let begun = Instant::now();
     while sentinels.servers[new].command(&["EXISTS", "b"]) != Reply::Int(1) {
         assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
-        let _ = place.acquire(&claim("b", Duration::from_secs(1))).await;
+        let _ = backend.acquire(&claim("b", Duration::from_secs(1))).await;
         sleep(PAUSE).await;
     }
 }
@@ -247,10 +247,10 @@ async fn sentinels_and_their_master_are_used_over_tls() {
     let Some(sentinels) = Sentinels::with_tls_or_skip() else { return };
     let ca = format!("ca={}", sentinels.servers[0].tls_files().ca.display());
     for options in ["", "&quarantine=on&max_ttl=1000&trust_empty=true"] {
-        let place = connect(&sentinels.url(&format!("{ca}{options}"))).await.unwrap();
+        let backend = connect(&sentinels.url(&format!("{ca}{options}"))).await.unwrap();
         let claim = claim("k", Duration::from_secs(1));
-        granted(&place, &claim).await;
-        place.release(&claim.key, &claim.holder.id).await.unwrap();
+        granted(&backend, &claim).await;
+        backend.release(&claim.key, &claim.holder.id).await.unwrap();
     }
     let untrusted = connect(&sentinels.url("")).await.unwrap_err().to_string();
     assert!(untrusted.contains("certificate is not trusted"), "{untrusted}");
@@ -259,9 +259,9 @@ async fn sentinels_and_their_master_are_used_over_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
-    let place = connect(&sentinels.url("acks=2")).await.unwrap();
+    let backend = connect(&sentinels.url("acks=2")).await.unwrap();
     let first = claim("k", Duration::from_secs(300));
-    granted(&place, &first).await;
+    granted(&backend, &first).await;
     for replica in (0..3).filter(|server| *server != sentinels.master()) {
         assert!(sentinels.servers[replica].command(&["GET", "k"]).text().is_some());
     }
@@ -270,7 +270,7 @@ async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
     let other = connect(&sentinels.url("")).await.unwrap();
     assert!(matches!(other.acquire(&claim("k", Duration::from_secs(1))).await, Ok(Acquire::Busy(_))));
     let begun = Instant::now();
-    while !matches!(renew(&place, &renewal(&first, Duration::from_secs(200))).await, Ok(Renew::Renewed { .. })) {
+    while !matches!(renew(&backend, &renewal(&first, Duration::from_secs(200))).await, Ok(Renew::Renewed { .. })) {
         assert!(begun.elapsed() < PATIENCE, "it is renewed at the new master");
         sleep(PAUSE).await;
     }

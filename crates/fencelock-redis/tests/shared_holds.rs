@@ -33,38 +33,38 @@ fn permits(weight: u32, limit: u32) -> Mode {
 
 async fn start() -> Option<(RedisServer, Arc<dyn Backend>)> {
     let server = redis_or_skip()?;
-    let place = connect(&server.url()).await.unwrap();
-    Some((server, place))
+    let backend = connect(&server.url()).await.unwrap();
+    Some((server, backend))
 }
 
-async fn takes(place: &dyn Backend, number: u128, mode: Mode) -> u64 {
-    match place.acquire(&claim(number, mode, Intent::Try)).await.unwrap() {
+async fn takes(backend: &dyn Backend, number: u128, mode: Mode) -> u64 {
+    match backend.acquire(&claim(number, mode, Intent::Try)).await.unwrap() {
         Acquire::Granted { tokens } => tokens.last().get(),
         other => panic!("{other:?}"),
     }
 }
 
-async fn waits(place: &dyn Backend, number: u128, mode: Mode) -> u32 {
-    match place.acquire(&claim(number, mode, Intent::Enqueue)).await.unwrap() {
+async fn waits(backend: &dyn Backend, number: u128, mode: Mode) -> u32 {
+    match backend.acquire(&claim(number, mode, Intent::Enqueue)).await.unwrap() {
         Acquire::Queued { ahead, .. } => ahead,
         other => panic!("{other:?}"),
     }
 }
 
-async fn is_busy(place: &dyn Backend, number: u128, mode: Mode) -> bool {
-    matches!(place.acquire(&claim(number, mode, Intent::Try)).await.unwrap(), Acquire::Busy(_))
+async fn is_busy(backend: &dyn Backend, number: u128, mode: Mode) -> bool {
+    matches!(backend.acquire(&claim(number, mode, Intent::Try)).await.unwrap(), Acquire::Busy(_))
 }
 
-async fn renews(place: &dyn Backend, number: u128) -> Result<Renew, Unknown> {
-    place.renew(&[Renewal::new(key(), id(number), Ttl::default())]).await.remove(0)
+async fn renews(backend: &dyn Backend, number: u128) -> Result<Renew, Unknown> {
+    backend.renew(&[Renewal::new(key(), id(number), Ttl::default())]).await.remove(0)
 }
 
-async fn releases(place: &dyn Backend, number: u128) -> Release {
-    place.release(&key(), &id(number)).await.unwrap()
+async fn releases(backend: &dyn Backend, number: u128) -> Release {
+    backend.release(&key(), &id(number)).await.unwrap()
 }
 
-async fn seen(place: &dyn Backend) -> Option<Holding> {
-    place.inspect(&key()).await.unwrap()
+async fn seen(backend: &dyn Backend) -> Option<Holding> {
+    backend.inspect(&key()).await.unwrap()
 }
 
 fn number(reply: &Reply) -> i64 {
@@ -97,133 +97,133 @@ impl Listener for Events {
 
 #[tokio::test]
 async fn several_clients_share_a_lock_and_a_writer_follows_the_last_of_them() {
-    let Some((server, place)) = start().await else { return };
-    let first = takes(&*place, 1, Mode::Shared).await;
-    let second = takes(&*place, 2, Mode::Shared).await;
+    let Some((server, backend)) = start().await else { return };
+    let first = takes(&*backend, 1, Mode::Shared).await;
+    let second = takes(&*backend, 2, Mode::Shared).await;
     assert!(first < second);
     assert_eq!(server.command(&["GET", "k"]).text(), Some(format!("fencelock:1:r:0:{first}").as_str()));
-    assert_eq!(waits(&*place, 3, Mode::Exclusive).await, 0);
-    assert!(is_busy(&*place, 4, Mode::Shared).await, "a waiter is not overtaken");
-    let holding = seen(&*place).await.unwrap();
+    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 0);
+    assert!(is_busy(&*backend, 4, Mode::Shared).await, "a waiter is not overtaken");
+    let holding = seen(&*backend).await.unwrap();
     assert_eq!((holding.holders.count(), holding.waiters), (2, 1));
     assert!(holding.holders.iter().all(|hold| hold.mode == Mode::Shared && hold.fence.is_some()));
-    let listed = place.list().await.unwrap();
+    let listed = backend.list().await.unwrap();
     assert!(listed.len() == 1 && listed[0].has(id(1)) && listed[0].has(id(2)), "{listed:?}");
-    assert_eq!(releases(&*place, 1).await, Release::Released);
-    assert!(matches!(renews(&*place, 2).await.unwrap(), Renew::Renewed { waiters: 1 }));
-    assert!(matches!(renews(&*place, 1).await.unwrap(), Renew::TakenBy(_)));
-    assert!(matches!(releases(&*place, 1).await, Release::TakenBy(by) if by.count() == 1));
-    assert_eq!(releases(&*place, 2).await, Release::Released);
-    assert_eq!(seen(&*place).await.unwrap().first().holder_id(), Some(id(3)));
+    assert_eq!(releases(&*backend, 1).await, Release::Released);
+    assert!(matches!(renews(&*backend, 2).await.unwrap(), Renew::Renewed { waiters: 1 }));
+    assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::TakenBy(_)));
+    assert!(matches!(releases(&*backend, 1).await, Release::TakenBy(by) if by.count() == 1));
+    assert_eq!(releases(&*backend, 2).await, Release::Released);
+    assert_eq!(seen(&*backend).await.unwrap().first().holder_id(), Some(id(3)));
     assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0);
 }
 
 #[tokio::test]
 async fn permits_are_counted_by_weight() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, permits(2, 4)).await;
-    takes(&*place, 2, permits(1, 4)).await;
-    assert!(is_busy(&*place, 3, permits(2, 4)).await);
-    assert_eq!(waits(&*place, 3, permits(2, 4)).await, 0);
-    assert!(is_busy(&*place, 4, permits(1, 4)).await, "one permit is free, but a waiter is not overtaken");
-    assert_eq!(releases(&*place, 2).await, Release::Released);
-    assert!(matches!(releases(&*place, 2).await, Release::TakenBy(_)), "nothing is freed twice");
-    let holding = seen(&*place).await.unwrap();
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, permits(2, 4)).await;
+    takes(&*backend, 2, permits(1, 4)).await;
+    assert!(is_busy(&*backend, 3, permits(2, 4)).await);
+    assert_eq!(waits(&*backend, 3, permits(2, 4)).await, 0);
+    assert!(is_busy(&*backend, 4, permits(1, 4)).await, "one permit is free, but a waiter is not overtaken");
+    assert_eq!(releases(&*backend, 2).await, Release::Released);
+    assert!(matches!(releases(&*backend, 2).await, Release::TakenBy(_)), "nothing is freed twice");
+    let holding = seen(&*backend).await.unwrap();
     assert!(holding.has(id(1)) && holding.has(id(3)));
     assert_eq!(server.command(&["HGET", HELD, "#used"]).text(), Some("4"));
 }
 
 #[tokio::test]
 async fn claims_of_two_classes_are_refused_by_name() {
-    let Some((_server, place)) = start().await else { return };
-    takes(&*place, 1, permits(1, 2)).await;
+    let Some((_server, backend)) = start().await else { return };
+    takes(&*backend, 1, permits(1, 2)).await;
     for (mode, intent) in [(Mode::Shared, Intent::Try), (permits(1, 3), Intent::Enqueue), (Mode::Shared, Intent::Poll)]
     {
-        let refusal = place.acquire(&claim(2, mode, intent)).await.unwrap_err();
+        let refusal = backend.acquire(&claim(2, mode, intent)).await.unwrap_err();
         assert_eq!(refusal.conflicting_mode(), Some(permits(1, 2)), "{refusal}");
         assert!(refusal.is_permanent(), "{refusal}");
     }
-    assert_eq!(waits(&*place, 3, Mode::Exclusive).await, 0);
-    assert_eq!(waits(&*place, 4, permits(2, 2)).await, 1);
-    assert_eq!(releases(&*place, 1).await, Release::Released);
-    let refusal = place.acquire(&claim(5, permits(1, 3), Intent::Enqueue)).await.unwrap_err();
+    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 0);
+    assert_eq!(waits(&*backend, 4, permits(2, 2)).await, 1);
+    assert_eq!(releases(&*backend, 1).await, Release::Released);
+    let refusal = backend.acquire(&claim(5, permits(1, 3), Intent::Enqueue)).await.unwrap_err();
     assert_eq!(refusal.conflicting_mode(), Some(permits(1, 2)), "of the last waiter: {refusal}");
-    assert_eq!(seen(&*place).await.unwrap().waiters, 1);
+    assert_eq!(seen(&*backend).await.unwrap().waiters, 1);
 }
 
 #[tokio::test]
 async fn an_exclusive_hold_becomes_shared_together_with_the_waiters_behind_it() {
-    let Some((_server, place)) = start().await else { return };
+    let Some((_server, backend)) = start().await else { return };
     let events = Arc::new(Events::default());
-    place.listen(Arc::clone(&events) as _);
-    let exclusive = takes(&*place, 1, Mode::Exclusive).await;
-    assert_eq!(waits(&*place, 2, Mode::Shared).await, 0);
-    assert_eq!(waits(&*place, 3, Mode::Exclusive).await, 1);
+    backend.listen(Arc::clone(&events) as _);
+    let exclusive = takes(&*backend, 1, Mode::Exclusive).await;
+    assert_eq!(waits(&*backend, 2, Mode::Shared).await, 0);
+    assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 1);
     let renewal = Renewal::new(key(), id(1), Ttl::default());
-    let Downgrade::Downgraded { token } = place.downgrade(&renewal).await.unwrap() else { panic!("not downgraded") };
+    let Downgrade::Downgraded { token } = backend.downgrade(&renewal).await.unwrap() else { panic!("not downgraded") };
     assert!(token.get() > exclusive);
-    assert_eq!(place.downgrade(&renewal).await.unwrap(), Downgrade::Downgraded { token });
-    let holding = seen(&*place).await.unwrap();
+    assert_eq!(backend.downgrade(&renewal).await.unwrap(), Downgrade::Downgraded { token });
+    let holding = seen(&*backend).await.unwrap();
     assert!(holding.has(id(1)) && holding.has(id(2)) && holding.holders.count() == 2);
-    assert!(matches!(place.downgrade(&Renewal::new(key(), id(9), Ttl::default())).await, Ok(Downgrade::TakenBy(_))));
-    releases(&*place, 1).await;
-    releases(&*place, 2).await;
-    releases(&*place, 3).await;
-    assert_eq!(place.downgrade(&renewal).await.unwrap(), Downgrade::Absent);
+    assert!(matches!(backend.downgrade(&Renewal::new(key(), id(9), Ttl::default())).await, Ok(Downgrade::TakenBy(_))));
+    releases(&*backend, 1).await;
+    releases(&*backend, 2).await;
+    releases(&*backend, 3).await;
+    assert_eq!(backend.downgrade(&renewal).await.unwrap(), Downgrade::Absent);
 }
 
 #[tokio::test]
 async fn one_of_several_holds_is_evicted_and_the_others_stay() {
-    let Some((_server, place)) = start().await else { return };
+    let Some((_server, backend)) = start().await else { return };
     for reader in 1..=3 {
-        takes(&*place, reader, Mode::Shared).await;
+        takes(&*backend, reader, Mode::Shared).await;
     }
-    let all = seen(&*place).await.unwrap();
+    let all = seen(&*backend).await.unwrap();
     let second = all.holders.iter().find(|hold| hold.holder_id() == Some(id(2))).unwrap().clone();
     let one = Holding::new(key(), second);
-    assert_eq!(place.evict(&one).await.unwrap(), Eviction::Evicted);
-    let Eviction::Changed(Some(now)) = place.evict(&one).await.unwrap() else { panic!("not changed") };
+    assert_eq!(backend.evict(&one).await.unwrap(), Eviction::Evicted);
+    let Eviction::Changed(Some(now)) = backend.evict(&one).await.unwrap() else { panic!("not changed") };
     assert!(now.has(id(1)) && now.has(id(3)) && !now.has(id(2)));
-    assert!(matches!(renews(&*place, 2).await.unwrap(), Renew::TakenBy(_)));
+    assert!(matches!(renews(&*backend, 2).await.unwrap(), Renew::TakenBy(_)));
     // The same holder again, with another token.
-    takes(&*place, 2, Mode::Shared).await;
-    assert!(matches!(place.evict(&one).await.unwrap(), Eviction::Changed(_)));
-    assert_eq!(place.evict(&seen(&*place).await.unwrap()).await.unwrap(), Eviction::Evicted);
-    assert_eq!(seen(&*place).await, None);
+    takes(&*backend, 2, Mode::Shared).await;
+    assert!(matches!(backend.evict(&one).await.unwrap(), Eviction::Changed(_)));
+    assert_eq!(backend.evict(&seen(&*backend).await.unwrap()).await.unwrap(), Eviction::Evicted);
+    assert_eq!(seen(&*backend).await, None);
 }
 
 #[tokio::test]
 async fn many_holders_are_listed_in_part_and_evicted_together() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, Mode::Shared).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, Mode::Shared).await;
     add_holds(&server, 100_000, now_ms(&server) + 600_000);
-    let holding = seen(&*place).await.unwrap();
+    let holding = seen(&*backend).await.unwrap();
     assert_eq!((holding.holders.count(), holding.holders.iter().count()), (100_001, 20));
-    let busy = place.acquire(&claim(2, Mode::Exclusive, Intent::Try)).await.unwrap();
+    let busy = backend.acquire(&claim(2, Mode::Exclusive, Intent::Try)).await.unwrap();
     assert!(matches!(&busy, Acquire::Busy(by) if by.holders.count() == 100_001), "{busy:?}");
-    takes(&*place, 3, Mode::Shared).await;
-    assert_eq!(releases(&*place, 3).await, Release::Released);
-    assert_eq!(place.evict(&holding).await.unwrap(), Eviction::Evicted);
+    takes(&*backend, 3, Mode::Shared).await;
+    assert_eq!(releases(&*backend, 3).await, Release::Released);
+    assert_eq!(backend.evict(&holding).await.unwrap(), Eviction::Evicted);
     assert_eq!(number(&server.command(&["EXISTS", "k", HOLDS, HELD])), 0);
 }
 
 #[tokio::test]
 async fn a_hundred_thousand_ended_holds_are_removed_together_or_in_short_steps() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, permits(1, 2)).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, permits(1, 2)).await;
     add_holds(&server, 100_000, 1);
     server.command(&["CONFIG", "RESETSTAT"]);
-    takes(&*place, 2, permits(1, 2)).await;
+    takes(&*backend, 2, permits(1, 2)).await;
     let info = server.command(&["INFO", "commandstats"]);
     let scripts = info.text().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap().to_owned();
     assert!(scripts.starts_with("cmdstat_evalsha:calls=3126,"), "{scripts}");
     assert_eq!(number(&server.command(&["ZCARD", HOLDS])), 2);
 
-    releases(&*place, 1).await;
+    releases(&*backend, 1).await;
     server.command(&["DEL", HOLDS]);
     add_holds(&server, 100_000, 1);
     server.command(&["CONFIG", "RESETSTAT"]);
-    takes(&*place, 3, Mode::Exclusive).await;
+    takes(&*backend, 3, Mode::Exclusive).await;
     let info = server.command(&["INFO", "commandstats"]);
     assert!(info.text().unwrap().contains("cmdstat_evalsha:calls=1,"), "{info:?}");
     assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0);
@@ -232,21 +232,21 @@ async fn a_hundred_thousand_ended_holds_are_removed_together_or_in_short_steps()
 #[tokio::test]
 async fn a_lock_that_another_program_deletes_ends_all_its_holds() {
     for overwrites in [false, true] {
-        let Some((server, place)) = start().await else { return };
-        takes(&*place, 1, Mode::Shared).await;
-        takes(&*place, 2, Mode::Shared).await;
+        let Some((server, backend)) = start().await else { return };
+        takes(&*backend, 1, Mode::Shared).await;
+        takes(&*backend, 2, Mode::Shared).await;
         if overwrites {
             server.command(&["SET", "k", "another", "PX", "60000"]);
-            assert!(matches!(renews(&*place, 1).await.unwrap(), Renew::TakenBy(_)));
-            assert!(matches!(releases(&*place, 1).await, Release::TakenBy(_)));
+            assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::TakenBy(_)));
+            assert!(matches!(releases(&*backend, 1).await, Release::TakenBy(_)));
             server.command(&["DEL", "k"]);
         } else {
             server.command(&["DEL", "k"]);
-            assert_eq!(renews(&*place, 1).await.unwrap(), Renew::Absent);
+            assert_eq!(renews(&*backend, 1).await.unwrap(), Renew::Absent);
         }
-        takes(&*place, 3, permits(1, 1)).await;
-        assert!(matches!(releases(&*place, 2).await, Release::TakenBy(_)), "a late release frees nothing");
-        let holding = seen(&*place).await.unwrap();
+        takes(&*backend, 3, permits(1, 1)).await;
+        assert!(matches!(releases(&*backend, 2).await, Release::TakenBy(_)), "a late release frees nothing");
+        let holding = seen(&*backend).await.unwrap();
         assert!(holding.has(id(3)) && holding.holders.count() == 1);
     }
 }
@@ -254,81 +254,81 @@ async fn a_lock_that_another_program_deletes_ends_all_its_holds() {
 #[tokio::test]
 async fn missing_side_keys_or_ones_of_another_type_never_admit_too_many() {
     for (side, kind) in [(HELD, None), (HELD, Some("SET")), (HELD, Some("RPUSH"))] {
-        let Some((server, place)) = start().await else { return };
-        takes(&*place, 1, permits(1, 2)).await;
+        let Some((server, backend)) = start().await else { return };
+        takes(&*backend, 1, permits(1, 2)).await;
         server.command(&["DEL", side]);
         if let Some(kind) = kind {
             server.command(&[kind, side, "x"]);
         }
-        assert!(is_busy(&*place, 2, permits(1, 2)).await, "{kind:?}: the number in use is unknown");
-        assert!(matches!(renews(&*place, 1).await.unwrap(), Renew::Renewed { .. }), "{kind:?}");
-        assert!(seen(&*place).await.unwrap().has(id(1)), "{kind:?}");
-        assert_eq!(releases(&*place, 1).await, Release::Released, "{kind:?}");
-        takes(&*place, 2, permits(2, 2)).await;
+        assert!(is_busy(&*backend, 2, permits(1, 2)).await, "{kind:?}: the number in use is unknown");
+        assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::Renewed { .. }), "{kind:?}");
+        assert!(seen(&*backend).await.unwrap().has(id(1)), "{kind:?}");
+        assert_eq!(releases(&*backend, 1).await, Release::Released, "{kind:?}");
+        takes(&*backend, 2, permits(2, 2)).await;
     }
     for kind in [None, Some("SET"), Some("RPUSH")] {
-        let Some((server, place)) = start().await else { return };
-        takes(&*place, 1, Mode::Shared).await;
+        let Some((server, backend)) = start().await else { return };
+        takes(&*backend, 1, Mode::Shared).await;
         server.command(&["DEL", HOLDS]);
         if let Some(kind) = kind {
             server.command(&[kind, HOLDS, "x"]);
         }
-        assert_eq!(renews(&*place, 1).await.unwrap(), Renew::Absent, "{kind:?}: the holders are lost");
-        assert_eq!(seen(&*place).await, None, "{kind:?}");
-        takes(&*place, 2, Mode::Exclusive).await;
+        assert_eq!(renews(&*backend, 1).await.unwrap(), Renew::Absent, "{kind:?}: the holders are lost");
+        assert_eq!(seen(&*backend).await, None, "{kind:?}");
+        takes(&*backend, 2, Mode::Exclusive).await;
         assert_eq!(number(&server.command(&["EXISTS", HOLDS, HELD])), 0, "{kind:?}");
     }
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, Mode::Shared).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, Mode::Shared).await;
     server.command(&["SET", HELD, "x"]);
-    let token = takes(&*place, 2, Mode::Shared).await;
-    let polled = place.acquire(&claim(2, Mode::Shared, Intent::Poll)).await.unwrap();
+    let token = takes(&*backend, 2, Mode::Shared).await;
+    let polled = backend.acquire(&claim(2, Mode::Shared, Intent::Poll)).await.unwrap();
     assert!(matches!(polled, Acquire::Granted { tokens } if tokens.last().get() == token));
 }
 
 #[tokio::test]
 async fn a_full_memory_refuses_claims_completely_and_neither_renewals_nor_releases() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     for reader in 1..=2 {
-        takes(&*place, reader, Mode::Shared).await;
+        takes(&*backend, reader, Mode::Shared).await;
     }
-    waits(&*place, 3, Mode::Exclusive).await;
+    waits(&*backend, 3, Mode::Exclusive).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     for (holder, mode) in [(4, Mode::Shared), (5, Mode::Exclusive)] {
         let mut other = claim(holder, mode, Intent::Try);
         other.key = Key::new("other").unwrap();
-        let refused = place.acquire(&other).await.unwrap_err();
+        let refused = backend.acquire(&other).await.unwrap_err();
         assert_eq!(refused.nodes()[0].fault, Fault::Full, "{refused}");
         assert_eq!(
             number(&server.command(&["EXISTS", "other", "fencelock:{other}:holds", "fencelock:{other}:held"])),
             0
         );
     }
-    assert!(matches!(renews(&*place, 1).await.unwrap(), Renew::Renewed { .. }));
-    assert_eq!(releases(&*place, 1).await, Release::Released);
-    assert_eq!(releases(&*place, 2).await, Release::Released);
-    assert_eq!(seen(&*place).await.unwrap().first().holder_id(), Some(id(3)), "the hand-off is carried out");
+    assert!(matches!(renews(&*backend, 1).await.unwrap(), Renew::Renewed { .. }));
+    assert_eq!(releases(&*backend, 1).await, Release::Released);
+    assert_eq!(releases(&*backend, 2).await, Release::Released);
+    assert_eq!(seen(&*backend).await.unwrap().first().holder_id(), Some(id(3)), "the hand-off is carried out");
 }
 
 #[tokio::test]
 async fn without_the_time_of_the_server_shared_claims_fail_permanently_and_exclusive_ones_work() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     server.command(&["ACL", "SETUSER", "default", "-time"]);
-    let refused = place.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.unwrap_err();
+    let refused = backend.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.unwrap_err();
     assert!(refused.is_permanent() && refused.to_string().contains("+time"), "{refused}");
-    takes(&*place, 2, Mode::Exclusive).await;
-    assert_eq!(releases(&*place, 2).await, Release::Released);
+    takes(&*backend, 2, Mode::Exclusive).await;
+    assert_eq!(releases(&*backend, 2).await, Release::Released);
 }
 
 #[tokio::test]
 async fn a_reader_among_many_costs_the_server_a_bounded_number_of_commands() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, Mode::Shared).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, Mode::Shared).await;
     add_holds(&server, 10_000, now_ms(&server) + 600_000);
-    takes(&*place, 2, Mode::Shared).await;
+    takes(&*backend, 2, Mode::Shared).await;
     server.command(&["CONFIG", "RESETSTAT"]);
-    takes(&*place, 3, Mode::Shared).await;
-    releases(&*place, 3).await;
+    takes(&*backend, 3, Mode::Shared).await;
+    releases(&*backend, 3).await;
     let info = server.command(&["INFO", "commandstats"]);
     let calls = |line: &str| line.split(['=', ',']).nth(1)?.parse::<u64>().ok();
     let counted = info.text().unwrap().lines().filter(|line| !line.contains("config") && !line.contains("info"));
@@ -339,42 +339,42 @@ async fn a_reader_among_many_costs_the_server_a_bounded_number_of_commands() {
 #[tokio::test]
 async fn a_queue_longer_than_one_script_examines_is_resized() {
     const MANY: u128 = 100;
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, permits(2, 2)).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, permits(2, 2)).await;
     for number in 0..MANY {
-        waits(&*place, 100 + number, permits(1, 2)).await;
+        waits(&*backend, 100 + number, permits(1, 2)).await;
     }
-    let resized = place.resize(&key(), 42).await.unwrap();
+    let resized = backend.resize(&key(), 42).await.unwrap();
     assert_eq!(resized, Resize::Resized(Resized::new(2, 42, 42, 41)));
     let Reply::Array(entries) = server.command(&["HVALS", "fencelock:{k}:waiters"]) else { panic!("no entries") };
     assert_eq!(entries.len(), 60);
     assert!(entries.iter().all(|entry| entry.text().unwrap().ends_with("\t1 s 1 42")), "{entries:?}");
-    assert_eq!(place.resize(&key(), 1).await.unwrap(), Resize::Resized(Resized::new(42, 1, 42, 41)));
+    assert_eq!(backend.resize(&key(), 1).await.unwrap(), Resize::Resized(Resized::new(42, 1, 42, 41)));
     let waiter = claim(199, permits(1, 2), Intent::Poll);
-    assert!(matches!(place.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 59, .. }));
+    assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 59, .. }));
 }
 
 #[tokio::test]
 async fn permits_that_another_program_deleted_stay_in_use_when_the_semaphore_grows() {
-    let Some((server, place)) = start().await else { return };
-    takes(&*place, 1, permits(1, 2)).await;
+    let Some((server, backend)) = start().await else { return };
+    takes(&*backend, 1, permits(1, 2)).await;
     server.command(&["DEL", HELD]);
-    assert_eq!(place.resize(&key(), 5).await.unwrap(), Resize::Resized(Resized::new(2, 5, 5, 1)));
-    assert!(is_busy(&*place, 2, permits(1, 5)).await);
+    assert_eq!(backend.resize(&key(), 5).await.unwrap(), Resize::Resized(Resized::new(2, 5, 5, 1)));
+    assert!(is_busy(&*backend, 2, permits(1, 5)).await);
 }
 
 #[tokio::test]
 async fn a_value_of_another_program_is_not_resized() {
-    let Some((server, place)) = start().await else { return };
+    let Some((server, backend)) = start().await else { return };
     for value in ["5f3b12ab", "fencelock:1:s:0:7", "fencelock:2:s:2:7"] {
         server.command(&["SET", "k", value]);
-        let answer = place.resize(&key(), 5).await.unwrap();
+        let answer = backend.resize(&key(), 5).await.unwrap();
         assert!(matches!(answer, Resize::OtherMode { mode: Mode::Exclusive, .. }), "{answer:?}");
         assert_eq!(server.command(&["GET", "k"]).text(), Some(value));
     }
     server.command(&["DEL", "k"]);
     server.command(&["SET", "k", "fencelock:1:s:2:7"]);
-    assert_eq!(place.resize(&key(), 5).await.unwrap(), Resize::Free, "it has no holds");
+    assert_eq!(backend.resize(&key(), 5).await.unwrap(), Resize::Free, "it has no holds");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ pub use slots::{SlotGuard, Slots};
 use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::{
-    Backend, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, PlaceReport, Released,
+    Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released,
 };
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -311,11 +311,11 @@ impl Client {
         self.engine.wait(async move { client.diagnose().await }).unwrap_or_default()
     }
 
-    /// Reports what the place consists of and what works there, for programs. Without an answer of a server, its report says why.
+    /// Reports what the backend consists of and what works there, for programs. Without an answer of a server, its report says why.
     ///
     /// # Panics
     /// In a callback, which runs on the thread of a client.
-    pub fn report(&self) -> PlaceReport {
+    pub fn report(&self) -> BackendReport {
         let client = self.inner.clone();
         self.engine.wait(async move { client.report().await }).unwrap_or_default()
     }

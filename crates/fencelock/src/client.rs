@@ -9,7 +9,7 @@ use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
 use crate::slots::Slots;
 use fencelock_core::{
-    Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, PlaceReport, Renew, Renewal, Ttl,
+    BackendReport, Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl,
     Unknown,
 };
 use std::fmt;
@@ -89,7 +89,7 @@ impl Client {
         OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
     }
 
-    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works at every place, and whose
+    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works on every backend, and whose
     /// tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
         Slots::new(&self.inner, key.as_ref(), slots)
@@ -110,7 +110,7 @@ impl Client {
 
     /// The name of the backend for messages, without secrets.
     pub fn name(&self) -> String {
-        self.inner.config.place.clone()
+        self.inner.config.backend.clone()
     }
 
     /// The capabilities of the backend.
@@ -229,11 +229,11 @@ impl Client {
         self.inner.backend.diagnose().await
     }
 
-    /// Reports what the place consists of and what works there, for programs. Without an answer of a server, its report says why.
+    /// Reports what the backend consists of and what works there, for programs. Without an answer of a server, its report says why.
     ///
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
-    pub async fn report(&self) -> PlaceReport {
+    pub async fn report(&self) -> BackendReport {
         self.inner.backend.report().await
     }
 

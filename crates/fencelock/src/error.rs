@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_refuses_for_good_is_a_matter_of_configuration() {
+    fn a_backend_that_refuses_for_good_is_a_matter_of_configuration() {
         let of = |fault| Error::from(ConnectError::Unknown(Unknown::new("a:1", fault, "")));
         assert!(of(Fault::Denied).is_config() && of(Fault::Timeout).is_unreachable());
         assert!(Error::from(ConnectError::Url(Invalid::new("no"))).is_config());

@@ -220,7 +220,7 @@ impl Guard {
             return self.check().map(|()| self);
         }
         let config = &self.client.config;
-        modes::check(&config.place, self.key(), config.capabilities.modes, Mode::Shared)?;
+        modes::check(&config.backend, self.key(), config.capabilities.modes, Mode::Shared)?;
         let before = self.held.tenure;
         let lease = self.held.lease.clone();
         let Some((tenure, renewal)) = lease.begin_downgrade(before) else {

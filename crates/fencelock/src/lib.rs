@@ -20,7 +20,7 @@
 //!   acknowledged.
 //! - **You are notified of a loss** by [`Guard::lost`] before a server grants the lock again, and immediately when the key is deleted or
 //!   taken, if the server reports it.
-//! - **Waiters are served in order**, and woken by the release itself, if the place has a queue.
+//! - **Waiters are served in order**, and woken by the release itself, if the backend has a queue.
 //! - **Nothing is left behind** by a dropped guard, a cancelled wait or a lost reply, longer than the TTL.
 //!
 //! No lock can stop a process that is paused after it has checked its lock: it writes when it continues. Send
@@ -49,7 +49,7 @@
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!
 //! With `fencelock = { version = "0.1", default-features = false, features = ["file"] }`, neither the Redis driver nor TLS is
-//! built. `memory:` is always available, and [`register`] adds the places of other crates.
+//! built. `memory:` is always available, and [`register`] adds the backends of other crates.
 
 pub mod backends;
 pub mod blocking;
@@ -84,12 +84,12 @@ pub use builder::Builder;
 pub use client::Client;
 pub use election::{Election, Leadership, Observer};
 pub use error::Error;
-/// The whole contract, for implementers of other places.
+/// The whole contract, for implementers of other backends.
 pub use fencelock_core as contract;
 pub use fencelock_core::{
-    Backend, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken, Finding, HolderId,
-    HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment, NodeFault, Observation,
-    Occupant, Owner, PlaceReport, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
+    Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken,
+    Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment,
+    NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
 };
 pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};

@@ -249,7 +249,7 @@ impl Lock {
     /// Changes the limit of the semaphore of this key.
     pub(crate) async fn resize(&self, limit: u32) -> Result<Resized, Error> {
         let config = &self.client.config;
-        modes::check_resize(&config.place, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
+        modes::check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
         let key = self.check()?.key;
         let answer = self.client.backend.resize(&key, limit).await;
         match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {
@@ -267,7 +267,7 @@ impl Lock {
         let capabilities = &self.client.config.capabilities;
         ttl.within(capabilities.longest_ttl)?;
         let key = Key::new(&self.key)?;
-        modes::check(&self.client.config.place, &key, capabilities.modes, self.mode)?;
+        modes::check(&self.client.config.backend, &key, capabilities.modes, self.mode)?;
         Ok(Request {
             key,
             options: AcquireRequest {

@@ -2,25 +2,25 @@
 
 use fencelock_core::{Holders, Invalid, Key, Mode, Modes};
 
-/// Checks that the place has the mode, before anything is sent.
-pub(crate) fn check(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
+/// Checks that the backend has the mode, before anything is sent.
+pub(crate) fn check(backend: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
     if modes.has(mode) {
         return Ok(());
     }
     let (what, advice) = match mode {
-        Mode::Permits { .. } => ("semaphores", "use slots, which every place has, or a place that has semaphores"),
-        _ => ("shared locks", "acquire an exclusive lock, or use a place that has them"),
+        Mode::Permits { .. } => ("semaphores", "use slots, which every backend has, or a backend that has semaphores"),
+        _ => ("shared locks", "acquire an exclusive lock, or use a backend that has them"),
     };
-    Err(Invalid::new(format!("{place} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))
+    Err(Invalid::new(format!("{backend} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))
 }
 
-/// Checks that the place has a semaphore whose limit could be changed, before anything is sent.
-pub(crate) fn check_resize(place: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
+/// Checks that the backend has a semaphore whose limit could be changed, before anything is sent.
+pub(crate) fn check_resize(backend: &str, key: &Key, modes: Modes, mode: Mode) -> Result<(), Invalid> {
     if modes.has(mode) {
         return Ok(());
     }
-    let advice = "connect to a place that has semaphores, or use slots and change their number in all clients";
-    Err(Invalid::new(format!("{place} has no semaphores, so the limit of {key} cannot be resized: {advice}")))
+    let advice = "connect to a backend that has semaphores, or use slots and change their number in all clients";
+    Err(Invalid::new(format!("{backend} has no semaphores, so the limit of {key} cannot be resized: {advice}")))
 }
 
 /// The key is in use in a mode that conflicts with the requested one.

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Numbered slots that are not acquired yet, from [`Client::slots`](crate::Client::slots). At most as many clients as there are
 /// slots hold one of them at the same time.
 ///
-/// Slot `i` of the key `pool` is the exclusive lock `pool#i`, with its own fencing tokens and its own queue. So slots work at every place,
+/// Slot `i` of the key `pool` is the exclusive lock `pool#i`, with its own fencing tokens and its own queue. So slots work on every backend,
 /// also on a quorum, and a resource with numbered parts can check them: one connection, shard or file for each slot, and one
 /// [`FenceGate`](crate::FenceGate) for each of them. `inspect`, `list` and `evict` see the locks `pool#0`, `pool#1`, ...
 ///

@@ -134,7 +134,7 @@ fn eight_processes_count_to_1600_although_some_die_holding_the_lock() {
         for slot in 0..8 {
             let (scratch, counter) = (&scratch, counter.display());
             scope.spawn(move || {
-                // 200 in all; the first two of three processes die in possession, at places that differ.
+                // 200 in all; the first two of three processes die in possession, on backends that differ.
                 let first = 10 + 7 * slot;
                 for (times, dies) in [(first, true), (50, true), (150 - first, false)] {
                     let mut other = Process::start(scratch.path());

@@ -35,35 +35,35 @@ async fn answered<T, E: std::fmt::Display>(mut request: impl AsyncFnMut() -> Res
     panic!("no answer");
 }
 
-async fn takes(place: &dyn Backend, block: u32) -> (Claim, TokenBlock) {
+async fn takes(backend: &dyn Backend, block: u32) -> (Claim, TokenBlock) {
     let claim = claim(Intent::Try, block);
-    let tokens = match answered(async || place.acquire(&claim).await).await {
+    let tokens = match answered(async || backend.acquire(&claim).await).await {
         Acquire::Granted { tokens } => tokens,
         other => panic!("should be granted: {other:?}"),
     };
     (claim, tokens)
 }
 
-async fn frees(place: &dyn Backend, claim: &Claim) {
-    assert_eq!(place.release(&key(), &claim.holder.id).await.unwrap(), Release::Released);
+async fn frees(backend: &dyn Backend, claim: &Claim) {
+    assert_eq!(backend.release(&key(), &claim.holder.id).await.unwrap(), Release::Released);
 }
 
 /// The greatest token after grants of large blocks, one after the other, and by hand-off where there is a line.
-async fn load(place: &dyn Backend, above: Option<FencingToken>) -> FencingToken {
+async fn load(backend: &dyn Backend, above: Option<FencingToken>) -> FencingToken {
     let mut last = above;
     for block in LOAD {
-        let (held, tokens) = takes(place, block).await;
+        let (held, tokens) = takes(backend, block).await;
         assert!(last < Some(tokens.first()), "{tokens:?} after {last:?}");
         last = Some(tokens.last());
         let next = claim(Intent::Enqueue, block);
-        let queued = matches!(place.acquire(&next).await.unwrap(), Acquire::Queued { .. });
-        frees(place, &held).await;
+        let queued = matches!(backend.acquire(&next).await.unwrap(), Acquire::Queued { .. });
+        frees(backend, &held).await;
         if queued {
-            let poll = place.acquire(&next.with_intent(Intent::Poll)).await.unwrap();
+            let poll = backend.acquire(&next.with_intent(Intent::Poll)).await.unwrap();
             let Acquire::Granted { tokens } = poll else { panic!("next in line: {poll:?}") };
             assert!(last < Some(tokens.last()));
             last = Some(tokens.last());
-            frees(place, &next).await;
+            frees(backend, &next).await;
         }
     }
     last.unwrap()
@@ -74,30 +74,30 @@ async fn a_redis_that_is_killed_and_comes_back_empty_grants_greater_tokens() {
     let Some(mut server) = redis_or_skip() else { return };
     let mut last = None;
     for round in 0..ROUNDS {
-        let place = connect(&server.url()).await.unwrap();
-        last = Some(load(&*place, last).await);
+        let backend = connect(&server.url()).await.unwrap();
+        last = Some(load(&*backend, last).await);
         server.restart_empty().unwrap();
-        let (held, tokens) = takes(&*place, 100_000).await;
+        let (held, tokens) = takes(&*backend, 100_000).await;
         assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
         last = Some(tokens.last());
-        frees(&*place, &held).await;
+        frees(&*backend, &held).await;
     }
 }
 
 #[tokio::test]
 async fn a_directory_whose_lock_files_were_deleted_grants_greater_tokens() {
     let directory = tempfile::tempdir().unwrap();
-    let place = File::open(directory.path()).unwrap();
+    let backend = File::open(directory.path()).unwrap();
     let mut last = None;
     for round in 0..ROUNDS {
-        last = Some(load(&place, last).await);
+        last = Some(load(&backend, last).await);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
-        let (held, tokens) = takes(&place, 100_000).await;
+        let (held, tokens) = takes(&backend, 100_000).await;
         assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
         last = Some(tokens.last());
-        frees(&place, &held).await;
+        frees(&backend, &held).await;
     }
 }
 
@@ -105,10 +105,10 @@ async fn a_directory_whose_lock_files_were_deleted_grants_greater_tokens() {
 async fn a_memory_that_was_dropped_and_made_anew_grants_greater_tokens() {
     let mut last = None;
     for round in 0..ROUNDS {
-        let place: Arc<dyn Backend> = Arc::new(Memory::new());
-        let (held, tokens) = takes(&*place, 100_000).await;
+        let backend: Arc<dyn Backend> = Arc::new(Memory::new());
+        let (held, tokens) = takes(&*backend, 100_000).await;
         assert!(last < Some(tokens.first()), "round {round}: {tokens:?} after {last:?}");
-        frees(&*place, &held).await;
-        last = Some(load(&*place, Some(tokens.last())).await);
+        frees(&*backend, &held).await;
+        last = Some(load(&*backend, Some(tokens.last())).await);
     }
 }

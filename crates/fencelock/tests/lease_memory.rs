@@ -53,8 +53,8 @@ fn each(bytes: isize) -> isize {
     bytes / isize::try_from(LEASES).unwrap()
 }
 
-/// What the place itself keeps, which is in the same process here.
-async fn of_the_place() -> isize {
+/// What the backend itself keeps, which is in the same process here.
+async fn of_the_backend() -> isize {
     let memory = Memory::with_leases(Arc::new(fencelock::backends::BootClock));
     let before = in_use();
     for lease in 0..LEASES {
@@ -93,11 +93,11 @@ async fn of_both(sharing: bool) -> isize {
 
 #[tokio::test]
 async fn a_lease_takes_less_than_900_bytes() {
-    let place = of_the_place().await;
-    assert!(place > 0);
+    let backend = of_the_backend().await;
+    assert!(backend > 0);
     for sharing in [false, true] {
-        let client = of_both(sharing).await - place;
-        println!("sharing {sharing}: {client} bytes for each lease; the place itself keeps {place}");
-        assert!(client < MOST, "sharing {sharing}: {client} bytes for each lease; the place itself keeps {place}");
+        let client = of_both(sharing).await - backend;
+        println!("sharing {sharing}: {client} bytes for each lease; the backend itself keeps {backend}");
+        assert!(client < MOST, "sharing {sharing}: {client} bytes for each lease; the backend itself keeps {backend}");
     }
 }

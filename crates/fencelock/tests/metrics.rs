@@ -62,9 +62,9 @@ fn from_the_beginning_every_series_of_the_page_is_there_and_zero() {
     let mut promised = BTreeSet::new();
     for row in rows(PAGE, HEAD) {
         let name = quoted(row[0]).remove(0);
-        let place = ("place".to_owned(), "memory:start".to_owned());
-        let others: Vec<_> = quoted(row[3]).into_iter().filter(|label| label != "place").collect();
-        let mut combinations = vec![BTreeMap::from([place])];
+        let backend = ("backend".to_owned(), "memory:start".to_owned());
+        let others: Vec<_> = quoted(row[3]).into_iter().filter(|label| label != "backend").collect();
+        let mut combinations = vec![BTreeMap::from([backend])];
         for label in others {
             let with = |labels: &BTreeMap<_, _>, value: &String| {
                 let mut labels = labels.clone();
@@ -101,9 +101,9 @@ fn the_documentation_of_the_library_has_the_table_of_the_page() {
     assert_eq!(rows(&of_library, HEAD), rows(PAGE, HEAD));
 }
 
-/// Places in memory are the same for the whole process, so each test has one of its own.
-async fn waits_holds_and_losses(place: &str) {
-    let client = Client::builder().sharing(false).connect(place).await.unwrap();
+/// Backends in memory are the same for the whole process, so each test has one of its own.
+async fn waits_holds_and_losses(backend: &str) {
+    let client = Client::builder().sharing(false).connect(backend).await.unwrap();
     let held = client.lock("secret-order-7").await.unwrap();
     assert!(client.lock("secret-order-7").wait(Duration::from_millis(20)).await.is_err());
     assert!(client.lock("secret-order-7").retry(3, Duration::from_millis(1)).await.is_err());
@@ -144,8 +144,8 @@ async fn waits_holds_and_losses(place: &str) {
 fn waits_holds_and_losses_are_counted_by_how_they_ended() {
     let series = recorded(waits_holds_and_losses("memory:metrics"));
     let of = |name: &str, labels: &[(&str, &str)]| {
-        let place = ("place".to_owned(), "memory:metrics".to_owned());
-        let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).chain([place]);
+        let backend = ("backend".to_owned(), "memory:metrics".to_owned());
+        let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).chain([backend]);
         let key = (name.to_owned(), labels.collect());
         &series.get(&key).unwrap_or_else(|| panic!("{key:?}")).value
     };
@@ -189,7 +189,7 @@ fn no_label_contains_a_key_or_a_holder() {
     let series = recorded(waits_holds_and_losses("memory:labels"));
     for (name, labels) in series.keys() {
         for (label, value) in labels {
-            assert!(["place", "outcome", "reason", "mode"].contains(&label.as_str()), "{name} {label}");
+            assert!(["backend", "outcome", "reason", "mode"].contains(&label.as_str()), "{name} {label}");
             assert!(!value.contains("order") && !value.contains("alice"), "{name} {label}={value}");
         }
     }

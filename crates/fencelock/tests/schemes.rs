@@ -1,4 +1,4 @@
-//! A crate that is not ours adds a place of its own, and programs name it in a URL.
+//! A crate that is not ours adds a backend of its own, and programs name it in a URL.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-/// Shelves by name: `shelf://NAME`, and `shelves:` for a place that is away.
+/// Shelves by name: `shelf://NAME`, and `shelves:` for a backend that is away.
 #[derive(Debug, Default)]
 struct Shelves(Mutex<HashMap<String, Arc<Memory>>>);
 
@@ -67,7 +67,7 @@ fn the_blocking_client_takes_a_registered_scheme() {
 }
 
 #[tokio::test]
-async fn errors_of_a_registered_scheme_are_those_of_every_place() {
+async fn errors_of_a_registered_scheme_are_those_of_every_backend() {
     registered();
     assert!(
         matches!(Client::connect("shelf://").await, Err(Error::Config(why)) if why.to_string().contains("needs a name"))

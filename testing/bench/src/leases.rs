@@ -27,7 +27,7 @@ struct LeaseReport {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    place: &'static str,
+    backend: &'static str,
     leases: usize,
     /// The CPU use of the client process for all its leases, in percent of one core.
     client_percent: f64,
@@ -78,7 +78,7 @@ enum Trouble<'a> {
 }
 
 async fn hold(
-    place: &'static str,
+    backend: &'static str,
     url: &str,
     leases: usize,
     awake: &[RedisServer],
@@ -108,7 +108,7 @@ async fn hold(
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     release(guards).await;
     Ok(Row {
-        place,
+        backend,
         leases,
         client_percent: 100.0 * used.client / used.wall.as_secs_f64(),
         servers_percent: 100.0 * used.servers / used.wall.as_secs_f64(),
@@ -203,14 +203,14 @@ impl fmt::Display for LeaseReport {
         writeln!(f, "Leases of one process, held with a TTL of {} s", TTL.as_secs())?;
         writeln!(
             f,
-            "| place | leases | renewals/s, all nodes | client, % of a core | servers, % of a core | bytes per lease | lost |"
+            "| backend | leases | renewals/s, all nodes | client, % of a core | servers, % of a core | bytes per lease | lost |"
         )?;
         writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
         for row in &self.rows {
             writeln!(
                 f,
                 "| {} | {} | {:.0} | {:.1} | {:.1} | {} | {} |",
-                row.place,
+                row.backend,
                 row.leases,
                 row.renewals_per_s,
                 row.client_percent,

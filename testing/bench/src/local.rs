@@ -37,7 +37,7 @@ pub(crate) async fn shared_locks(url: &str, span: Duration) -> Result<f64, Failu
     rate.await
 }
 
-async fn compare(place: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
+async fn compare(backend: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
     let shared = Client::connect(url).await?;
     let alone = Client::builder().sharing(false).connect(url).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -56,5 +56,5 @@ async fn compare(place: &'static str, url: &str, effort: Effort) -> Result<Local
             rates.push(rate.await?);
         }
     }
-    Ok(Local { place, tasks: TASKS, shared_per_s: median(with), alone_per_s: median(without) })
+    Ok(Local { backend, tasks: TASKS, shared_per_s: median(with), alone_per_s: median(without) })
 }

@@ -25,7 +25,7 @@ struct QuorumReport {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    place: &'static str,
+    backend: &'static str,
     nodes: usize,
     frozen: usize,
     p50_us: f64,
@@ -37,7 +37,7 @@ struct Row {
     many_per_s: f64,
 }
 
-struct Place {
+struct TestBackend {
     name: &'static str,
     nodes: usize,
     frozen: usize,
@@ -57,24 +57,24 @@ fn measure(effort: Effort) -> Result<QuorumReport, Failure> {
     let machine = Machine::this_one(&servers[0]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let rows = runtime.block_on(async {
-        let mut places = Vec::new();
+        let mut backends = Vec::new();
         for (name, nodes, frozen) in
             [("one Redis", 1, 0), ("quorum", 3, 0), ("quorum", 5, 0), ("quorum, two stopped", 5, 2)]
         {
-            places.push(Place::new(name, &servers[..nodes], frozen).await?);
+            backends.push(TestBackend::new(name, &servers[..nodes], frozen).await?);
         }
         for _ in 0..effort.pairs {
-            for place in &mut places {
-                place.measure(&servers, effort).await?;
+            for backend in &mut backends {
+                backend.measure(&servers, effort).await?;
             }
         }
-        Ok::<_, Failure>(places)
+        Ok::<_, Failure>(backends)
     })?;
     let one = rows.first().map_or(f64::NAN, |one| percentile(&mut one.cycles.clone(), 50.0));
-    Ok(QuorumReport { machine, rows: rows.into_iter().map(|place| place.row(one)).collect() })
+    Ok(QuorumReport { machine, rows: rows.into_iter().map(|backend| backend.row(one)).collect() })
 }
 
-impl Place {
+impl TestBackend {
     async fn new(name: &'static str, servers: &[RedisServer], frozen: usize) -> Result<Self, Failure> {
         let url = match servers {
             [one] => one.url(),
@@ -126,7 +126,7 @@ impl Place {
     fn row(mut self, one: f64) -> Row {
         let p50_us = percentile(&mut self.cycles, 50.0);
         Row {
-            place: self.name,
+            backend: self.name,
             nodes: self.nodes,
             frozen: self.frozen,
             p50_us,
@@ -149,14 +149,14 @@ impl fmt::Display for QuorumReport {
         writeln!(f, "Acquire + release, uncontended key")?;
         writeln!(
             f,
-            "| place | nodes | p50, us | p99, us | p50 / one Redis | scripts, all nodes | {MANY} tasks, cycles/s |"
+            "| backend | nodes | p50, us | p99, us | p50 / one Redis | scripts, all nodes | {MANY} tasks, cycles/s |"
         )?;
         writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
         for row in &self.rows {
             writeln!(
                 f,
                 "| {} | {} | {:.0} | {:.0} | {:.2} | {:.1} | {:.0} |",
-                row.place, row.nodes, row.p50_us, row.p99_us, row.ratio, row.scripts_per_cycle, row.many_per_s
+                row.backend, row.nodes, row.p50_us, row.p99_us, row.ratio, row.scripts_per_cycle, row.many_per_s
             )?;
         }
         Ok(())

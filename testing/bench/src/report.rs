@@ -55,7 +55,7 @@ pub(crate) struct IdleLease {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Local {
-    pub(crate) place: &'static str,
+    pub(crate) backend: &'static str,
     pub(crate) tasks: usize,
     pub(crate) shared_per_s: f64,
     pub(crate) alone_per_s: f64,
@@ -129,9 +129,9 @@ impl fmt::Display for BenchReport {
             writeln!(f, "| {:.0} | {:.0} | {:.0} | {ratio:.2} |", row.cycles_per_s, row.wait_p50_us, row.wait_p99_us)?;
         }
         writeln!(f, "\nOne key, one process, empty critical section, grants per second")?;
-        writeln!(f, "| place | tasks | shared leases | separate claims |\n|---|---:|---:|---:|")?;
+        writeln!(f, "| backend | tasks | shared leases | separate claims |\n|---|---:|---:|---:|")?;
         for row in &self.local {
-            writeln!(f, "| {} | {} | {:.0} | {:.0} |", row.place, row.tasks, row.shared_per_s, row.alone_per_s)?;
+            writeln!(f, "| {} | {} | {:.0} | {:.0} |", row.backend, row.tasks, row.shared_per_s, row.alone_per_s)?;
         }
         writeln!(f, "\nOne key, 4 processes x 64 tasks, empty critical section")?;
         writeln!(f, "| waiting | grants/s | wait p50, ms | p99, ms | longest, ms | longest / p50 | Jain fairness |")?;

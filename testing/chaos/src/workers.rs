@@ -31,21 +31,21 @@ impl Workers {
             pool: WorkerPool::default(),
             spawned: 0,
         };
-        for place in 0..count {
-            let worker = workers.start(place)?;
+        for index in 0..count {
+            let worker = workers.start(index)?;
             workers.running.push(worker);
         }
         Ok(workers)
     }
 
     /// Every second worker shares leases among its tasks, and every third has few writers.
-    fn start(&mut self, place: usize) -> Result<Worker, Failure> {
+    fn start(&mut self, index: usize) -> Result<Worker, Failure> {
         let number = self.spawned;
         self.spawned += 1;
         let mut job = self.template.clone();
         job.name = format!("w{number}");
-        job.shares = place.is_multiple_of(2);
-        if place % 3 == 2 {
+        job.shares = index.is_multiple_of(2);
+        if index % 3 == 2 {
             job.writers_percent = 1;
         }
         job.seed = job.seed.wrapping_add(number);

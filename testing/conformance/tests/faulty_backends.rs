@@ -86,7 +86,7 @@ fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
 }
 
 #[test]
-fn a_place_that_takes_every_mode_for_an_exclusive_one_is_caught() {
+fn a_backend_that_takes_every_mode_for_an_exclusive_one_is_caught() {
     caught(
         Defect::IgnoresModes,
         &[
@@ -299,6 +299,6 @@ fn clearing_whatever_completion_is_there_is_caught() {
 }
 
 #[test]
-fn a_place_that_claims_to_have_no_completions_is_caught() {
+fn a_backend_that_claims_to_have_no_completions_is_caught() {
     caught(Defect::HasNoCompletions, &["a_missing_completion_is_refused_permanently"]);
 }

@@ -14,7 +14,7 @@ pub enum Shares {
 
 /// The number of servers of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Places {
+pub enum Servers {
     /// One server.
     One,
     /// A majority of five servers.
@@ -38,7 +38,7 @@ pub struct Peer {
     /// The compatibility.
     pub shares: Shares,
     /// The servers.
-    pub places: Places,
+    pub servers: Servers,
     /// Whether it needs only Debian packages, so that a test must not skip it.
     pub plain: bool,
     /// `None` if it uses keys without a prefix.
@@ -58,21 +58,21 @@ enum Recipe {
     Redisson,
 }
 
-const fn peer(name: &'static str, places: Places, shares: Shares, recipe: Recipe) -> Peer {
+const fn peer(name: &'static str, servers: Servers, shares: Shares, recipe: Recipe) -> Peer {
     let plain = matches!(recipe, Recipe::Php(_) | Recipe::Python(_));
-    Peer { name, shares, places, plain, preset: None, recipe }
+    Peer { name, shares, servers, plain, preset: None, recipe }
 }
 
 const fn with_preset(peer: Peer, compat: &'static str, prefix: &'static str) -> Peer {
     Peer { preset: Some(Preset { compat, prefix }), ..peer }
 }
 
-const fn pottery(name: &'static str, places: Places) -> Peer {
-    with_preset(peer(name, places, Shares::Locks, Recipe::Pottery), "pottery", "redlock:")
+const fn pottery(name: &'static str, servers: Servers) -> Peer {
+    with_preset(peer(name, servers, Shares::Locks, Recipe::Pottery), "pottery", "redlock:")
 }
 
-const fn redis_semaphore(name: &'static str, places: Places) -> Peer {
-    with_preset(peer(name, places, Shares::Locks, Recipe::Node("redis-semaphore")), "redis-semaphore", "mutex:")
+const fn redis_semaphore(name: &'static str, servers: Servers) -> Peer {
+    with_preset(peer(name, servers, Shares::Locks, Recipe::Node("redis-semaphore")), "redis-semaphore", "mutex:")
 }
 
 /// The prefixes that `php-laravel/peer.php` configures: of its connection, and of its cache.
@@ -80,21 +80,21 @@ const LARAVEL: (&str, &str) = ("laravel:shop_database_shop_cache%3A", "shop_data
 
 /// All libraries, whether or not they are installed.
 pub const KNOWN: [Peer; 15] = [
-    peer("php_way_six", Places::One, Shares::Locks, Recipe::Php("way6")),
-    peer("php_redlock", Places::Five, Shares::Locks, Recipe::Php("redlock")),
-    peer("redis_py", Places::One, Shares::Locks, Recipe::Python("lock")),
-    peer("redis_py_redlock", Places::Five, Shares::Locks, Recipe::Python("redlock")),
-    peer("node_redlock", Places::One, Shares::Locks, Recipe::Node("redlock")),
-    peer("node_redlock_five", Places::Five, Shares::Locks, Recipe::Node("redlock")),
-    peer("rslock", Places::One, Shares::Locks, Recipe::Rslock),
-    peer("rslock_five", Places::Five, Shares::Locks, Recipe::Rslock),
-    pottery("pottery", Places::One),
-    pottery("pottery_five", Places::Five),
-    redis_semaphore("redis_semaphore", Places::One),
-    redis_semaphore("redis_semaphore_five", Places::Five),
-    with_preset(peer("laravel", Places::One, Shares::Locks, Recipe::Laravel), LARAVEL.0, LARAVEL.1),
-    peer("symfony", Places::One, Shares::Exclusion, Recipe::Symfony),
-    peer("redisson", Places::One, Shares::Exclusion, Recipe::Redisson),
+    peer("php_way_six", Servers::One, Shares::Locks, Recipe::Php("way6")),
+    peer("php_redlock", Servers::Five, Shares::Locks, Recipe::Php("redlock")),
+    peer("redis_py", Servers::One, Shares::Locks, Recipe::Python("lock")),
+    peer("redis_py_redlock", Servers::Five, Shares::Locks, Recipe::Python("redlock")),
+    peer("node_redlock", Servers::One, Shares::Locks, Recipe::Node("redlock")),
+    peer("node_redlock_five", Servers::Five, Shares::Locks, Recipe::Node("redlock")),
+    peer("rslock", Servers::One, Shares::Locks, Recipe::Rslock),
+    peer("rslock_five", Servers::Five, Shares::Locks, Recipe::Rslock),
+    pottery("pottery", Servers::One),
+    pottery("pottery_five", Servers::Five),
+    redis_semaphore("redis_semaphore", Servers::One),
+    redis_semaphore("redis_semaphore_five", Servers::Five),
+    with_preset(peer("laravel", Servers::One, Shares::Locks, Recipe::Laravel), LARAVEL.0, LARAVEL.1),
+    peer("symfony", Servers::One, Shares::Exclusion, Recipe::Symfony),
+    peer("redisson", Servers::One, Shares::Exclusion, Recipe::Redisson),
 ];
 
 impl Peer {

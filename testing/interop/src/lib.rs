@@ -20,5 +20,5 @@
 mod known;
 mod process;
 
-pub use known::{KNOWN, Peer, Places, Preset, Shares};
+pub use known::{KNOWN, Peer, Preset, Servers, Shares};
 pub use process::Process;

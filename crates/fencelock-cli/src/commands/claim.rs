@@ -1,6 +1,6 @@
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::nesting::{Nesting, place};
+use crate::nesting::{Nesting, backend};
 use crate::plan::OnceRule;
 use crate::progress::Progress;
 use crate::report::Event;
@@ -25,12 +25,12 @@ pub(super) struct ClaimRequest<'a> {
 
 /// Refuses a lock that this program runs under, and reports the backend.
 pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
-    let place = place(&client.name(), &context.url()?);
+    let backend = backend(&client.name(), &context.url()?);
     if !nested_ok {
-        Nesting::of_this_process().check(key, &place)?;
+        Nesting::of_this_process().check(key, &backend)?;
     }
-    context.report.emit(&Event::Place { key, place: &client.name() });
-    Ok(place)
+    context.report.emit(&Event::Backend { key, backend: &client.name() });
+    Ok(backend)
 }
 
 /// Waits for the locks, also while their servers are unreachable. The limit applies from the start.

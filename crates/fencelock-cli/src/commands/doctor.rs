@@ -20,7 +20,7 @@ pub(super) async fn doctor(wants_report: bool, context: &Context) -> Result<Exit
             let answer = if wants_report {
                 format!("{}\n", report(client, &findings).await)
             } else if context.report.json {
-                format!("{}\n", json!({ "place": client.name(), "findings": described(&findings) }))
+                format!("{}\n", json!({ "backend": client.name(), "findings": described(&findings) }))
             } else if context.report.quiet && findings.is_empty() {
                 String::new()
             } else {
@@ -32,19 +32,19 @@ pub(super) async fn doctor(wants_report: bool, context: &Context) -> Result<Exit
         .await
 }
 
-/// All that is known about a place.
+/// All that is known about a backend.
 async fn report(client: &Client, findings: &[Finding]) -> Value {
-    let place = client.report().await;
+    let backend = client.report().await;
     let options: serde_json::Map<_, _> =
-        place.options.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        backend.options.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let has = client.capabilities().modes;
     let modes = [("exclusive", true), ("shared", has.shared), ("permits", has.permits)];
     let modes: Vec<_> = modes.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
     json!({
         "fencelock": env!("CARGO_PKG_VERSION"),
-        "wire": place.wire,
-        "place": client.name(),
-        "servers": place.servers.iter().map(server).collect::<Value>(),
+        "wire": backend.wire,
+        "backend": client.name(),
+        "servers": backend.servers.iter().map(server).collect::<Value>(),
         "options": options,
         "modes": modes,
         "findings": described(findings),
@@ -67,16 +67,16 @@ fn feature(feature: &Feature) -> Value {
     json!({ "feature": feature.name, "works": feature.works, "reason": reason })
 }
 
-/// Which locks the place has, and which of them it refuses.
-fn kinds(place: Capabilities) -> Vec<Finding> {
+/// Which locks the backend has, and which of them it refuses.
+fn kinds(backend: Capabilities) -> Vec<Finding> {
     let kinds = [
         ("exclusive locks", true, ""),
-        ("shared locks (--shared)", place.modes.shared, "use exclusive locks, or a place that has shared ones"),
-        ("semaphores (--permits)", place.modes.permits, "use slots (--slots)"),
+        ("shared locks (--shared)", backend.modes.shared, "use exclusive locks, or a backend that has shared ones"),
+        ("semaphores (--permits)", backend.modes.permits, "use slots (--slots)"),
         ("slots (--slots)", true, ""),
         ("several keys", true, ""),
         ("elections (elect)", true, ""),
-        ("once per window (--once-per)", place.completions, "use a place that has it"),
+        ("once per window (--once-per)", backend.completions, "use a backend that has it"),
     ];
     let has = kinds.iter().filter(|(_, has, _)| *has).map(|(kind, ..)| *kind).collect::<Vec<_>>().join(", ");
     let refused = kinds.iter().filter(|(_, has, _)| !has);

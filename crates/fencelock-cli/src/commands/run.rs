@@ -29,11 +29,11 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
         signal = signals.ending() => return Ok(signal.into()),
         client = context.connect_to_wait() => client?,
     };
-    let mut place = String::new();
+    let mut backend = String::new();
     for key in &plan.keys {
-        place = check(key, plan.nested_ok, &client, context)?;
+        backend = check(key, plan.nested_ok, &client, context)?;
     }
-    let ended = hold(&plan, &client, &place, &mut signals, context.report).await;
+    let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
     let _ = client.close(CLOSING).await;
     ended.map(|ended| ended.exit)
 }
@@ -56,7 +56,7 @@ impl Ended {
 pub(super) async fn hold(
     plan: &Plan,
     client: &Client,
-    place: &str,
+    backend: &str,
     signals: &mut Signals,
     report: Reporter,
 ) -> Result<Ended, Failure> {
@@ -83,7 +83,7 @@ pub(super) async fn hold(
         report.emit(&Event::Acquired { key, holder, fence });
     }
     let since = Instant::now();
-    let mut session = RunSession { plan, guards: &guards, once, slot, place, since, report, loss_reported: false };
+    let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
     let held = release(guards, report, loss_reported).await;
@@ -139,7 +139,7 @@ struct RunSession<'a> {
     /// The number of the slot, with --slots.
     slot: Option<u32>,
     /// The backend of the locks, in a form that can be compared.
-    place: &'a str,
+    backend: &'a str,
     since: Instant,
     report: Reporter,
     /// The loss of a lock was reported to the user.
@@ -200,7 +200,7 @@ impl RunSession<'_> {
     async fn start(&self, terminal: Option<&Terminal>) -> Result<Child, Failure> {
         // The key of a slot ends with its number.
         let keys: Vec<_> = self.guards.keys().into_iter().map(ToString::to_string).collect();
-        let mut environment = Nesting::of_this_process().with(&keys, self.place).to_vec();
+        let mut environment = Nesting::of_this_process().with(&keys, self.backend).to_vec();
         let holders: Vec<_> = self.guards.holders().iter().map(ToString::to_string).collect();
         let fences: Vec<_> = self.guards.fencing_tokens().iter().map(ToString::to_string).collect();
         environment.extend([

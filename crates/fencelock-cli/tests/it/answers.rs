@@ -1,24 +1,24 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::wait_until;
 use crate::test::Test;
 use serde_json::Value;
 
 #[test]
 fn a_free_key_is_reported_with_exit_code_0() {
-    let place = Place::files();
-    Test::new(&place, "status k").stdout("k: free\n").run();
-    Test::new(&place, "status -q k").run();
-    let status: Value = serde_json::from_str(&Test::new(&place, "status --json k").output().stdout).unwrap();
+    let backend = TestBackend::files();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status -q k").run();
+    let status: Value = serde_json::from_str(&Test::new(&backend, "status --json k").output().stdout).unwrap();
     assert_eq!((&status["key"], &status["held"], &status["owner"]), (&"k".into(), &false.into(), &Value::Null));
 }
 
 #[test]
 fn a_held_key_is_reported_with_its_holder_and_exit_code_75() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&place, "status k").stdout("k: held by *:* (nightly)*\n").status(75).run();
-    let status = Test::new(&place, "status --json k").output();
+    Test::new(&backend, "status k").stdout("k: held by *:* (nightly)*\n").status(75).run();
+    let status = Test::new(&backend, "status --json k").output();
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!((&status["key"], &status["held"]), (&"k".into(), &true.into()));
     assert_eq!(status["owner"]["label"], "nightly", "{status}");
@@ -26,21 +26,21 @@ fn a_held_key_is_reported_with_its_holder_and_exit_code_75() {
 
 #[test]
 fn a_list_of_nothing_is_nothing() {
-    let place = Place::files();
-    Test::new(&place, "list").run();
-    Test::new(&place, "list --json").stdout("[]\n").run();
+    let backend = TestBackend::files();
+    Test::new(&backend, "list").run();
+    Test::new(&backend, "list --json").stdout("[]\n").run();
 }
 
 #[test]
 fn a_list_is_sorted_and_aligned() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let hold = |key: &str| {
-        let mut holder = Test::script(&place, key, "echo ready; read _").start();
+        let mut holder = Test::script(&backend, key, "echo ready; read _").start();
         holder.wait_for("ready");
         holder
     };
     let _holders = [hold("nightly-report"), hold("b")];
-    let list = Test::new(&place, "list").output().stdout;
+    let list = Test::new(&backend, "list").output().stdout;
     let lines: Vec<_> = list.lines().collect();
     assert_eq!(lines.len(), 3, "{list}");
     assert!(lines[0].starts_with("KEY             HELD FOR  "), "{list}");
@@ -50,7 +50,7 @@ fn a_list_is_sorted_and_aligned() {
         let pid = line[column..].split(':').nth(1).unwrap();
         assert!(pid.parse::<u32>().is_ok(), "a holder stands below HOLDER: {list}");
     }
-    let json = Test::new(&place, "list --json").output().stdout;
+    let json = Test::new(&backend, "list --json").output().stdout;
     let keys: Vec<Value> =
         serde_json::from_str::<Vec<Value>>(&json).unwrap().into_iter().map(|h| h["key"].clone()).collect();
     assert_eq!(keys, ["b", "nightly-report"]);
@@ -58,12 +58,12 @@ fn a_list_is_sorted_and_aligned() {
 
 #[test]
 fn a_label_from_elsewhere_cannot_command_the_terminal() {
-    let Some(place) = Place::redis() else { return };
-    Test::new(&place, "acquire k").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "acquire k").output();
     let value = format!("{} evil:1 \u{1b}[2Jx", "ab".repeat(16));
-    place.server().command(&["SET", "k", &value]);
+    backend.server().command(&["SET", "k", &value]);
     for line in ["status k", "list", "run -n k -- true", "break k"] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert!(!output.stdout.contains('\u{1b}') && !output.stderr.contains('\u{1b}'), "{line}");
         assert!((output.stdout + &output.stderr).contains("_[2Jx"), "{line}");
     }
@@ -71,78 +71,78 @@ fn a_label_from_elsewhere_cannot_command_the_terminal() {
 
 #[test]
 fn break_without_yes_only_shows_whose_hold_it_is() {
-    let Some(place) = Place::redis() else { return };
-    Test::new(&place, "acquire --label mine k").output();
-    Test::new(&place, "break k")
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "acquire --label mine k").output();
+    Test::new(&backend, "break k")
         .stderr("fencelock: k is held by * (mine) for *; nothing was done: add --yes to break this lock\n")
         .status(64)
         .run();
-    Test::new(&place, "-q status k").status(75).run();
-    Test::new(&place, "break --yes k").stdout("k: broke the lock held by * (mine) for *\n").run();
-    Test::new(&place, "break --yes k").stdout("k: free, nothing to do\n").run();
+    Test::new(&backend, "-q status k").status(75).run();
+    Test::new(&backend, "break --yes k").stdout("k: broke the lock held by * (mine) for *\n").run();
+    Test::new(&backend, "break --yes k").stdout("k: free, nothing to do\n").run();
 }
 
 #[test]
 fn break_says_what_ends_the_hold_of_a_file() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    let output = Test::new(&place, "break --yes k").output();
+    let output = Test::new(&backend, "break --yes k").output();
     assert_eq!(output.status, 64);
     assert!(output.stderr.starts_with("fencelock: k: ") && output.stdout.is_empty(), "{}", output.stderr);
 }
 
 #[test]
-fn doctor_finds_a_sound_place_sound() {
-    let places = [Some(Place::files()), Place::redis()];
-    for place in places.into_iter().flatten() {
-        let output = Test::new(&place, "doctor").output();
+fn doctor_finds_a_sound_backend_sound() {
+    let backends = [Some(TestBackend::files()), TestBackend::redis()];
+    for backend in backends.into_iter().flatten() {
+        let output = Test::new(&backend, "doctor").output();
         assert_eq!(output.status, 0, "{}", output.stdout);
-        assert!(output.stdout.starts_with(place.url().split_once(':').unwrap().0), "{}", output.stdout);
+        assert!(output.stdout.starts_with(backend.url().split_once(':').unwrap().0), "{}", output.stdout);
         for part in [" is Redis ", ", a single server, ", "all work: exclusive locks, "] {
-            assert!(place.redis.is_none() || output.stdout.contains(part), "{part}: {}", output.stdout);
+            assert!(backend.redis.is_none() || output.stdout.contains(part), "{part}: {}", output.stdout);
         }
         assert!(!output.stdout.contains('\u{1b}'), "no colours without a terminal: {}", output.stdout);
-        let json: Value = serde_json::from_str(&Test::new(&place, "doctor --json").output().stdout).unwrap();
+        let json: Value = serde_json::from_str(&Test::new(&backend, "doctor --json").output().stdout).unwrap();
         assert!(!json["findings"].as_array().unwrap().is_empty(), "{json}");
     }
 }
 
 #[test]
 fn a_list_has_only_the_keys_with_the_requested_prefix() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for key in ["app:a", "app:b", "other"] {
-        Test::new(&place, "-q acquire").arg(key).output();
+        Test::new(&backend, "-q acquire").arg(key).output();
     }
     let keys = |line: &str| {
-        let list: Value = serde_json::from_str(&Test::new(&place, line).output().stdout).unwrap();
+        let list: Value = serde_json::from_str(&Test::new(&backend, line).output().stdout).unwrap();
         list.as_array().unwrap().iter().map(|held| held["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(keys("list --json app:"), ["app:a", "app:b"]);
     assert_eq!(keys("list --json").len(), 3);
-    Test::new(&place, "list nothing").run();
+    Test::new(&backend, "list nothing").run();
 }
 
 #[test]
 fn a_quiet_doctor_reports_problems_only() {
-    let place = Place::files();
-    Test::new(&place, "doctor -q").run();
-    Test::new(&place, "run k -- true").run();
-    let locks = place.file("locks");
+    let backend = TestBackend::files();
+    Test::new(&backend, "doctor -q").run();
+    Test::new(&backend, "run k -- true").run();
+    let locks = backend.file("locks");
     std::fs::set_permissions(&locks, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    Test::new(&place, "doctor -q")
+    Test::new(&backend, "doctor -q")
         .stdout("file:*/locks\n  warning  directory  */locks, user *, mode 777\n*-> other users may delete *\n")
         .run();
 }
 
 #[test]
 fn doctor_never_refers_to_doctor() {
-    let place = Place::files();
-    std::fs::write(place.file("plain"), "").unwrap();
+    let backend = TestBackend::files();
+    std::fs::write(backend.file("plain"), "").unwrap();
     for url in
         ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:plain/below", "file:plain"]
     {
-        let output = Test::new(&place, "doctor --url").arg(url).output();
+        let output = Test::new(&backend, "doctor --url").arg(url).output();
         let text = output.stdout + &output.stderr;
         assert!(output.status == 69 && !text.contains("fencelock doctor"), "{url}: {text}");
     }
@@ -150,31 +150,31 @@ fn doctor_never_refers_to_doctor() {
 
 #[test]
 fn doctor_exits_with_69_without_an_answer() {
-    let output = Test::new(&Place::files(), "doctor --url redis://127.0.0.1:1").output();
+    let output = Test::new(&TestBackend::files(), "doctor --url redis://127.0.0.1:1").output();
     assert_eq!(output.status, 69, "{}{}", output.stdout, output.stderr);
 }
 
 #[test]
 fn events_are_json_lines() {
-    let place = Place::files();
-    let output = Test::new(&place, "--json run k -- true").output();
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "--json run k -- true").output();
     let events: Vec<Value> = output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!(names, ["place", "acquired", "started", "exited", "released"]);
-    assert_eq!((&events[0]["place"], &events[3]["code"]), (&place.url().into(), &0.into()));
+    assert_eq!(names, ["backend", "acquired", "started", "exited", "released"]);
+    assert_eq!((&events[0]["backend"], &events[3]["code"]), (&backend.url().into(), &0.into()));
 }
 
 #[test]
 fn failures_are_json_too() {
-    let output = Test::new(&Place::files(), "--json run k -- no-such-command-here").output();
+    let output = Test::new(&TestBackend::files(), "--json run k -- no-such-command-here").output();
     let last: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&last["event"], &last["exit"]), (&"error".into(), &127.into()), "{}", output.stderr);
 }
 
 #[test]
 fn without_a_url_locks_live_in_a_directory_of_this_user() {
-    let place = Place::files();
-    let output = Test::new(&place, "doctor").without_url().output();
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "doctor").without_url().output();
     let user = rustix::process::getuid().as_raw();
     let name = output.stdout.lines().next().unwrap();
     assert!(name.starts_with("file:/") && name.ends_with(&format!("/fencelock-{user}")), "{name}{}", output.stderr);
@@ -182,7 +182,7 @@ fn without_a_url_locks_live_in_a_directory_of_this_user() {
 
 #[test]
 fn the_url_of_the_command_line_wins() {
-    let (here, there) = (Place::files(), Place::files());
+    let (here, there) = (TestBackend::files(), TestBackend::files());
     let mut holder = Test::script(&here, "k", "echo ready; read _").start();
     holder.wait_for("ready");
     Test::new(&here, "-q status k").status(75).run();
@@ -191,24 +191,25 @@ fn the_url_of_the_command_line_wins() {
 
 #[test]
 fn no_help_shows_a_password() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for line in ["--help", "run --help", "run", "man run", "man", "completions bash"] {
-        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://:sesame@h").output();
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", "redis://:sesame@h").output();
         assert!(!(output.stdout + &output.stderr).contains("sesame"), "{line}");
     }
-    let output = Test::new(&place, "run -v -w 0.1 k true").env("FENCELOCK_URL", "redis://:sesame@127.0.0.1:1").output();
+    let output =
+        Test::new(&backend, "run -v -w 0.1 k true").env("FENCELOCK_URL", "redis://:sesame@127.0.0.1:1").output();
     assert!(!output.stderr.contains("sesame"), "{}", output.stderr);
 }
 
 #[test]
 fn a_closed_output_is_no_failure() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "held", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "held", "echo ready; read _").start();
     holder.wait_for("ready");
     for (line, status) in [("list", 0), ("status held", 75), ("--json list", 0), ("completions bash", 0), ("man", 0)] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = Test::new(&place, line).command().stdout(writer).output().unwrap();
+        let output = Test::new(&backend, line).command().stdout(writer).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), stderr.as_str()), (Some(status), ""), "{line}");
     }
@@ -216,18 +217,18 @@ fn a_closed_output_is_no_failure() {
 
 #[test]
 fn a_stdout_that_is_closed_is_no_failure() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = format!("{} status k >&-", crate::test::BINARY);
     let mut shell = std::process::Command::new("sh");
-    let output = shell.args(["-c", &line]).env("FENCELOCK_URL", place.url()).output().unwrap();
+    let output = shell.args(["-c", &line]).env("FENCELOCK_URL", backend.url()).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
 #[test]
 fn an_answer_that_cannot_be_written_is_74() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = Test::new(&place, "status k").command().stdout(full).output().unwrap();
+    let output = Test::new(&backend, "status k").command().stdout(full).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{stderr}");
     assert!(stderr.starts_with("fencelock: cannot write the output: "), "{stderr}");
@@ -235,12 +236,12 @@ fn an_answer_that_cannot_be_written_is_74() {
 
 #[test]
 fn a_waiter_learns_who_is_in_front() {
-    let Some(place) = Place::redis() else { return };
-    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let waiter = Test::new(&place, "--json run k -- true").start();
+    let waiter = Test::new(&backend, "--json run k -- true").start();
     wait_until("the line", || {
-        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+        Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
     });
     holder.say("\n");
     let output = waiter.end();

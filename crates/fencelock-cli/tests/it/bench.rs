@@ -1,16 +1,16 @@
 //! Loads, briefly: that they are measured and leave nothing, not how fast they are.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{Reply, redlock_url, servers_or_skip};
 use serde_json::Value;
 
 /// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.
-fn measured(place: &Place, line: &str) -> Value {
+fn measured(backend: &TestBackend, line: &str) -> Value {
     for seconds in ["0.5", "5", "60"] {
         let line = format!("bench --json --warm-up 0.1 --processes 2 --tasks 4 --seconds {seconds} {line}");
-        let output = Test::new(place, &line).output();
+        let output = Test::new(backend, &line).output();
         assert_eq!(output.status, 0, "{line}: {}", output.stderr);
         let json: Value = serde_json::from_str(&output.stdout).unwrap();
         if json["grants"] != 0 {
@@ -68,26 +68,26 @@ const LOADS: [&str; 9] = [
 
 #[test]
 fn every_load_is_measured_on_redis_and_leaves_nothing() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for line in LOADS {
-        let json = measured(&place, &line.replace(" --seconds 60", ""));
+        let json = measured(&backend, &line.replace(" --seconds 60", ""));
         check(&json, line);
         assert!(json["commands_per_grant"].is_number() && json["server_us_per_grant"].is_number(), "{json}");
-        assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
+        assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
 }
 
 #[test]
 fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for line in ["--workload many-keys --keys 5", "--workload flash-sale --stock 9"] {
-        measured(&place, &format!("{line} --url {}?prefix=x%3A", place.url()));
-        assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
+        measured(&backend, &format!("{line} --url {}?prefix=x%3A", backend.url()));
+        assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
     let others = servers_or_skip(2).unwrap();
-    let nodes: Vec<_> = others.iter().chain([place.server()]).collect();
+    let nodes: Vec<_> = others.iter().chain([backend.server()]).collect();
     let url = redlock_url(nodes.iter().copied(), "trust_empty=true");
-    let json = measured(&place, &format!("--workload flash-sale --stock 9 --url {url}"));
+    let json = measured(&backend, &format!("--workload flash-sale --stock 9 --url {url}"));
     assert_eq!((&json["sale"]["sold"], &json["sale"]["oversold"]), (&9.into(), &0.into()), "{json}");
     for node in nodes {
         // The word of a node on which set it belongs to is no lock's.
@@ -97,7 +97,7 @@ fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
 
 #[test]
 fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_load() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for (line, part) in [
         ("--workload flash-sale --shared", "a flash sale needs an exclusive lock"),
         ("--shared --permits 2", "cannot be used with"),
@@ -111,7 +111,7 @@ fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_lo
         ("--workload many-keys --keys 2 --together 3", "cannot lock 3 different keys together if the keys are 2"),
         ("--workload many-keys --keys 1000000 --slots 1000", "1000000000 locks are too many"),
     ] {
-        let output = Test::new(&place, &format!("bench {line}")).output();
+        let output = Test::new(&backend, &format!("bench {line}")).output();
         assert_eq!(output.status, 64, "{line}: {}", output.stderr);
         assert!(output.stderr.contains(part), "{line}: {}", output.stderr);
     }
@@ -121,16 +121,16 @@ fn a_mode_that_the_backend_lacks_or_that_makes_no_sense_is_refused_before_the_lo
 fn an_outage_of_the_server_is_a_report_with_errors() {
     // On a machine that does other things too, a load may be over before the server is.
     let gone = ["3", "30"].iter().find_map(|seconds| {
-        let mut place = Place::redis()?;
+        let mut backend = TestBackend::redis()?;
         let line = format!("bench --json --seconds {seconds} --processes 1 --tasks 2");
-        let running = Test::new(&place, &line).start();
+        let running = Test::new(&backend, &line).start();
         let work = ["KEYS", "fencelock:{fencelock-bench:[0-9]*}:fence"];
-        wait_until("the work", || (place.server().command(&work) != Reply::Array(Vec::new())).then_some(()));
-        drop(place.redis.take());
+        wait_until("the work", || (backend.server().command(&work) != Reply::Array(Vec::new())).then_some(()));
+        drop(backend.redis.take());
         Some(running.end()).filter(|output| output.status != 0)
     });
     let Some(output) = gone else {
-        assert!(Place::redis().is_none(), "nothing was noticed");
+        assert!(TestBackend::redis().is_none(), "nothing was noticed");
         return;
     };
     assert_eq!(output.status, 69, "{}", output.stderr);
@@ -141,21 +141,21 @@ fn an_outage_of_the_server_is_a_report_with_errors() {
 
 #[test]
 fn every_load_is_measured_on_files_and_leaves_nothing() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for line in LOADS {
-        let json = measured(&place, &line.replace(" --seconds 60", ""));
+        let json = measured(&backend, &line.replace(" --seconds 60", ""));
         check(&json, line);
         assert!(json["commands_per_grant"].is_null(), "{json}");
-        assert_eq!(std::fs::read_dir(place.file("locks")).unwrap().count(), 0, "{line}");
+        assert_eq!(std::fs::read_dir(backend.file("locks")).unwrap().count(), 0, "{line}");
     }
 }
 
 #[test]
 fn a_sale_ends_when_all_is_sold_and_nothing_is_sold_twice() {
-    let redis = Place::redis();
-    for place in redis.into_iter().chain([Place::files()]) {
+    let redis = TestBackend::redis();
+    for backend in redis.into_iter().chain([TestBackend::files()]) {
         let line = "bench --json --workload flash-sale --stock 60 --seconds 10m --processes 2 --tasks 4";
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!(output.status, 0, "{}", output.stderr);
         let json: Value = serde_json::from_str(&output.stdout).unwrap();
         let sale = serde_json::json!({ "stock": 60, "left": 0, "sold": 60, "oversold": 0, "out_of_order": 0 });
@@ -168,11 +168,11 @@ fn a_sale_ends_when_all_is_sold_and_nothing_is_sold_twice() {
 
 #[test]
 fn the_report_is_for_people_and_fits_a_terminal() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = "bench --workload flash-sale --stock 30 --seconds 10m --processes 2 --tasks 4";
-    let text = Test::new(&place, line).output().stdout;
-    let place_line = text.lines().next().unwrap();
-    assert!(place_line.starts_with("file:"), "{text}");
+    let text = Test::new(&backend, line).output().stdout;
+    let backend_line = text.lines().next().unwrap();
+    assert!(backend_line.starts_with("file:"), "{text}");
     for part in [
         "A flash sale: 2 processes of 4 tasks, ",
         "\n  grants            38 in total, ",
@@ -191,19 +191,19 @@ fn the_report_is_for_people_and_fits_a_terminal() {
 
 #[test]
 fn memory_is_measured_within_one_process_and_a_second_is_refused() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = "bench --url memory: --workload flash-sale --stock 20 --seconds 10m --tasks 3";
-    let text = Test::new(&place, line).output().stdout;
+    let text = Test::new(&backend, line).output().stdout;
     assert!(text.starts_with("memory:\nA flash sale: 1 process of 3 tasks, "), "{text}");
-    Test::new(&place, "bench --url memory: --processes 2")
+    Test::new(&backend, "bench --url memory: --processes 2")
         .status(64)
         .stderr("fencelock: memory: exists only within one process, so 2 processes cannot share its locks: *\n")
         .run();
 }
 
 #[test]
-fn what_cannot_be_measured_is_64_and_a_place_that_is_not_there_69() {
-    let place = Place::files();
+fn what_cannot_be_measured_is_64_and_a_backend_that_is_not_there_69() {
+    let backend = TestBackend::files();
     for (line, status) in [
         ("bench --workload nonsense", 64),
         ("bench --batch 0,1ms", 64),
@@ -215,36 +215,36 @@ fn what_cannot_be_measured_is_64_and_a_place_that_is_not_there_69() {
         ("bench --url nonsense:", 64),
         ("bench --url redis://127.0.0.1:1", 69),
     ] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{line}: {}", output.stderr);
         assert!(!output.stderr.is_empty(), "{line}");
     }
-    assert!(std::fs::read_dir(place.file("locks")).map_or(true, |mut left| left.next().is_none()));
+    assert!(std::fs::read_dir(backend.file("locks")).map_or(true, |mut left| left.next().is_none()));
 }
 
 #[test]
 fn a_signal_ends_a_load_with_its_processes_and_its_keys() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
         let line = "bench --workload uncontended --seconds 1h --processes 2 --tasks 8";
-        let running = Test::new(&place, line).start();
+        let running = Test::new(&backend, line).start();
         wait_until("the work of both", || {
-            let keys = format!("{:?}", place.server().command(&["KEYS", "*"]));
+            let keys = format!("{:?}", backend.server().command(&["KEYS", "*"]));
             (keys.contains(":0:") && keys.contains(":1:")).then_some(())
         });
         let family = children(running.pid());
         assert_eq!(family.len(), 2, "{family:?}");
         running.kill(signal);
         assert_eq!(running.end().status, status);
-        assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{signal}");
+        assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{signal}");
         assert!(family.iter().all(|pid| !is_alive(pid)), "{family:?}");
     }
 }
 
 #[test]
 fn the_processes_of_a_load_end_with_it_even_if_it_is_killed() {
-    let place = Place::files();
-    let running = Test::new(&place, "bench --seconds 1h --processes 2").start();
+    let backend = TestBackend::files();
+    let running = Test::new(&backend, "bench --seconds 1h --processes 2").start();
     let family = wait_until("both processes", || Some(children(running.pid())).filter(|family| family.len() == 2));
     running.kill("KILL");
     wait_until("the end of both", || family.iter().all(|pid| !is_alive(pid)).then_some(()));
@@ -253,7 +253,7 @@ fn the_processes_of_a_load_end_with_it_even_if_it_is_killed() {
 #[test]
 fn in_memory_tasks_really_want_the_key_at_once_and_all_get_it() {
     let line = "bench --url memory: --workload flash-sale --stock 200 --seconds 10m --tasks 8 --json";
-    let text = Test::new(&Place::files(), line).output().stdout;
+    let text = Test::new(&TestBackend::files(), line).output().stdout;
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&answer["fairness"]["empty_handed"], &answer["sale"]["sold"]), (&0.into(), &200.into()), "{text}");
 }

@@ -1,4 +1,4 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url};
 use std::io::{BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// Where the keys live, and the servers that have them.
 struct Keys {
-    place: Place,
+    backend: TestBackend,
     url: String,
     servers: Vec<RedisServer>,
 }
@@ -17,9 +17,9 @@ impl Keys {
         let mut all = Vec::new();
         if let Some(server) = redis_or_skip() {
             let url = server.url();
-            all.push(Self { place: Place::files(), url, servers: vec![server] });
+            all.push(Self { backend: TestBackend::files(), url, servers: vec![server] });
             let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
-            let keys = Self { place: Place::files(), url: redlock_url(&servers, "node_timeout=2000"), servers };
+            let keys = Self { backend: TestBackend::files(), url: redlock_url(&servers, "node_timeout=2000"), servers };
             keys.test("init --trust-empty").ok();
             all.push(keys);
         }
@@ -27,7 +27,7 @@ impl Keys {
     }
 
     fn test(&self, line: &str) -> Test<'_> {
-        Test::new(&self.place, line).env("FENCELOCK_URL", &self.url)
+        Test::new(&self.backend, line).env("FENCELOCK_URL", &self.url)
     }
 
     fn put(&self, command: &[&str]) {
@@ -140,23 +140,23 @@ fn a_lock_of_ours_needs_no_more_than_yes() {
 
 #[test]
 fn break_says_at_once_what_ends_the_hold_of_a_file() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
     for line in ["break k", "break k --yes", "break k --yes --foreign --foreign-without-ttl"] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!((output.status, output.stdout.as_str()), (64, ""));
         let said = output.stderr.starts_with("fencelock: k: the kernel holds this lock for process ");
         assert!(said && output.stderr.contains("end that process") && !output.stderr.contains("--yes"), "{line}");
     }
-    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&backend, "-q status k").status(75).run();
 }
 
 #[test]
 fn break_says_at_once_what_ends_a_foreign_flock() {
-    let place = Place::files();
-    Test::new(&place, "run k -- true").ok();
-    let locks = place.dir().join("locks");
+    let backend = TestBackend::files();
+    Test::new(&backend, "run k -- true").ok();
+    let locks = backend.dir().join("locks");
     let mut files = std::fs::read_dir(locks).unwrap().map(|entry| entry.unwrap().path());
     let file = files.find(|path| path.extension().is_some_and(|end| end == "lock")).unwrap();
     let mut flock = Command::new("flock");
@@ -164,7 +164,7 @@ fn break_says_at_once_what_ends_a_foreign_flock() {
     let mut flock = flock.spawn().unwrap();
     let mut ready = String::new();
     BufReader::new(flock.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let output = Test::new(&place, "break k").output();
+    let output = Test::new(&backend, "break k").output();
     drop(flock.stdin.take());
     flock.wait().unwrap();
     assert!(output.status == 64 && output.stderr.contains("end that program to free it"), "{}", output.stderr);

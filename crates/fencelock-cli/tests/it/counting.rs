@@ -1,6 +1,6 @@
 //! Many processes, some of them killed, count in one file that nothing but the lock protects.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::wait_until;
 use crate::test::Test;
 use std::fs;
@@ -14,39 +14,39 @@ const COUNT: &str = "n=$(cat counter); sleep 0.002; echo $((n + 1)) > counter";
 
 /// As many turns as there are, each under the lock; halfway each process also has a turn whose wrapper is killed while
 /// its command is about to count. If that command lived on, it would count without the lock.
-fn turns(place: &Place, process: usize) {
+fn turns(backend: &TestBackend, process: usize) {
     for turn in 0..TURNS {
-        Test::script(place, "-q --ttl 10s counter", COUNT).run();
+        Test::script(backend, "-q --ttl 10s counter", COUNT).run();
         if turn == TURNS / 2 {
             let started = format!("started-{process}");
             let victim = format!("touch {started}; sleep 0.2; {COUNT}");
-            let mut wrapper = Test::script(place, "--ttl 1s counter", &victim).start();
-            wait_until("the command to begin", || place.file(&started).exists().then_some(()));
+            let mut wrapper = Test::script(backend, "--ttl 1s counter", &victim).start();
+            wait_until("the command to begin", || backend.file(&started).exists().then_some(()));
             wrapper.kill("KILL");
             assert_ne!(wrapper.status(), 0);
         }
     }
 }
 
-fn counts_exactly(place: &Place) {
-    fs::write(place.file("counter"), "0\n").unwrap();
+fn counts_exactly(backend: &TestBackend) {
+    fs::write(backend.file("counter"), "0\n").unwrap();
     thread::scope(|scope| {
         for process in 0..PROCESSES {
-            scope.spawn(move || turns(place, process));
+            scope.spawn(move || turns(backend, process));
         }
     });
     // The killed processes had waited for 0.2 s each, and would have counted by now, because the last turns were later.
-    let counted: usize = fs::read_to_string(place.file("counter")).unwrap().trim().parse().unwrap();
+    let counted: usize = fs::read_to_string(backend.file("counter")).unwrap().trim().parse().unwrap();
     assert_eq!(counted, PROCESSES * TURNS);
 }
 
 #[test]
 fn processes_of_one_machine_count_exactly_though_some_are_killed() {
-    counts_exactly(&Place::files());
+    counts_exactly(&TestBackend::files());
 }
 
 #[test]
 fn processes_that_share_a_redis_count_exactly_though_some_are_killed() {
-    let Some(place) = Place::redis() else { return };
-    counts_exactly(&place);
+    let Some(backend) = TestBackend::redis() else { return };
+    counts_exactly(&backend);
 }

@@ -1,6 +1,6 @@
 //! What a command has started ends with it, wherever it has gone.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{Running, children, is_alive, send, wait_until};
 use crate::test::{BINARY, Test};
 use fencelock_testkit::Reply;
@@ -18,8 +18,8 @@ const SCATTER: &str = "setsid sleep 1000 & timeout 900 sleep 1000 & \
     echo ready; while :; do sleep 1000; done";
 
 /// A key that no other test has, for it marks what was started under it.
-fn key(place: &Place) -> String {
-    place.dir().file_name().unwrap().to_str().unwrap().to_owned()
+fn key(backend: &TestBackend) -> String {
+    backend.dir().file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 /// The processes that were started under the lock on this key, and live; the watcher is one.
@@ -38,9 +38,9 @@ fn no_process_is_left(key: &str) {
 }
 
 /// A command that has scattered what it started.
-fn scattered(place: &Place, options: &str) -> Running {
-    let key = key(place);
-    let mut wrapper = Test::script(place, &format!("{options} {key}"), SCATTER).start();
+fn scattered(backend: &TestBackend, options: &str) -> Running {
+    let key = key(backend);
+    let mut wrapper = Test::script(backend, &format!("{options} {key}"), SCATTER).start();
     wrapper.wait_for("ready");
     wait_until("all of them", || (started_under(&key).len() >= 8).then_some(()));
     wrapper
@@ -53,12 +53,12 @@ fn watcher(wrapper: &Running) -> String {
 
 #[test]
 fn a_lost_lock_ends_all_that_the_command_has_started() {
-    let Some(place) = Place::redis() else { return };
-    let key = key(&place);
+    let Some(backend) = TestBackend::redis() else { return };
+    let key = key(&backend);
     let mut stderr = String::new();
     for _ in 0..5 {
-        let mut wrapper = scattered(&place, "--ttl 3s --grace 0.3");
-        assert_eq!(place.server().command(&["DEL", &key]), Reply::Int(1));
+        let mut wrapper = scattered(&backend, "--ttl 3s --grace 0.3");
+        assert_eq!(backend.server().command(&["DEL", &key]), Reply::Int(1));
         assert_eq!(wrapper.status(), 76);
         assert_eq!(started_under(&key), [""; 0], "no process outlives the wrapper");
         stderr = wrapper.end().stderr;
@@ -72,55 +72,55 @@ fn a_lost_lock_ends_all_that_the_command_has_started() {
 
 #[test]
 fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for options in ["", "--on-lost warn"] {
-        let wrapper = scattered(&place, options);
+        let wrapper = scattered(&backend, options);
         wrapper.kill("KILL");
-        no_process_is_left(&key(&place));
+        no_process_is_left(&key(&backend));
     }
 }
 
 #[test]
 fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
-    let place = Place::files();
-    let mut wrapper = scattered(&place, "");
+    let backend = TestBackend::files();
+    let mut wrapper = scattered(&backend, "");
     send(&watcher(&wrapper), "KILL");
     assert_eq!(wrapper.status(), 137);
-    assert_eq!(started_under(&key(&place)), [""; 0]);
+    assert_eq!(started_under(&key(&backend)), [""; 0]);
     let stderr = wrapper.end().stderr;
     assert!(stderr.contains("the parent-death watcher of the command was killed; killing the command"), "{stderr}");
 }
 
 #[test]
 fn term_ends_all_that_the_command_has_started() {
-    let place = Place::files();
-    let mut wrapper = scattered(&place, "--grace 0.3");
+    let backend = TestBackend::files();
+    let mut wrapper = scattered(&backend, "--grace 0.3");
     wrapper.kill("TERM");
     assert_eq!(wrapper.status(), 143);
-    assert_eq!(started_under(&key(&place)), [""; 0]);
+    assert_eq!(started_under(&key(&backend)), [""; 0]);
 }
 
 #[test]
 fn a_second_term_does_not_wait_for_what_was_left_behind() {
-    let place = Place::files();
-    let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
+    let backend = TestBackend::files();
+    let mut wrapper = scattered(&backend, "--grace 10m --ttl 1h");
     wrapper.kill("TERM");
     // The lock is held as long as something of the command is alive, here the one that ignores TERM.
-    wait_until("the end of the others", || (started_under(&key(&place)).len() <= 3).then_some(()));
-    Test::new(&place, &format!("-q status {}", key(&place))).status(75).run();
+    wait_until("the end of the others", || (started_under(&key(&backend)).len() <= 3).then_some(()));
+    Test::new(&backend, &format!("-q status {}", key(&backend))).status(75).run();
     wrapper.kill("TERM");
     assert_eq!(wrapper.status(), 143);
-    assert_eq!(started_under(&key(&place)), [""; 0]);
+    assert_eq!(started_under(&key(&backend)), [""; 0]);
 }
 
 #[test]
 fn a_process_with_a_pending_signal_gets_term_once() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     // In a separate process group, as the command of a wrapper is. The command sends it TERM, and it exits slowly.
     let child = "trap 'echo term; sleep 0.3; exit' TERM; echo ready; while :; do sleep 0.02; done";
     let script =
         format!("setsid sh -c \"{child}\" & child=$!; trap 'kill $child; wait $child' TERM; wait $child; wait $child");
-    let mut wrapper = Test::script(&place, "k", &script).start();
+    let mut wrapper = Test::script(&backend, "k", &script).start();
     wrapper.wait_for("ready");
     wrapper.kill("TERM");
     let output = wrapper.end();
@@ -129,10 +129,10 @@ fn a_process_with_a_pending_signal_gets_term_once() {
 
 #[test]
 fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let inner = "trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
     let line = format!("run a -- {BINARY} run b -- {BINARY} run c -- sh -c");
-    let mut wrapper = Test::new(&place, &line).arg(inner).start();
+    let mut wrapper = Test::new(&backend, &line).arg(inner).start();
     wrapper.wait_for("ready");
     wrapper.kill("TERM");
     let output = wrapper.end();
@@ -141,22 +141,22 @@ fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
 
 #[test]
 fn a_watcher_that_is_stopped_does_not_prevent_the_end() {
-    let place = Place::files();
-    let mut wrapper = scattered(&place, "--grace 10m --ttl 1h");
+    let backend = TestBackend::files();
+    let mut wrapper = scattered(&backend, "--grace 10m --ttl 1h");
     send(&watcher(&wrapper), "STOP");
     wrapper.kill("TERM");
     wrapper.kill("INT");
     assert!(wrapper.status() > 128);
-    assert_eq!(started_under(&key(&place)), [""; 0]);
+    assert_eq!(started_under(&key(&backend)), [""; 0]);
 }
 
 #[test]
 fn a_tree_that_grows_while_it_is_felled_is_felled() {
-    let place = Place::files();
-    let key = key(&place);
+    let backend = TestBackend::files();
+    let key = key(&backend);
     let script = "setsid sh -c 'i=0; while [ $i -lt 400 ]; do setsid sleep 1000 & i=$((i+1)); done; sleep 1000' & \
         echo ready; sleep 1000";
-    let mut wrapper = Test::script(&place, &key, script).start();
+    let mut wrapper = Test::script(&backend, &key, script).start();
     wrapper.wait_for("ready");
     wait_until("some of them", || (started_under(&key).len() > 20).then_some(()));
     wrapper.kill("KILL");
@@ -165,12 +165,12 @@ fn a_tree_that_grows_while_it_is_felled_is_felled() {
 
 #[test]
 fn one_that_flees_from_process_to_process_is_caught() {
-    let place = Place::files();
-    let key = key(&place);
-    fs::write(place.file("flee"), "echo $1 > hop; [ $1 -lt 20000 ] && setsid sh ./flee $(($1+1)) &\n").unwrap();
-    let mut wrapper = Test::script(&place, &key, "setsid sh ./flee 1 & echo ready; sleep 1000").start();
+    let backend = TestBackend::files();
+    let key = key(&backend);
+    fs::write(backend.file("flee"), "echo $1 > hop; [ $1 -lt 20000 ] && setsid sh ./flee $(($1+1)) &\n").unwrap();
+    let mut wrapper = Test::script(&backend, &key, "setsid sh ./flee 1 & echo ready; sleep 1000").start();
     wrapper.wait_for("ready");
-    let hop = || fs::read_to_string(place.file("hop")).unwrap_or_default().trim().parse().unwrap_or(0);
+    let hop = || fs::read_to_string(backend.file("hop")).unwrap_or_default().trim().parse().unwrap_or(0);
     wait_until("some hops", || (hop() > 20).then_some(()));
     wrapper.kill("KILL");
     no_process_is_left(&key);
@@ -183,20 +183,20 @@ fn one_that_flees_from_process_to_process_is_caught() {
 
 #[test]
 fn what_is_left_at_an_end_of_its_own_is_left_alone() {
-    let place = Place::files();
-    let key = key(&place);
-    let mut wrapper = Test::script(&place, &key, "setsid sleep 1000 & echo $!").start();
+    let backend = TestBackend::files();
+    let key = key(&backend);
+    let mut wrapper = Test::script(&backend, &key, "setsid sleep 1000 & echo $!").start();
     let left = wrapper.wait_for("");
     assert_eq!(wrapper.status(), 0, "the wrapper ends with its command");
     assert!(is_alive(&left));
-    Test::new(&place, &format!("run -n {key} -- true")).run();
+    Test::new(&backend, &format!("run -n {key} -- true")).run();
     send(&left, "KILL");
 }
 
 #[test]
 fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
-    let place = Place::files();
-    let mut wrapper = Test::script(&place, "k", "echo ready; read _; exit 5").start();
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "PIPE", "TSTP", "TTOU"] {
         send(&watcher(&wrapper), signal);
@@ -217,36 +217,36 @@ fn install(mode: &str, program: &str, copy: &Path) {
 
 /// A wrapper that runs as [`NOBODY`] with a command that starts `script` as root, which takes a program that changes to
 /// root when it starts. `None`, after a message on stderr, if this test does not run as root.
-fn with_a_part_of_root(place: &Place, options: &str, script: &str) -> Option<Running> {
+fn with_a_part_of_root(backend: &TestBackend, options: &str, script: &str) -> Option<Running> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: only root can prepare a program that changes its user");
         return None;
     }
-    let become_root = place.file("become-root");
+    let become_root = backend.file("become-root");
     let setpriv = Command::new("sh").args(["-c", "command -v setpriv"]).output().unwrap().stdout;
     install("4755", String::from_utf8(setpriv).unwrap().trim(), &become_root);
     // The directory of the program may be unreadable for other users.
-    install("755", BINARY, &place.file("fencelock"));
-    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).unwrap();
-    chown(place.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+    install("755", BINARY, &backend.file("fencelock"));
+    fs::set_permissions(backend.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(backend.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
     let mut wrapper = Command::new("setpriv");
     wrapper.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "./fencelock", "run"]);
     wrapper.args(options.split_whitespace()).args(["k", "--", "sh", "-c"]);
     wrapper.arg(script.replace("AS_ROOT", "./become-root --reuid 0 --regid 0 --clear-groups"));
-    wrapper.current_dir(place.dir()).env("FENCELOCK_URL", place.url());
+    wrapper.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url());
     Some(Running::start(wrapper, ""))
 }
 
 #[test]
 fn a_command_of_another_user_is_never_said_to_be_killed() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let script = "exec AS_ROOT sh -c 'echo $$; until [ -e done ]; do sleep 0.02; done'";
-    let Some(mut wrapper) = with_a_part_of_root(&place, "--ttl 3s --grace 0.3", script) else { return };
+    let Some(mut wrapper) = with_a_part_of_root(&backend, "--ttl 3s --grace 0.3", script) else { return };
     let command = wrapper.wait_for("");
-    place.server().command(&["DEL", "k"]);
+    backend.server().command(&["DEL", "k"]);
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert!(is_alive(&command), "a user killed a process of root");
-    fs::write(place.file("done"), "").unwrap();
+    fs::write(backend.file("done"), "").unwrap();
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
     let refused = format!(
@@ -264,9 +264,9 @@ fn a_command_of_another_user_is_never_said_to_be_killed() {
 
 #[test]
 fn what_another_user_has_left_is_reported_and_not_waited_for() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = "AS_ROOT sh -c 'echo $$; exec sleep 1000' & setsid sleep 1000 & wait";
-    let Some(mut wrapper) = with_a_part_of_root(&place, "--max-hold 1s --grace 0.3", script) else { return };
+    let Some(mut wrapper) = with_a_part_of_root(&backend, "--max-hold 1s --grace 0.3", script) else { return };
     let left = wrapper.wait_for("");
     assert_eq!(wrapper.status(), 76);
     assert!(is_alive(&left));

@@ -1,14 +1,14 @@
 //! `elect`: one leads, the others wait, and each change can be observed.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{Running, is_alive, wait_until};
 use crate::test::Test;
 use serde_json::Value;
 use std::io::BufRead;
 
 /// A candidate whose command reports that it runs, and ends on request.
-fn candidate(place: &Place, options: &str) -> Running {
-    Test::new(place, &format!("elect {options} e -- sh -c")).arg("echo $FENCELOCK_FENCE; read _").start()
+fn candidate(backend: &TestBackend, options: &str) -> Running {
+    Test::new(backend, &format!("elect {options} e -- sh -c")).arg("echo $FENCELOCK_FENCE; read _").start()
 }
 
 /// The term of a command that has just begun.
@@ -16,23 +16,23 @@ fn term(candidate: &mut Running) -> u64 {
     candidate.wait_for("").parse().unwrap()
 }
 
-fn waiters(place: &Place, many: u64) {
+fn waiters(backend: &TestBackend, many: u64) {
     wait_until("the queue", || {
-        let status: Value = serde_json::from_str(&Test::new(place, "--json status e").output().stdout).unwrap();
+        let status: Value = serde_json::from_str(&Test::new(backend, "--json status e").output().stdout).unwrap();
         (status["waiters"] == many).then_some(())
     });
 }
 
 #[test]
 fn the_command_of_the_leader_gets_its_term_and_its_exit_status_is_that_of_the_program() {
-    let place = Place::files();
-    Test::new(&place, "elect --value 10.0.0.7:80 e -- sh -c")
+    let backend = TestBackend::files();
+    Test::new(&backend, "elect --value 10.0.0.7:80 e -- sh -c")
         .arg("echo $FENCELOCK_KEY $((FENCELOCK_FENCE > 0)) ${#FENCELOCK_HOLDER}; exit 3")
         .stdout("e 1 32\n")
         .status(3)
         .run();
-    Test::new(&place, "status e").stdout("e: free\n").run();
-    Test::new(&place, "elect e -- no-such-command")
+    Test::new(&backend, "status e").stdout("e: free\n").run();
+    Test::new(&backend, "elect e -- no-such-command")
         .stderr("fencelock: cannot run no-such-command: command not found\n")
         .status(127)
         .run();
@@ -40,13 +40,13 @@ fn the_command_of_the_leader_gets_its_term_and_its_exit_status_is_that_of_the_pr
 
 #[test]
 fn status_list_and_run_treat_the_leader_as_the_holder_of_the_lock() {
-    let place = Place::files();
-    let mut leader = candidate(&place, "--value 10.0.0.7:80");
+    let backend = TestBackend::files();
+    let mut leader = candidate(&backend, "--value 10.0.0.7:80");
     term(&mut leader);
-    Test::new(&place, "status e").stdout("e: held by * (10.0.0.7:80) for *\n").status(75).run();
-    Test::new(&place, "list").stdout("KEY *\ne *(10.0.0.7:80)\n").run();
+    Test::new(&backend, "status e").stdout("e: held by * (10.0.0.7:80) for *\n").status(75).run();
+    Test::new(&backend, "list").stdout("KEY *\ne *(10.0.0.7:80)\n").run();
     for line in ["run -n e -- true", "elect -n e -- true"] {
-        Test::new(&place, line).stderr("fencelock: e is held by * (10.0.0.7:80)*\n").status(75).run();
+        Test::new(&backend, line).stderr("fencelock: e is held by * (10.0.0.7:80)*\n").status(75).run();
     }
     leader.say("\n");
     assert_eq!(leader.end().status, 0);
@@ -54,11 +54,11 @@ fn status_list_and_run_treat_the_leader_as_the_holder_of_the_lock() {
 
 #[test]
 fn a_standby_leads_when_the_command_of_the_leader_exits() {
-    let Some(place) = Place::redis() else { return };
-    let mut first = candidate(&place, "");
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut first = candidate(&backend, "");
     let before = term(&mut first);
-    let mut second = candidate(&place, "");
-    waiters(&place, 1);
+    let mut second = candidate(&backend, "");
+    waiters(&backend, 1);
     first.say("\n");
     assert_eq!(first.end().status, 0);
     assert!(term(&mut second) > before);
@@ -69,26 +69,26 @@ fn a_standby_leads_when_the_command_of_the_leader_exits() {
 /// Without a queue: the standby tries again and again.
 #[test]
 fn a_quorum_has_one_leader_also_while_a_server_is_down() {
-    let Some(mut place) = Place::quorum() else { return };
-    let mut first = candidate(&place, "--value one");
+    let Some(mut backend) = TestBackend::quorum() else { return };
+    let mut first = candidate(&backend, "--value one");
     let before = term(&mut first);
-    let mut second = candidate(&place, "--value two");
-    place.nodes[1].kill();
-    Test::new(&place, "-q elect -n e -- true").status(75).run();
+    let mut second = candidate(&backend, "--value two");
+    backend.nodes[1].kill();
+    Test::new(&backend, "-q elect -n e -- true").status(75).run();
     first.say("\n");
     assert_eq!(first.end().status, 0);
     assert!(term(&mut second) > before);
-    Test::new(&place, "status e").stdout("e: held by * (two) for *\n").status(75).run();
+    Test::new(&backend, "status e").stdout("e: held by * (two) for *\n").status(75).run();
     second.say("\n");
     assert_eq!(second.end().status, 0);
 }
 
 #[test]
 fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
-    let Some(place) = Place::redis() else { return };
-    let mut leader = candidate(&place, "--ttl 3s");
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut leader = candidate(&backend, "--ttl 3s");
     let first = term(&mut leader);
-    Test::new(&place, "break --yes e").stdout("e: broke the lock held by *\n").run();
+    Test::new(&backend, "break --yes e").stdout("e: broke the lock held by *\n").run();
     assert!(term(&mut leader) > first, "a new command in a new term");
     leader.say("\n");
     let output = leader.end();
@@ -100,12 +100,12 @@ fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
 
 #[test]
 fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
-    let Some(place) = Place::redis() else { return };
-    let mut first = Test::new(&place, "elect --ttl 2s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut first = Test::new(&backend, "elect --ttl 2s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
     let line = first.wait_for("");
     let (before, command) = line.split_once(' ').unwrap();
-    let mut second = candidate(&place, "--ttl 2s");
-    waiters(&place, 1);
+    let mut second = candidate(&backend, "--ttl 2s");
+    waiters(&backend, 1);
     first.kill("KILL");
     assert!(term(&mut second) > before.parse().unwrap());
     assert!(!is_alive(command), "the command died with its leader");
@@ -115,25 +115,25 @@ fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
 
 #[test]
 fn a_signal_ends_the_command_and_no_campaign_follows() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     // It does not end with its standard input.
-    let mut leader = Test::new(&place, "elect e -- sh -c").arg("echo $FENCELOCK_FENCE; exec sleep 1000").start();
+    let mut leader = Test::new(&backend, "elect e -- sh -c").arg("echo $FENCELOCK_FENCE; exec sleep 1000").start();
     term(&mut leader);
-    let standby = candidate(&place, "");
+    let standby = candidate(&backend, "");
     standby.wait_for_error("fencelock: waiting for e, ");
     standby.kill("TERM");
     assert_eq!(standby.end().status, 143);
     leader.kill("TERM");
     assert_eq!(leader.end().status, 143);
-    Test::new(&place, "status e").stdout("e: free\n").run();
+    Test::new(&backend, "status e").stdout("e: free\n").run();
 }
 
 #[test]
 fn an_observer_prints_each_change_as_one_line() {
-    let Some(place) = Place::redis() else { return };
-    let mut observer = Test::new(&place, "elect --observe e").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut observer = Test::new(&backend, "elect --observe e").start();
     observer.wait_for("e: no leader");
-    let mut leader = candidate(&place, "--value 10.0.0.7:80");
+    let mut leader = candidate(&backend, "--value 10.0.0.7:80");
     let term = term(&mut leader);
     let line = observer.wait_for("e: 10.0.0.7:80 on ");
     assert!(line.ends_with(&format!(" leads, term {term}")), "{line}");
@@ -152,14 +152,14 @@ fn an_observer_prints_each_change_as_one_line() {
 
 #[test]
 fn an_observer_goes_on_through_an_outage_and_says_so() {
-    let Some(place) = Place::redis() else { return };
-    let mut leader = candidate(&place, "--ttl 60s --value v");
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut leader = candidate(&backend, "--ttl 60s --value v");
     term(&mut leader);
-    let mut observer = Test::new(&place, "elect --observe e").start();
+    let mut observer = Test::new(&backend, "elect --observe e").start();
     let before = observer.wait_for("e: v on ");
-    place.server().freeze();
+    backend.server().freeze();
     observer.wait_for("e: unknown (");
-    place.server().thaw();
+    backend.server().thaw();
     assert_eq!(observer.wait_for("e: v on "), before, "the same leader in the same term");
     observer.kill("TERM");
     assert_eq!(observer.end().stdout.lines().count(), 3);
@@ -169,8 +169,8 @@ fn an_observer_goes_on_through_an_outage_and_says_so() {
 
 #[test]
 fn an_observer_ends_when_its_output_is_closed() {
-    let place = Place::files();
-    let mut command = Test::new(&place, "elect --observe e").command();
+    let backend = TestBackend::files();
+    let mut command = Test::new(&backend, "elect --observe e").command();
     let mut observer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     // After its first line it has nothing to write.
     let mut output = std::io::BufReader::new(observer.stdout.take().unwrap());
@@ -182,7 +182,7 @@ fn an_observer_ends_when_its_output_is_closed() {
 
 #[test]
 fn bad_input_is_refused_and_nothing_runs() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let long = "x".repeat(129);
     for (line, argument, expected) in [
         ("elect", "", "error: the following required arguments were not provided"),
@@ -197,7 +197,7 @@ fn bad_input_is_refused_and_nothing_runs() {
         ("elect e", "--value=a\nb", "fencelock: the value of a candidate must not contain control characters"),
         ("elect e", &format!("--value={long}"), "fencelock: the value of a candidate has at most 128 bytes"),
     ] {
-        let mut test = Test::new(&place, line);
+        let mut test = Test::new(&backend, line);
         if !argument.is_empty() {
             test = ["--", "touch", "ran"].into_iter().fold(test.arg(argument), Test::arg);
         }
@@ -206,17 +206,17 @@ fn bad_input_is_refused_and_nothing_runs() {
         assert!(output.stderr.starts_with(expected), "{line} {argument}: {}", output.stderr);
     }
     for name in ["", "a\nb"] {
-        let empty = Test::new(&place, "elect").arg(name).arg("--").arg("touch").arg("ran").output();
+        let empty = Test::new(&backend, "elect").arg(name).arg("--").arg("touch").arg("ran").output();
         assert_eq!(empty.status, 64, "{}", empty.stderr);
     }
-    assert!(!place.file("ran").exists());
+    assert!(!backend.file("ran").exists());
 }
 
 #[test]
 fn a_command_of_the_leader_cannot_wait_for_its_own_election() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let nested = format!("{} elect e -- true", crate::test::BINARY);
-    let output = Test::new(&place, "elect e -- sh -c").arg(&nested).output();
+    let output = Test::new(&backend, "elect e -- sh -c").arg(&nested).output();
     assert_eq!(output.status, 64);
     assert!(output.stderr.contains("e is the lock that this program runs under"), "{}", output.stderr);
 }

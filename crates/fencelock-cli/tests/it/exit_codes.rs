@@ -1,34 +1,34 @@
 //! One test for each row of the table in `fencelock run --help`.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn success_is_the_commands() {
-    Test::new(&Place::files(), "run k -- true").run();
+    Test::new(&TestBackend::files(), "run k -- true").run();
 }
 
 #[test]
 fn failure_is_the_commands() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for code in [1, 2, 3, 64, 75, 76, 127, 128, 200, 255] {
-        Test::script(&place, "k", &format!("exit {code}")).status(code).run();
+        Test::script(&backend, "k", &format!("exit {code}")).status(code).run();
     }
 }
 
 #[test]
 fn a_command_that_died_of_a_signal_gives_128_and_its_number() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("INT", 130), ("SEGV", 139), ("USR1", 138)] {
-        Test::script(&place, "k", &format!("kill -{signal} $$")).status(code).run();
+        Test::script(&backend, "k", &format!("kill -{signal} $$")).status(code).run();
     }
 }
 
 #[test]
 fn usage_is_64() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for line in [
         "",
         "run",
@@ -60,47 +60,47 @@ fn usage_is_64() {
         "man nonsense",
         "-q -v list",
     ] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!(output.status, 64, "{line}: {}", output.stderr);
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{line} is explained");
     }
 }
 
 #[test]
-fn an_empty_url_is_64_and_no_other_place() {
-    let place = Place::files();
+fn an_empty_url_is_64_and_no_other_backend() {
+    let backend = TestBackend::files();
     for url in ["", " ", "\t"] {
         for line in ["run -n k -- true", "status k", "list", "wait k", "doctor", "init", "bench"] {
-            let output = Test::new(&place, line).env("FENCELOCK_URL", url).output();
+            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
             assert_eq!(output.status, 64, "{line}: {}", output.stderr);
             assert!(output.stderr.starts_with("fencelock: the URL is empty: "), "{line}: {}", output.stderr);
         }
-        let output = Test::new(&place, "run --url").arg(url).arg("k").arg("true").output();
+        let output = Test::new(&backend, "run --url").arg(url).arg("k").arg("true").output();
         assert!(output.status == 64 && output.stderr.contains("the URL is empty"), "{}", output.stderr);
     }
-    let output = Test::new(&place, "completions bash").env("FENCELOCK_URL", "").output();
-    assert_eq!(output.status, 0, "what needs no place needs no URL: {}", output.stderr);
+    let output = Test::new(&backend, "completions bash").env("FENCELOCK_URL", "").output();
+    assert_eq!(output.status, 0, "what needs no backend needs no URL: {}", output.stderr);
 }
 
 #[test]
 fn a_command_without_a_key_is_not_taken_for_one() {
-    let output = Test::new(&Place::files(), "run -- echo hi").output();
+    let output = Test::new(&TestBackend::files(), "run -- echo hi").output();
     assert_eq!(output.status, 64, "{}", output.stderr);
     assert!(output.stderr.contains("no KEY before `--`") && output.stdout.is_empty(), "{}", output.stderr);
 }
 
 #[test]
 fn the_internal_watcher_mode_refuses_other_callers() {
-    let place = Place::files();
-    let output = Test::new(&place, "--guard-command back touch started").output();
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "--guard-command back touch started").output();
     assert_eq!(output.status, 64, "{}", output.stderr);
     assert!(output.stderr.contains("internal to `fencelock run`"), "{}", output.stderr);
-    assert!(!place.dir().join("started").exists());
+    assert!(!backend.dir().join("started").exists());
 }
 
 #[test]
 fn a_key_that_cannot_be_used_is_64_and_named() {
-    Test::new(&Place::files(), "run")
+    Test::new(&TestBackend::files(), "run")
         .arg("a\nb")
         .arg("true")
         .stderr("fencelock: a lock's key must not contain '\\n' (control character): \"a\\nb\"\n")
@@ -111,7 +111,7 @@ fn a_key_that_cannot_be_used_is_64_and_named() {
 #[test]
 fn a_server_that_does_not_answer_is_69() {
     // No server listens on port 1 of this machine, so the connection is refused immediately.
-    let output = Test::new(&Place::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
+    let output = Test::new(&TestBackend::files(), "run -n --url redis://127.0.0.1:1 k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     assert!(
         output.stderr.starts_with("fencelock: the backend of the lock on k cannot be reached"),
@@ -123,23 +123,23 @@ fn a_server_that_does_not_answer_is_69() {
 
 #[test]
 fn a_lock_that_no_replica_confirms_is_69_and_named() {
-    let Some(place) = Place::redis() else { return };
-    let url = format!("{}?acks=2&acks_timeout=50", place.url());
-    let output = Test::new(&place, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    let url = format!("{}?acks=2&acks_timeout=50", backend.url());
+    let output = Test::new(&backend, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     let expected = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \
                 and acks= in the URL sets how many must confirm\n";
     assert!(output.stderr.starts_with("fencelock: the lock on k does not count: redis://"), "{}", output.stderr);
     assert!(output.stderr.ends_with(expected), "{}", output.stderr);
-    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "the lock was released");
+    assert_eq!(backend.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0), "the lock was released");
 }
 
 #[test]
 fn busy_is_75_and_names_the_key_and_its_holder() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&place, "run -n k -- true")
+    Test::new(&backend, "run -n k -- true")
         .stderr("fencelock: k is held by *:* (nightly), *; use -w to wait longer\n")
         .status(75)
         .run();
@@ -148,10 +148,10 @@ fn busy_is_75_and_names_the_key_and_its_holder() {
 
 #[test]
 fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&place, "run -w 0.2 k -- true")
+    Test::new(&backend, "run -w 0.2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
              fencelock: k is held by *:*; gave up after * and * tries; use -w to wait longer\n",
@@ -162,20 +162,20 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
 
 #[test]
 fn busy_has_another_exit_code_if_requested() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&place, "run -q -n -E 0 k -- true").status(0).run();
-    Test::new(&place, "run -q -n -E 3 k -- true").status(3).run();
-    Test::new(&place, "run -q -n k -- true").status(75).run();
+    Test::new(&backend, "run -q -n -E 0 k -- true").status(0).run();
+    Test::new(&backend, "run -q -n -E 3 k -- true").status(3).run();
+    Test::new(&backend, "run -q -n k -- true").status(75).run();
 }
 
 #[test]
 fn a_command_that_cannot_be_executed_is_126() {
-    let place = Place::files();
-    fs::write(place.file("plain"), "no program").unwrap();
-    fs::set_permissions(place.file("plain"), fs::Permissions::from_mode(0o644)).unwrap();
-    Test::new(&place, "run k -- ./plain")
+    let backend = TestBackend::files();
+    fs::write(backend.file("plain"), "no program").unwrap();
+    fs::set_permissions(backend.file("plain"), fs::Permissions::from_mode(0o644)).unwrap();
+    Test::new(&backend, "run k -- ./plain")
         .stderr("fencelock: cannot run ./plain: Permission denied (os error 13)\n")
         .status(126)
         .run();
@@ -183,19 +183,19 @@ fn a_command_that_cannot_be_executed_is_126() {
 
 #[test]
 fn a_command_that_does_not_exist_is_127_and_the_lock_is_free_again() {
-    let place = Place::files();
-    Test::new(&place, "run k -- no-such-command-here")
+    let backend = TestBackend::files();
+    Test::new(&backend, "run k -- no-such-command-here")
         .stderr("fencelock: cannot run no-such-command-here: command not found\n")
         .status(127)
         .run();
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn help_and_version_are_0() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for line in ["--help", "-h", "--version", "run --help", "run -h", "list --help", "break --help"] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!((output.status, output.stderr.as_str()), (0, ""), "{line}");
         assert!(!output.stdout.is_empty(), "{line}");
     }
@@ -203,7 +203,7 @@ fn help_and_version_are_0() {
 
 #[test]
 fn the_table_is_in_the_help() {
-    let output = Test::new(&Place::files(), "run --help").output();
+    let output = Test::new(&TestBackend::files(), "run --help").output();
     for row in ["\n  64  ", "\n  69  ", "\n  75  ", "\n  76  ", "\n  126 ", "\n  127 ", "\n  128+N"] {
         assert!(output.stdout.contains(row), "{row:?} in {}", output.stdout);
     }
@@ -211,19 +211,19 @@ fn the_table_is_in_the_help() {
 
 #[test]
 fn a_server_that_wants_a_password_is_64_and_says_where_to_put_it() {
-    let Some(place) = Place::redis() else { return };
-    place.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
-    Test::new(&place, "run k -- true")
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
+    Test::new(&backend, "run k -- true")
         .stderr("fencelock: redis://127.0.0.1:*: access denied (NOAUTH: *[USER]:PASSWORD@HOST)\n")
         .status(64)
         .run();
-    let open = place.url().replace("redis://", "redis://:sesame@");
-    Test::new(&place, "run k -- true").env("FENCELOCK_URL", &open).run();
+    let open = backend.url().replace("redis://", "redis://:sesame@");
+    Test::new(&backend, "run k -- true").env("FENCELOCK_URL", &open).run();
 }
 
 #[test]
 fn locks_in_memory_are_refused_with_what_to_use_instead() {
-    Test::new(&Place::files(), "run k --url memory: -- true")
+    Test::new(&TestBackend::files(), "run k --url memory: -- true")
         .stderr("fencelock: locks at memory: are not visible to other processes; use file:DIR or redis://HOST\n")
         .status(64)
         .run();

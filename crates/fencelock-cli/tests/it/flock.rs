@@ -1,45 +1,50 @@
 //! `alias flock='fencelock run'`: what flock(1) understands either means the same, or is refused with a reason.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 
 #[test]
 fn what_means_the_same_is_accepted() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for options in ["-x", "-e", "--exclusive", "-o", "--close", "-n -x -o", "--nonblock", "--nb", "-w 5", "--timeout 5"]
     {
-        Test::script(&place, &format!("{options} k"), "echo done").stdout("done\n").run();
+        Test::script(&backend, &format!("{options} k"), "echo done").stdout("done\n").run();
     }
 }
 
 #[test]
 fn a_line_is_run_by_a_shell() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = "echo $FENCELOCK_KEY; exit 3";
     for options in ["-c", "--command", "-n -c"] {
-        Test::new(&place, &format!("run k {options}")).arg(line).env("SHELL", "/bin/sh").stdout("k\n").status(3).run();
+        Test::new(&backend, &format!("run k {options}"))
+            .arg(line)
+            .env("SHELL", "/bin/sh")
+            .stdout("k\n")
+            .status(3)
+            .run();
     }
-    Test::new(&place, "run k -c").arg("echo $0").env("SHELL", "").stdout("/bin/sh\n").run();
-    let output = Test::new(&place, "run k -c").arg("true").arg("echo").output();
+    Test::new(&backend, "run k -c").arg("echo $0").env("SHELL", "").stdout("/bin/sh\n").run();
+    let output = Test::new(&backend, "run k -c").arg("true").arg("echo").output();
     assert!(output.status == 64 && output.stderr.contains("cannot be used with"), "{}", output.stderr);
 }
 
 #[test]
 fn a_busy_lock_ends_with_the_code_that_was_chosen() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
     for options in ["--nonblock --conflict-exit-code 1", "-n -E 1", "--timeout 0.1 -E 1", "-w 0 -E 1"] {
-        Test::new(&place, &format!("run -q {options} k true")).status(1).run();
+        Test::new(&backend, &format!("run -q {options} k true")).status(1).run();
     }
 }
 
 #[test]
-fn a_mode_that_the_place_lacks_is_refused_before_the_command_starts() {
-    let place = Place::files();
+fn a_mode_that_the_backend_lacks_is_refused_before_the_command_starts() {
+    let backend = TestBackend::files();
     // The refusal needs no request to the servers.
     let quorum = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
-    let output = Test::new(&place, "run --permits 3 k -- echo started").env("FENCELOCK_URL", quorum).output();
+    let output = Test::new(&backend, "run --permits 3 k -- echo started").env("FENCELOCK_URL", quorum).output();
     assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{}", output.stderr);
     for part in ["has no semaphores, so k cannot be acquired as 1 of 3 permits", "use slots"] {
         assert!(output.stderr.contains(part), "{}", output.stderr);
@@ -48,7 +53,7 @@ fn a_mode_that_the_place_lacks_is_refused_before_the_command_starts() {
 
 #[test]
 fn what_does_not_mean_the_same_is_refused_with_a_reason() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for (line, why) in [
         (
             "run -u k",
@@ -62,7 +67,7 @@ fn what_does_not_mean_the_same_is_refused_with_a_reason() {
         ),
         ("run k", "no command to run under k: fencelock run KEY -- COMMAND [ARGUMENT]..."),
     ] {
-        Test::new(&place, line).stderr(&format!("fencelock: {why}\n")).status(64).run();
+        Test::new(&backend, line).stderr(&format!("fencelock: {why}\n")).status(64).run();
     }
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }

@@ -1,4 +1,4 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{is_alive, wait_until};
 use crate::test::Test;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use tokio::time::Instant;
 
 #[test]
 fn a_fast_command_keeps_the_lock_for_the_least_hold() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let begun = Instant::now();
-    let holder = Test::script(&place, "-v --hold-for 1s k", "exit 3").start();
-    wait_until("the hold", || (Test::new(&place, "-q status k").output().status == 75).then_some(()));
+    let holder = Test::script(&backend, "-v --hold-for 1s k", "exit 3").start();
+    wait_until("the hold", || (Test::new(&backend, "-q status k").output().status == 75).then_some(()));
     assert_eq!(holder.end().status, 3, "the command's code is not forgotten");
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_slow_command_is_not_held_up_by_the_least_hold() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let begun = Instant::now();
-    Test::script(&place, "--hold-for 0.1 k", "sleep 0.3").run();
+    Test::script(&backend, "--hold-for 0.1 k", "sleep 0.3").run();
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
 fn a_signal_ends_the_least_hold_early_with_the_commands_code() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "--hold-for 1h k", "echo $$; exit 4").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "--hold-for 1h k", "echo $$; exit 4").start();
     let child = holder.wait_for("");
     wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
-    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&backend, "-q status k").status(75).run();
     holder.kill("TERM");
     assert_eq!(holder.status(), 4);
 }
 
 #[test]
 fn a_signal_that_ends_the_command_ends_the_least_hold_too() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "--hold-for 1h k", "echo ready; exec sleep 1000").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "--hold-for 1h k", "echo ready; exec sleep 1000").start();
     holder.wait_for("ready");
     holder.kill("TERM");
     assert_eq!(holder.status(), 143);
@@ -45,18 +45,18 @@ fn a_signal_that_ends_the_command_ends_the_least_hold_too() {
 
 #[test]
 fn the_longest_hold_ends_the_command() {
-    let place = Place::files();
-    Test::script(&place, "--max-hold 1 k", "exec sleep 1000")
+    let backend = TestBackend::files();
+    Test::script(&backend, "--max-hold 1 k", "exec sleep 1000")
         .stderr("fencelock: k: --max-hold 1 s is reached; terminating the command (TERM, then KILL in 5 s)\n")
         .status(76)
         .run();
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_command_that_ignores_term_is_killed_after_the_grace_with_all_its_group() {
-    let place = Place::files();
-    let test = Test::script(&place, "--max-hold 1 --grace 1 k", "trap '' TERM; sleep 1000 & sleep 1000");
+    let backend = TestBackend::files();
+    let test = Test::script(&backend, "--max-hold 1 --grace 1 k", "trap '' TERM; sleep 1000 & sleep 1000");
     let output = test.output();
     let first = "fencelock: k: --max-hold 1 s is reached; terminating the command (TERM, then KILL in 1 s)\n";
     let kills = [
@@ -71,19 +71,19 @@ fn a_command_that_ignores_term_is_killed_after_the_grace_with_all_its_group() {
 
 #[test]
 fn what_a_command_left_running_in_its_group_is_killed_too() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = "(trap '' TERM; echo $$ > left; while :; do sleep 0.02; done) & exec sleep 1000";
     let begun = Instant::now();
     // It ends only when all its streams are closed, so the rest of the group is dead by then.
-    let output = Test::script(&place, "--max-hold 1 --grace 1 k", script).output();
+    let output = Test::script(&backend, "--max-hold 1 --grace 1 k", script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
 fn a_command_that_cleans_up_on_term_may_do_so() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let output = Test::script(&place, "--max-hold 1 k", script).output();
+    let output = Test::script(&backend, "--max-hold 1 k", script).output();
     assert_eq!((output.stdout.as_str(), output.status), ("ready\ncleaned\n", 76));
 }

@@ -1,14 +1,14 @@
 //! Whatever others write into labels, values, keys, markers and errors, the terminal gets lines of harmless text.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::{Output, Test};
 use fencelock_testkit::{ScriptedServer, redis_or_skip};
 
 /// Clears a screen in two ways, and starts a line that imitates a message of this program.
 const HOSTILE: &str = "\x1b[2J\u{9b}2J\r\nfencelock: forged";
 
-fn run(place: &Place, url: &str, line: &str) -> Output {
-    let output = Test::new(place, line).env("FENCELOCK_URL", url).output();
+fn run(backend: &TestBackend, url: &str, line: &str) -> Output {
+    let output = Test::new(backend, line).env("FENCELOCK_URL", url).output();
     for text in [&output.stdout, &output.stderr] {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{line}: {text:?}");
         assert!(!text.lines().any(|line| line.starts_with("fencelock: forged")), "{line}: {text}");
@@ -17,10 +17,10 @@ fn run(place: &Place, url: &str, line: &str) -> Output {
 }
 
 /// Whether any of these commands has shown the text at all: else nothing was tried.
-fn run_all(place: &Place, url: &str, lines: &[&str]) {
+fn run_all(backend: &TestBackend, url: &str, lines: &[&str]) {
     let shown = lines
         .iter()
-        .map(|line| run(place, url, line))
+        .map(|line| run(backend, url, line))
         .filter(|output| [&output.stdout, &output.stderr].into_iter().any(|text| text.contains("[2J")));
     assert!(shown.count() > 0, "no output shows it: {lines:?}");
 }
@@ -28,12 +28,12 @@ fn run_all(place: &Place, url: &str, lines: &[&str]) {
 #[test]
 fn a_marker_commands_no_terminal() {
     let Some(server) = redis_or_skip() else { return };
-    let place = Place::files();
+    let backend = TestBackend::files();
     let url = format!("{}?quarantine=on", server.url());
-    Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
+    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     server.command(&["HSET", "fencelock:node", "quorum", HOSTILE, "nodes", HOSTILE]);
     run_all(
-        &place,
+        &backend,
         &url,
         &["run -n -v k -- true", "run -n -vv k -- true", "doctor", "status k", "init", "--json doctor"],
     );
@@ -41,9 +41,9 @@ fn a_marker_commands_no_terminal() {
 
 #[test]
 fn what_another_client_wrote_commands_no_terminal() {
-    let Some(place) = Place::redis() else { return };
-    let (url, server) = (place.url().to_owned(), place.server());
-    Test::new(&place, "acquire --ttl 60s k").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    let (url, server) = (backend.url().to_owned(), backend.server());
+    Test::new(&backend, "acquire --ttl 60s k").output();
     // Our own clients clean their labels before they write them.
     let value = format!("{} {HOSTILE}", server.command(&["GET", "k"]).text().unwrap());
     server.command(&["SET", "k", &value, "PX", "60000"]);
@@ -56,20 +56,20 @@ fn what_another_client_wrote_commands_no_terminal() {
     let lines =
         ["status k", "status f", "list", "-v list", "run -n -v k -- true", "run -w 1ms -vv f -- true", "break k"];
     for line in lines {
-        run(&place, &url, line);
+        run(&backend, &url, line);
     }
-    run(&place, &url, "--json list");
-    let text = run(&place, &url, "status k").stdout;
+    run(&backend, &url, "--json list");
+    let text = run(&backend, &url, "status k").stdout;
     assert!(text.contains("forged"), "the owner is shown: {text}");
 }
 
 #[test]
 fn an_error_of_a_server_commands_no_terminal() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let error = format!("-ERR {}\r\n", HOSTILE.replace('\r', ""));
     let server = ScriptedServer::start(move |words| {
         ScriptedServer::greeting(words).unwrap_or_else(|| error.clone().into_bytes())
     });
     let url = server.as_ref().unwrap().url();
-    run_all(&place, &url, &["status k", "list", "doctor", "run -n -v k -- true", "break k --yes", "--json status k"]);
+    run_all(&backend, &url, &["status k", "list", "doctor", "run -n -v k -- true", "break k --yes", "--json status k"]);
 }

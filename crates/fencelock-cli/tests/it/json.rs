@@ -1,6 +1,6 @@
 //! What docs/en/json.md says, and what the program writes.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::wait_until;
 use crate::test::{Output, Test};
 use serde_json::Value;
@@ -81,10 +81,10 @@ fn types_of(heading: &str) -> BTreeSet<String> {
 }
 
 /// Its answer, which has the fields of the page.
-fn answer(place: &Place, line: &str, status: i32) -> Value {
-    let output = Test::new(place, &format!("--json {line}")).output();
+fn answer(backend: &TestBackend, line: &str, status: i32) -> Value {
+    let output = Test::new(backend, &format!("--json {line}")).output();
     assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
-    assert!(events(&output).iter().all(|name| name == "place"), "{line}: {}", output.stderr);
+    assert!(events(&output).iter().all(|name| name == "backend"), "{line}: {}", output.stderr);
     assert_eq!(output.stdout.lines().count(), 1, "{line}: {}", output.stdout);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let command = line.split(' ').next().unwrap();
@@ -112,38 +112,38 @@ fn events(output: &Output) -> Vec<String> {
 
 #[test]
 fn every_answer_is_as_documented() {
-    let Some(place) = Place::redis() else { return };
-    answer(&place, "status k", 0);
-    answer(&place, "once k", 0);
-    let once = Test::new(&place, "--json run --once-per 365d k -- true");
+    let Some(backend) = TestBackend::redis() else { return };
+    answer(&backend, "status k", 0);
+    answer(&backend, "once k", 0);
+    let once = Test::new(&backend, "--json run --once-per 365d k -- true");
     assert_eq!(once.output().status, 0);
-    assert!(answer(&place, "once k", 0)["done"].is_object());
-    let again = Test::new(&place, "--json run --once-per 365d k -- true").output();
-    assert_eq!(events(&again), ["place", "already_done"]);
-    let taken = answer(&place, "acquire --ttl 20s --label nightly k", 0);
+    assert!(answer(&backend, "once k", 0)["done"].is_object());
+    let again = Test::new(&backend, "--json run --once-per 365d k -- true").output();
+    assert_eq!(events(&again), ["backend", "already_done"]);
+    let taken = answer(&backend, "acquire --ttl 20s --label nightly k", 0);
     let holder = taken["holder"].as_str().unwrap().to_owned();
-    let held = answer(&place, "status k", 75);
+    let held = answer(&backend, "status k", 75);
     assert_eq!(held["owner"]["label"], "nightly");
-    assert_eq!(answer(&place, "list", 0).as_array().unwrap().len(), 1);
-    assert_eq!(answer(&place, "wait -w 0 k", 75)["held"], true);
-    let renewed = answer(&place, &format!("renew k --ttl 60s --holder {holder}"), 0);
+    assert_eq!(answer(&backend, "list", 0).as_array().unwrap().len(), 1);
+    assert_eq!(answer(&backend, "wait -w 0 k", 75)["held"], true);
+    let renewed = answer(&backend, &format!("renew k --ttl 60s --holder {holder}"), 0);
     assert!(renewed["expires_in_ms"].as_u64().unwrap() > 30_000, "{renewed}");
-    assert_eq!(answer(&place, &format!("release k --holder {holder}"), 0)["released"], true);
-    assert_eq!(answer(&place, &format!("release k --holder {holder}"), 76)["released"], false);
-    assert_eq!(answer(&place, &format!("renew k --holder {holder}"), 76)["renewed"], false);
-    assert_eq!(answer(&place, "wait k", 0)["held"], false);
-    assert_eq!(answer(&place, "break --yes k", 0)["broken"], false);
-    answer(&place, "acquire k", 0);
-    let broken = answer(&place, "break --yes k", 0);
+    assert_eq!(answer(&backend, &format!("release k --holder {holder}"), 0)["released"], true);
+    assert_eq!(answer(&backend, &format!("release k --holder {holder}"), 76)["released"], false);
+    assert_eq!(answer(&backend, &format!("renew k --holder {holder}"), 76)["renewed"], false);
+    assert_eq!(answer(&backend, "wait k", 0)["held"], false);
+    assert_eq!(answer(&backend, "break --yes k", 0)["broken"], false);
+    answer(&backend, "acquire k", 0);
+    let broken = answer(&backend, "break --yes k", 0);
     assert_eq!((&broken["broken"], &broken["held"]), (&true.into(), &true.into()));
-    answer(&place, "acquire --permits 2 pool", 0);
-    let resized = answer(&place, "resize --permits 3 pool", 0);
+    answer(&backend, "acquire --permits 2 pool", 0);
+    let resized = answer(&backend, "resize --permits 3 pool", 0);
     assert_eq!((&resized["resized"], &resized["limit_before"]), (&true.into(), &2.into()));
-    assert_eq!(answer(&place, "resize --permits 3 pool", 0)["resized"], false);
-    answer(&place, "doctor", 0);
-    let quiet = answer(&place, "doctor -q", 0);
+    assert_eq!(answer(&backend, "resize --permits 3 pool", 0)["resized"], false);
+    answer(&backend, "doctor", 0);
+    let quiet = answer(&backend, "doctor -q", 0);
     assert_eq!(quiet["findings"], Value::Array(Vec::new()), "nothing is wrong there");
-    let report = answer(&place, "doctor --report", 0);
+    let report = answer(&backend, "doctor --report", 0);
     let server = &report["servers"][0];
     assert_eq!((&server["topology"], &server["reason"]), (&"single".into(), &Value::Null), "{report}");
     assert!(server["product"].is_string() && server["version"].is_string(), "{report}");
@@ -156,11 +156,11 @@ fn every_answer_is_as_documented() {
 
 #[test]
 fn a_report_is_json_without_the_option_and_has_no_password() {
-    let Some(place) = Place::redis() else { return };
-    let secret = place.url().replace("redis://", "redis://default:s3cret@");
-    place.server().command(&["CONFIG", "SET", "requirepass", "s3cret"]);
-    for (url, answers) in [(secret.as_str(), true), (place.url(), false)] {
-        let output = Test::new(&place, "doctor --report --url").arg(url).output();
+    let Some(backend) = TestBackend::redis() else { return };
+    let secret = backend.url().replace("redis://", "redis://default:s3cret@");
+    backend.server().command(&["CONFIG", "SET", "requirepass", "s3cret"]);
+    for (url, answers) in [(secret.as_str(), true), (backend.url(), false)] {
+        let output = Test::new(&backend, "doctor --report --url").arg(url).output();
         assert_eq!(output.status, if answers { 0 } else { 69 }, "{}{}", output.stdout, output.stderr);
         let report: Value = serde_json::from_str(&output.stdout).unwrap();
         assert!(!output.stdout.contains("s3cret"), "{report}");
@@ -170,58 +170,58 @@ fn a_report_is_json_without_the_option_and_has_no_password() {
 }
 
 #[test]
-fn a_place_without_servers_has_a_report() {
-    let report = answer(&Place::files(), "doctor --report", 0);
+fn a_backend_without_servers_has_a_report() {
+    let report = answer(&TestBackend::files(), "doctor --report", 0);
     assert_eq!((&report["servers"], &report["wire"]), (&Value::Array(Vec::new()), &Value::Null), "{report}");
 }
 
 #[test]
 fn the_answer_of_init_is_as_documented() {
-    let Some(place) = Place::redis() else { return };
-    let url = place.url().replace("redis://", "redlock://");
-    let nodes = answer(&place, &format!("init --trust-empty --url {url}"), 0);
+    let Some(backend) = TestBackend::redis() else { return };
+    let url = backend.url().replace("redis://", "redlock://");
+    let nodes = answer(&backend, &format!("init --trust-empty --url {url}"), 0);
     assert_eq!((&nodes["nodes"][0]["was"], &nodes["nodes"][0]["ready_in_ms"]), (&"new".into(), &0.into()));
 }
 
 #[test]
 fn what_another_program_has_put_there_is_foreign() {
-    let Some(place) = Place::redis() else { return };
-    place.server().command(&["SET", "k", "5f3b12ab-secret", "PX", "600000"]);
-    let held = answer(&place, "status k", 75);
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().command(&["SET", "k", "5f3b12ab-secret", "PX", "600000"]);
+    let held = answer(&backend, "status k", 75);
     assert!(held["owner"].is_null() && held["foreign"].is_string() && held["fence"].is_null(), "{held}");
     assert!(!held.to_string().contains("secret"), "{held}");
 }
 
 #[test]
 fn every_event_is_as_documented() {
-    let Some(place) = Place::redis() else { return };
-    let run = |line: &str| events(&Test::new(&place, &format!("--json {line}")).output());
-    assert_eq!(run("run k -- true"), ["place", "acquired", "started", "exited", "released"]);
+    let Some(backend) = TestBackend::redis() else { return };
+    let run = |line: &str| events(&Test::new(&backend, &format!("--json {line}")).output());
+    assert_eq!(run("run k -- true"), ["backend", "acquired", "started", "exited", "released"]);
     let kept = run("run k --hold-for 3s -- true");
     assert!(kept.iter().any(|name| name == "keeping"), "{kept:?}");
-    let killed = events(&Test::script(&place, "--json k", "kill -KILL $$").output());
-    assert_eq!(killed, ["place", "acquired", "started", "exited", "released"]);
+    let killed = events(&Test::script(&backend, "--json k", "kill -KILL $$").output());
+    assert_eq!(killed, ["backend", "acquired", "started", "exited", "released"]);
 }
 
 #[test]
 fn the_output_of_an_election_is_as_documented() {
-    let Some(place) = Place::redis() else { return };
-    let mut leader = Test::new(&place, "--json elect --value v --ttl 3s e -- sh -c").arg("echo runs; read _").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut leader = Test::new(&backend, "--json elect --value v --ttl 3s e -- sh -c").arg("echo runs; read _").start();
     leader.wait_for("runs");
-    let mut observer = Test::new(&place, "--json elect --observe e").start();
+    let mut observer = Test::new(&backend, "--json elect --observe e").start();
     observer.wait_for("{");
-    answer(&place, "break --yes e", 0);
+    answer(&backend, "break --yes e", 0);
     leader.wait_for("runs");
     leader.say("\n");
     let reported = events(&leader.end());
     for name in ["acquired", "started", "terminating", "exited", "campaigning", "released"] {
         assert!(reported.iter().any(|reported| reported == name), "{name} in {reported:?}");
     }
-    wait_until("the end", || (answer_or_busy(&place)["held"] == false).then_some(()));
+    wait_until("the end", || (answer_or_busy(&backend)["held"] == false).then_some(()));
     observer.wait_for("\"led\":false");
-    place.server().freeze();
+    backend.server().freeze();
     observer.wait_for("\"led\":null");
-    place.server().thaw();
+    backend.server().thaw();
     observer.kill("TERM");
     let seen: Vec<Value> = observer.end().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &seen {
@@ -231,16 +231,16 @@ fn the_output_of_an_election_is_as_documented() {
     assert!(seen[0]["fence"].is_u64() && seen.iter().any(|line| line["reason"].is_string()), "{seen:?}");
 }
 
-fn answer_or_busy(place: &Place) -> Value {
-    serde_json::from_str(&Test::new(place, "--json status e").output().stdout).unwrap()
+fn answer_or_busy(backend: &TestBackend) -> Value {
+    serde_json::from_str(&Test::new(backend, "--json status e").output().stdout).unwrap()
 }
 
 #[test]
 fn events_about_several_locks_list_them() {
-    let place = Place::files();
-    let output = Test::script(&place, "--json --max-hold 1s b a", "exec sleep 1000").output();
+    let backend = TestBackend::files();
+    let output = Test::script(&backend, "--json --max-hold 1s b a", "exec sleep 1000").output();
     let names = events(&output);
-    assert_eq!(names[..5], ["place", "place", "acquired", "acquired", "started"]);
+    assert_eq!(names[..5], ["backend", "backend", "acquired", "acquired", "started"]);
     let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let ended = lines.clone().find(|event| event["event"] == "terminating").unwrap();
     assert_eq!((&ended["key"], &ended["keys"]), (&Value::Null, &serde_json::json!(["b", "a"])));
@@ -251,8 +251,9 @@ fn events_about_several_locks_list_them() {
 
 #[test]
 fn an_end_by_force_is_reported_as_documented() {
-    let place = Place::files();
-    let output = Test::script(&place, "--json --max-hold 1s --grace 1s k", "trap '' TERM; while :; do sleep 0.1; done");
+    let backend = TestBackend::files();
+    let output =
+        Test::script(&backend, "--json --max-hold 1s --grace 1s k", "trap '' TERM; while :; do sleep 0.1; done");
     let reported = events(&output.output());
     // On a busy machine the second process is first, which is reported as `late`.
     for names in [&["acquired"][..], &["started"], &["terminating"], &["killing", "late"], &["exited"]] {
@@ -262,13 +263,13 @@ fn an_end_by_force_is_reported_as_documented() {
 
 #[test]
 fn a_wait_is_reported_as_documented() {
-    let Some(place) = Place::redis() else { return };
-    let holder = answer(&place, "acquire --ttl 10m --label nightly k", 0)["holder"].as_str().unwrap().to_owned();
-    let waiter = Test::new(&place, "--json acquire --ttl 20s k").start();
-    wait_until("the line", || (answer(&place, "status k", 75)["waiters"] == 1).then_some(()));
-    answer(&place, &format!("release k --holder {holder}"), 0);
+    let Some(backend) = TestBackend::redis() else { return };
+    let holder = answer(&backend, "acquire --ttl 10m --label nightly k", 0)["holder"].as_str().unwrap().to_owned();
+    let waiter = Test::new(&backend, "--json acquire --ttl 20s k").start();
+    wait_until("the line", || (answer(&backend, "status k", 75)["waiters"] == 1).then_some(()));
+    answer(&backend, &format!("release k --holder {holder}"), 0);
     let output = waiter.end();
-    assert_eq!(events(&output)[..2], ["place", "waiting"]);
+    assert_eq!(events(&output)[..2], ["backend", "waiting"]);
     let waiting: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&waiting["owner"]["label"], &waiting["ahead"]), (&"nightly".into(), &0.into()));
     // What a hand-off gives is short until it is renewed.
@@ -279,9 +280,9 @@ fn a_wait_is_reported_as_documented() {
 
 #[test]
 fn every_failure_is_an_event_with_a_kind() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let holder = {
-        let mut holder = Test::script(&place, "taken", "echo ready; read _").start();
+        let mut holder = Test::script(&backend, "taken", "echo ready; read _").start();
         holder.wait_for("ready");
         holder
     };
@@ -300,7 +301,7 @@ fn every_failure_is_an_event_with_a_kind() {
         ("--json run k -- no-such-command-here", "not_found", 127),
         ("--json run k -- /dev/null", "not_executable", 126),
     ] {
-        let output = Test::new(&place, line).output();
+        let output = Test::new(&backend, line).output();
         assert_eq!(output.status, exit, "{line}: {}", output.stderr);
         assert_eq!(output.stdout, "", "{line}");
         assert_eq!(events(&output).last().unwrap(), "error", "{line}");
@@ -312,8 +313,8 @@ fn every_failure_is_an_event_with_a_kind() {
 
 #[test]
 fn a_flag_of_the_command_is_not_ours() {
-    let place = Place::files();
-    let output = Test::new(&place, "run --nonsense k -- c --json").output();
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "run --nonsense k -- c --json").output();
     assert!(output.status == 64 && output.stderr.starts_with("error: "), "{}", output.stderr);
 }
 

@@ -1,24 +1,24 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{children, is_alive, is_stopped, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 
 /// Runs a workload with `--json` and returns the row of its only scheme.
-fn results_of(place: &Place, line: &str) -> Value {
-    let output = Test::new(place, &format!("lab {line} --json --url {}", place.url())).output();
+fn results_of(backend: &TestBackend, line: &str) -> Value {
+    let output = Test::new(backend, &format!("lab {line} --json --url {}", backend.url())).output();
     assert_eq!(output.status, 0, "{line}: {}", output.stderr);
-    assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
+    assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
     json["schemes"][0].clone()
 }
 
 /// Runs a workload until its results are as wanted, and returns them. What a race does, it does in most runs, and what depends on
 /// leases of 300 ms works in most runs: on a busy machine one of them may fail. `wanted` asserts what no run may break.
-fn results_until(place: &Place, line: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+fn results_until(backend: &TestBackend, line: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut results = Value::Null;
     for _ in 0..5 {
-        results = results_of(place, line);
+        results = results_of(backend, line);
         if wanted(&results) {
             return results;
         }
@@ -27,13 +27,13 @@ fn results_until(place: &Place, line: &str, wanted: impl Fn(&Value) -> bool) -> 
 }
 
 /// Runs a workload until its results have a count above zero.
-fn results_with(place: &Place, count: &str, line: &str) -> Value {
-    results_until(place, line, |results| results[count].as_i64().unwrap() > 0)
+fn results_with(backend: &TestBackend, count: &str, line: &str) -> Value {
+    results_until(backend, line, |results| results[count].as_i64().unwrap() > 0)
 }
 
 /// Runs a workload until all its requests are answered. The counts are zero in every run.
-fn answered_without(place: &Place, harm: &[&str], requests: u32, line: &str) -> Value {
-    results_until(place, &format!("{line} --requests {requests}"), |results| {
+fn answered_without(backend: &TestBackend, harm: &[&str], requests: u32, line: &str) -> Value {
+    results_until(backend, &format!("{line} --requests {requests}"), |results| {
         assert!(harm.iter().all(|count| results[count] == 0), "{line}: {results}");
         results["answered"] == requests
     })
@@ -41,21 +41,21 @@ fn answered_without(place: &Place, harm: &[&str], requests: u32, line: &str) -> 
 
 #[test]
 fn without_a_lock_a_sale_oversells_and_a_bank_loses_track() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     // All 32 requests read before the first has written.
-    let sale = results_with(&place, "oversold", "stock --scheme none --requests 64 --stock 1 --work 100ms");
+    let sale = results_with(&backend, "oversold", "stock --scheme none --requests 64 --stock 1 --work 100ms");
     assert_eq!(sale["answered"], 64);
-    let bank = results_with(&place, "wrong", "bank --scheme none --requests 32 --work 100ms");
+    let bank = results_with(&backend, "wrong", "bank --scheme none --requests 32 --work 100ms");
     assert!(bank["money_wrong"].as_i64().unwrap() >= 300, "{bank}");
 }
 
 #[test]
 fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for scheme in ["s1-set-nx-px", "s2-6-token-lua", "fencelock"] {
-        let sale = results_of(&place, &format!("stock --scheme {scheme} --requests 200 --stock 10"));
+        let sale = results_of(&backend, &format!("stock --scheme {scheme} --requests 200 --stock 10"));
         assert_eq!((&sale["sold"], &sale["left"], &sale["answered"]), (&10.into(), &0.into(), &200.into()), "{sale}");
-        let bank = results_of(&place, &format!("bank --scheme {scheme} --requests 40"));
+        let bank = results_of(&backend, &format!("bank --scheme {scheme} --requests 40"));
         assert_eq!(
             (&bank["wrong"], &bank["paid"], &bank["answered"]),
             (&0.into(), &16_000.into(), &40.into()),
@@ -66,60 +66,60 @@ fn a_lock_that_is_kept_in_time_sells_exactly_the_stock() {
 
 #[test]
 fn holders_that_oversleep_break_what_is_not_fenced_and_nothing_of_fencelock() {
-    let Some(place) = Place::redis() else { return };
-    results_with(&place, "oversold", "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
-    let sale = answered_without(&place, &["oversold"], 300, "stock --scheme fencelock --stock 10 --overrun");
+    let Some(backend) = TestBackend::redis() else { return };
+    results_with(&backend, "oversold", "stock --scheme s2-6-token-lua --requests 300 --stock 10 --overrun");
+    let sale = answered_without(&backend, &["oversold"], 300, "stock --scheme fencelock --stock 10 --overrun");
     assert_eq!(sale["sold"], 10, "{sale}");
-    results_with(&place, "wrong", "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
-    answered_without(&place, &["wrong"], 32, "bank --scheme fencelock --overrun");
+    results_with(&backend, "wrong", "bank --scheme s2-5-set-nx-ex --requests 32 --overrun");
+    answered_without(&backend, &["wrong"], 32, "bank --scheme fencelock --overrun");
 }
 
 #[test]
 fn a_killed_holder_leaves_a_lock_without_an_end_dead_and_others_not() {
-    let Some(place) = Place::redis() else { return };
-    let dead = results_of(&place, "stock --scheme s2-1-setnx --requests 64 --crash");
+    let Some(backend) = TestBackend::redis() else { return };
+    let dead = results_of(&backend, "stock --scheme s2-1-setnx --requests 64 --crash");
     assert_eq!((&dead["dead"], dead["stuck"].as_i64().unwrap() > 0), (&true.into(), true), "{dead}");
     let line = |scheme| format!("stock --scheme {scheme} --requests 64 --crash");
     // Without a fencing token, a holder that a busy machine delays for longer than its lease oversells.
-    let sale = results_until(&place, &line("s2-6-token-lua"), |sale| sale["stuck"] == 0 && sale["sold"] == 20);
+    let sale = results_until(&backend, &line("s2-6-token-lua"), |sale| sale["stuck"] == 0 && sale["sold"] == 20);
     assert_eq!(sale["dead"], false, "{sale}");
-    let sale = results_until(&place, &line("fencelock"), |sale| sale["stuck"] == 0);
+    let sale = results_until(&backend, &line("fencelock"), |sale| sale["stuck"] == 0);
     assert_eq!((&sale["dead"], &sale["sold"]), (&false.into(), &20.into()), "{sale}");
 }
 
 #[test]
 fn the_table_has_a_row_for_each_scheme_and_the_own_client_is_the_last() {
-    let Some(place) = Place::redis() else { return };
-    let line = format!("lab stock --requests 64 --stock 2 --svg out.svg --lang zh --url {}", place.url());
-    let text = Test::new(&place, &line).output().stdout;
+    let Some(backend) = TestBackend::redis() else { return };
+    let line = format!("lab stock --requests 64 --stock 2 --svg out.svg --lang zh --url {}", backend.url());
+    let text = Test::new(&backend, &line).output().stdout;
     assert!(text.starts_with("秒杀：库存 2，4 个进程共 64 个请求\n\n方案 "), "{text}");
     let row = |id: &str| text.lines().position(|line| line.starts_with(&format!("{id} "))).unwrap();
     assert!(row("none") < row("s3-renewal") && row("s4-redlock") < row("fencelock"), "{text}");
     assert_eq!(text.lines().skip(3).take_while(|line| !line.is_empty()).count(), 18, "{text}");
-    let svg = std::fs::read_to_string(place.file("out.svg")).unwrap();
+    let svg = std::fs::read_to_string(backend.file("out.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("s2-6-token-lua") && svg.contains("超卖"), "{svg}");
 }
 
 #[test]
 fn a_reader_sees_one_stock_with_a_lock_and_another_without() {
-    let Some(place) = Place::redis() else { return };
-    results_with(&place, "torn", "stock --readers --scheme none --requests 64 --stock 1000 --work 100ms");
+    let Some(backend) = TestBackend::redis() else { return };
+    results_with(&backend, "torn", "stock --readers --scheme none --requests 64 --stock 1000 --work 100ms");
     for scheme in ["s2-6-token-lua", "fencelock"] {
-        let sale = results_of(&place, &format!("stock --readers --scheme {scheme} --requests 200 --stock 10"));
+        let sale = results_of(&backend, &format!("stock --readers --scheme {scheme} --requests 200 --stock 10"));
         assert_eq!((&sale["torn"], &sale["sold"], &sale["answered"]), (&0.into(), &10.into(), &200.into()), "{sale}");
     }
     let line = "stock --readers --scheme fencelock --stock 10 --pause";
-    answered_without(&place, &["torn", "oversold"], 200, line);
+    answered_without(&backend, &["torn", "oversold"], 200, line);
 }
 
 #[test]
 fn opposite_transfers_wait_for_each_other_unless_all_lock_in_one_order() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let load = "bank --transfers --requests 32 --work 50ms";
-    let bank = results_with(&place, "deadlocks", &format!("{load} --scheme fencelock-one-by-one"));
+    let bank = results_with(&backend, "deadlocks", &format!("{load} --scheme fencelock-one-by-one"));
     assert_eq!(bank["wrong"], 0, "{bank}");
     for faults in ["", " --pause", " --overrun", " --crash"] {
-        results_until(&place, &format!("{load} --scheme fencelock{faults}"), |bank| {
+        results_until(&backend, &format!("{load} --scheme fencelock{faults}"), |bank| {
             assert_eq!((&bank["deadlocks"], &bank["wrong"]), (&0.into(), &0.into()), "{bank}");
             bank["stuck"] == 0
         });
@@ -128,35 +128,35 @@ fn opposite_transfers_wait_for_each_other_unless_all_lock_in_one_order() {
 
 #[test]
 fn users_that_die_take_the_permits_of_a_counter_with_them_and_no_leased_ones() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     // The fourth and the fifth user are killed.
-    let pool = results_of(&place, "pool --permits 2 --scheme s5-counter --requests 64 --crash");
+    let pool = results_of(&backend, "pool --permits 2 --scheme s5-counter --requests 64 --crash");
     assert!(pool["dead"] == true && pool["answered"].as_i64().unwrap() <= 3, "{pool}");
     for scheme in ["s5-leased", "fencelock"] {
         let line = format!("pool --permits 2 --scheme {scheme} --requests 64 --crash");
         // At least two processes of four remain, each with sixteen requests.
-        results_until(&place, &line, |pool| pool["dead"] == false && pool["answered"].as_i64().unwrap() >= 32);
+        results_until(&backend, &line, |pool| pool["dead"] == false && pool["answered"].as_i64().unwrap() >= 32);
     }
 }
 
 #[test]
 fn users_that_outlast_their_permits_are_too_many_unless_they_renew() {
-    let Some(place) = Place::redis() else { return };
-    results_with(&place, "too_many", "pool --permits 2 --scheme s5-leased --requests 64 --overrun");
+    let Some(backend) = TestBackend::redis() else { return };
+    results_with(&backend, "too_many", "pool --permits 2 --scheme s5-leased --requests 64 --overrun");
     // A renewal that is late by a lease ends a permit, and nothing refuses its user.
     let line = "pool --permits 2 --scheme fencelock --requests 64 --overrun";
-    results_until(&place, line, |pool| pool["at_once"] == 2 && pool["answered"] == 64);
+    results_until(&backend, line, |pool| pool["at_once"] == 2 && pool["answered"] == 64);
 }
 
 #[test]
 fn a_pool_that_would_kill_all_its_processes_and_a_scheme_of_another_workload_are_64() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for (line, part) in [
         ("pool --crash --processes 3", "use more than 3 --processes"),
         ("pool --scheme s2-6-token-lua", "s2-6-token-lua does not run this workload"),
         ("stock --scheme s5-counter", "s5-counter does not run this workload"),
     ] {
-        let output = Test::new(&place, &format!("lab {line} --url {}", place.url())).output();
+        let output = Test::new(&backend, &format!("lab {line} --url {}", backend.url())).output();
         assert_eq!(output.status, 64, "{line}");
         assert!(output.stderr.contains(part), "{}", output.stderr);
     }
@@ -164,18 +164,18 @@ fn a_pool_that_would_kill_all_its_processes_and_a_scheme_of_another_workload_are
 
 #[test]
 fn every_workload_fits_a_usual_terminal() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for line in ["stock --readers", "bank", "bank --transfers", "pool"] {
-        let text = Test::new(&place, &format!("lab {line} --requests 16 --url {}", place.url())).output().stdout;
+        let text = Test::new(&backend, &format!("lab {line} --requests 16 --url {}", backend.url())).output().stdout;
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }
 
 #[test]
 fn a_workload_without_a_server_says_how_to_get_one() {
-    let Some(place) = Place::redis() else { return };
-    // The place is in the environment, which says nothing of a load.
-    let output = Test::new(&place, "lab stock").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    // The backend is in the environment, which says nothing of a load.
+    let output = Test::new(&backend, "lab stock").output();
     assert_eq!((output.status, output.stdout.as_str()), (64, ""));
     assert!(output.stderr.contains("redis-server --port") && output.stderr.contains("--url"), "{}", output.stderr);
     for (line, status) in [
@@ -183,37 +183,37 @@ fn a_workload_without_a_server_says_how_to_get_one() {
         ("lab bank --scheme nonsense", 64),
         ("lab stock --url redis://127.0.0.1:1", 69),
     ] {
-        assert_eq!(Test::new(&place, line).output().status, status, "{line}");
+        assert_eq!(Test::new(&backend, line).output().status, status, "{line}");
     }
 }
 
 #[test]
 fn a_signal_ends_a_workload_with_its_processes_and_its_keys() {
-    let Some(place) = Place::redis() else { return };
-    let line = format!("lab stock --scheme s2-1-setnx --work 1m --processes 2 --url {}", place.url());
-    let running = Test::new(&place, &line).start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let line = format!("lab stock --scheme s2-1-setnx --work 1m --processes 2 --url {}", backend.url());
+    let running = Test::new(&backend, &line).start();
     wait_until("a holder", || {
-        (place.server().command(&["KEYS", "*lock1:0"]) != Reply::Array(Vec::new())).then_some(())
+        (backend.server().command(&["KEYS", "*lock1:0"]) != Reply::Array(Vec::new())).then_some(())
     });
     let family = children(running.pid());
     assert_eq!(family.len(), 2, "{family:?}");
     running.kill("TERM");
     assert_eq!(running.end().status, 143);
-    assert_eq!(place.server().command(&["DBSIZE"]), Reply::Int(0));
+    assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0));
     assert!(family.iter().all(|pid| !is_alive(pid)), "{family:?}");
 }
 
 #[test]
 fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
-    let Some(place) = Place::redis() else { return };
-    let line = format!("lab stock --scheme none --work 1m --processes 2 --url {}", place.url());
-    let running = Test::new(&place, &line).start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let line = format!("lab stock --scheme none --work 1m --processes 2 --url {}", backend.url());
+    let running = Test::new(&backend, &line).start();
     wait_until("a client in the critical section", || {
-        let Reply::Array(keys) = place.server().command(&["KEYS", "*entered:0"]) else { return None };
-        let entered = place.server().command(&["GET", keys.first()?.text()?]);
+        let Reply::Array(keys) = backend.server().command(&["KEYS", "*entered:0"]) else { return None };
+        let entered = backend.server().command(&["GET", keys.first()?.text()?]);
         (entered.text() != Some("0")).then_some(())
     });
-    let left = left_behind(&place);
+    let left = left_behind(&backend);
     assert!(!left.is_empty() && left.iter().all(|(_, ends)| *ends), "{left:?}");
     let family = children(running.pid());
     assert_eq!(family.len(), 2, "{family:?}");
@@ -223,19 +223,19 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
 
 #[test]
 fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_refused_by_the_fence() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for scheme in ["s2-6-token-lua", "s3-renewal", "fencelock-unfenced"] {
         let line = format!("stock --scheme {scheme} --requests 200 --stock 10 --pause");
-        let sale = results_with(&place, "oversold", &line);
+        let sale = results_with(&backend, "oversold", &line);
         assert_eq!(sale["refused"], 0, "{sale}");
     }
     let refused = |results: &Value| results["refused"].as_i64().unwrap() > 0;
-    let sale = results_until(&place, "stock --scheme fencelock --requests 200 --stock 10 --pause", |sale| {
+    let sale = results_until(&backend, "stock --scheme fencelock --requests 200 --stock 10 --pause", |sale| {
         assert_eq!(sale["oversold"], 0, "{sale}");
         refused(sale) && sale["answered"] == 200
     });
     assert_eq!((&sale["sold"], &sale["left"]), (&10.into(), &0.into()), "{sale}");
-    results_until(&place, "bank --scheme fencelock --requests 32 --pause", |bank| {
+    results_until(&backend, "bank --scheme fencelock --requests 32 --pause", |bank| {
         assert_eq!(bank["wrong"], 0, "{bank}");
         refused(bank) && bank["answered"] == 32
     });
@@ -243,18 +243,18 @@ fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_r
 
 #[test]
 fn where_a_lock_never_ends_a_process_that_stands_still_does_no_harm() {
-    let Some(place) = Place::redis() else { return };
-    let sale = results_of(&place, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
+    let Some(backend) = TestBackend::redis() else { return };
+    let sale = results_of(&backend, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
     assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &64.into()), "{sale}");
 }
 
 #[test]
 fn a_process_that_is_paused_is_ended_with_its_workload() {
-    let Some(place) = Place::redis() else { return };
-    let line = format!("lab stock --scheme s3-1-setnx --requests 1000 --pause --url {}", place.url());
+    let Some(backend) = TestBackend::redis() else { return };
+    let line = format!("lab stock --scheme s3-1-setnx --requests 1000 --pause --url {}", backend.url());
     let mut was_still = false;
     for _ in 0..20 {
-        let running = Test::new(&place, &line).start();
+        let running = Test::new(&backend, &line).start();
         let family = wait_until("all processes", || Some(children(running.pid())).filter(|family| family.len() == 4));
         let still = || family.iter().any(|pid| is_stopped(pid));
         while family.iter().any(|pid| is_alive(pid)) && !still() {
@@ -275,11 +275,11 @@ fn a_process_that_is_paused_is_ended_with_its_workload() {
 }
 
 /// The keys on the server, and whether each ends by itself.
-fn left_behind(place: &Place) -> Vec<(String, bool)> {
-    let Reply::Array(keys) = place.server().command(&["KEYS", "*"]) else { return Vec::new() };
+fn left_behind(backend: &TestBackend) -> Vec<(String, bool)> {
+    let Reply::Array(keys) = backend.server().command(&["KEYS", "*"]) else { return Vec::new() };
     let names = keys.iter().filter_map(|key| key.text().map(str::to_owned));
     let ends = |key: String| {
-        let ends = matches!(place.server().command(&["TTL", &key]), Reply::Int(0..));
+        let ends = matches!(backend.server().command(&["TTL", &key]), Reply::Int(0..));
         (key, ends)
     };
     names.map(ends).collect()

@@ -1,6 +1,6 @@
-//! Commands that only look create and change nothing, whether the place exists or not.
+//! Commands that only look create and change nothing, whether the backend exists or not.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Commands that end by themselves, and their exit codes: of a place where `held` is held and `free` is not.
+/// Commands that end by themselves, and their exit codes: of a backend where `held` is held and `free` is not.
 const COMMANDS: [(&str, i32); 21] = [
     ("doctor", 0),
     ("-q doctor", 0),
@@ -35,13 +35,13 @@ const COMMANDS: [(&str, i32); 21] = [
 ];
 
 /// Runs every command that only looks.
-fn look(place: &Place, url: &str, is_held: bool) {
+fn look(backend: &TestBackend, url: &str, is_held: bool) {
     for (line, status) in COMMANDS {
         let status = if is_held || line.contains("--help") { status } else { 0 };
-        let output = Test::new(place, line).env("FENCELOCK_URL", url).output();
+        let output = Test::new(backend, line).env("FENCELOCK_URL", url).output();
         assert_eq!(output.status, status, "{line}: {}{}", output.stdout, output.stderr);
     }
-    let mut observer = Test::new(place, "elect --observe free").env("FENCELOCK_URL", url).start();
+    let mut observer = Test::new(backend, "elect --observe free").env("FENCELOCK_URL", url).start();
     observer.wait_for("free: no leader");
     observer.kill("INT");
     assert_eq!(observer.end().status, 130);
@@ -66,30 +66,30 @@ fn files(root: &Path) -> BTreeMap<PathBuf, String> {
 
 #[test]
 fn looking_at_a_missing_directory_does_not_create_it_and_the_first_lock_does() {
-    let place = Place::files();
-    let before = files(place.dir());
-    look(&place, place.url(), false);
+    let backend = TestBackend::files();
+    let before = files(backend.dir());
+    look(&backend, backend.url(), false);
     for below in ["locks/deeper", "./relative"] {
-        look(&place, &format!("file:{below}"), false);
+        look(&backend, &format!("file:{below}"), false);
     }
-    assert_eq!(files(place.dir()), before);
-    Test::new(&place, "list").run();
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    assert_eq!(files(backend.dir()), before);
+    Test::new(&backend, "list").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
     for line in ["release k --holder", "renew k --holder"] {
-        let absent = Test::new(&place, line).arg(&"ab".repeat(16)).output();
+        let absent = Test::new(&backend, line).arg(&"ab".repeat(16)).output();
         assert!(absent.status == 76 && absent.stderr.contains("no longer held"), "{line}: {}", absent.stderr);
     }
-    let resized = Test::new(&place, "resize --permits 3 k").output();
-    assert!(resized.status != 0 && !place.file("locks").exists(), "{}", resized.stderr);
-    Test::new(&place, "run k -- true").run();
-    assert_eq!(fs::metadata(place.file("locks")).unwrap().mode() & 0o7777, 0o700);
-    assert!(place.file("locks/k.lock").exists());
+    let resized = Test::new(&backend, "resize --permits 3 k").output();
+    assert!(resized.status != 0 && !backend.file("locks").exists(), "{}", resized.stderr);
+    Test::new(&backend, "run k -- true").run();
+    assert_eq!(fs::metadata(backend.file("locks")).unwrap().mode() & 0o7777, 0o700);
+    assert!(backend.file("locks/k.lock").exists());
 }
 
 #[test]
 fn doctor_says_that_the_directory_is_missing_and_what_creates_it() {
-    let place = Place::files();
-    let output = Test::new(&place, "doctor").output();
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "doctor").output();
     let missing = "  note     directory    */locks does not exist\n*-> the first lock creates it, accessible only to this user *\n";
     let (head, rest) = output.stdout.split_once('\n').unwrap();
     assert!(head.starts_with("file:/") && head.ends_with("/locks"), "{head}");
@@ -100,37 +100,37 @@ fn doctor_says_that_the_directory_is_missing_and_what_creates_it() {
 
 #[test]
 fn doctor_reports_what_is_no_directory_as_a_failure_and_the_other_commands_as_an_error() {
-    let place = Place::files();
-    fs::write(place.file("file"), "data").unwrap();
+    let backend = TestBackend::files();
+    fs::write(backend.file("file"), "data").unwrap();
     for url in ["file:file", "file:file/below"] {
-        let doctor = Test::new(&place, "doctor").env("FENCELOCK_URL", url).output();
+        let doctor = Test::new(&backend, "doctor").env("FENCELOCK_URL", url).output();
         assert!(doctor.status == 69 && doctor.stdout.contains("\n  FAILED   directory"), "{}", doctor.stdout);
         let reason = doctor.stdout.to_lowercase();
         assert!(reason.contains("not a directory") && reason.contains("use another directory"), "{reason}");
         for line in ["list", "status k", "run k -- true"] {
-            let output = Test::new(&place, line).env("FENCELOCK_URL", url).output();
+            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
             assert!(output.status == 69 && output.stderr.contains("not a directory"), "{line}: {}", output.stderr);
         }
     }
-    assert_eq!(fs::read_to_string(place.file("file")).unwrap(), "data");
+    assert_eq!(fs::read_to_string(backend.file("file")).unwrap(), "data");
 }
 
 #[test]
 fn looking_changes_no_file_of_a_directory_with_locks() {
-    let place = Place::files();
-    Test::new(&place, "run free -- true").run();
-    Test::new(&place, "run --once-per 1h free-done -- true").ok();
-    let mut holder = Test::script(&place, "held", "echo held; read _").start();
-    let mut reader = Test::script(&place, "-s read", "echo held; read _").start();
+    let backend = TestBackend::files();
+    Test::new(&backend, "run free -- true").run();
+    Test::new(&backend, "run --once-per 1h free-done -- true").ok();
+    let mut holder = Test::script(&backend, "held", "echo held; read _").start();
+    let mut reader = Test::script(&backend, "-s read", "echo held; read _").start();
     holder.wait_for("held");
     reader.wait_for("held");
     // Wider permissions than those of the directory, which the next lock of this key corrects.
-    fs::set_permissions(place.file("locks/free.lock"), Permissions::from_mode(0o644)).unwrap();
-    fs::write(place.file("locks/none.lock"), "no record").unwrap();
-    let before = files(place.dir());
-    look(&place, place.url(), true);
-    Test::new(&place, "status free-done").ok();
-    assert_eq!(files(place.dir()), before);
+    fs::set_permissions(backend.file("locks/free.lock"), Permissions::from_mode(0o644)).unwrap();
+    fs::write(backend.file("locks/none.lock"), "no record").unwrap();
+    let before = files(backend.dir());
+    look(&backend, backend.url(), true);
+    Test::new(&backend, "status free-done").ok();
+    assert_eq!(files(backend.dir()), before);
     for held in [&mut holder, &mut reader] {
         held.say("\n");
     }
@@ -151,38 +151,38 @@ fn keys(server: &RedisServer) -> (String, BTreeMap<String, Reply>) {
 }
 
 /// Looks at these servers without a key, and with holders.
-fn look_at_servers(place: &Place, url: &str, servers: &[&RedisServer]) {
+fn look_at_servers(backend: &TestBackend, url: &str, servers: &[&RedisServer]) {
     let all = || servers.iter().map(|server| keys(server)).collect::<Vec<_>>();
     let before = all();
-    look(place, url, false);
+    look(backend, url, false);
     assert_eq!(all(), before);
     assert!(before.iter().all(|(_, keys)| keys.keys().all(|key| key == "fencelock:node")), "{before:?}");
-    let hold = |line: &str| Test::new(place, line).env("FENCELOCK_URL", url).ok();
+    let hold = |line: &str| Test::new(backend, line).env("FENCELOCK_URL", url).ok();
     hold("acquire --ttl 50s held");
     hold("acquire --ttl 50s --shared read");
     hold("run --once-per 1h --ttl 50s free-done -- true");
     let before = all();
-    look(place, url, true);
+    look(backend, url, true);
     assert_eq!(all(), before);
 }
 
 #[test]
 fn looking_writes_no_key_on_a_server() {
-    let Some(place) = Place::redis() else { return };
-    look_at_servers(&place, place.url(), &[place.server()]);
+    let Some(backend) = TestBackend::redis() else { return };
+    look_at_servers(&backend, backend.url(), &[backend.server()]);
 }
 
 #[test]
 fn looking_writes_no_key_on_the_servers_of_a_quorum() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), redlock_url(&servers, "max_ttl=50000&node_timeout=2000"));
-    Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
-    look_at_servers(&place, &url, &servers.iter().collect::<Vec<_>>());
+    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "max_ttl=50000&node_timeout=2000"));
+    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
+    look_at_servers(&backend, &url, &servers.iter().collect::<Vec<_>>());
 }
 
 #[test]
 fn looking_writes_no_key_on_a_cluster() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let place = Place::files();
-    look_at_servers(&place, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
+    let backend = TestBackend::files();
+    look_at_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
 }

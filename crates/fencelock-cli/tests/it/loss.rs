@@ -1,6 +1,6 @@
 //! What becomes of a command whose lock is lost. Files cannot be lost, so all of this needs a server.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{is_alive, send, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
@@ -20,21 +20,21 @@ fn in_time(trial: impl Fn() -> Option<Duration>) {
 
 #[test]
 fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     in_time(|| {
-        let mut wrapper = Test::script(&place, "--ttl 3s k", STUBBORN).start();
+        let mut wrapper = Test::script(&backend, "--ttl 3s k", STUBBORN).start();
         let child = wrapper.wait_for("");
-        let left = just_renewed(&place, 3000);
-        let lease_ends = place.now() + left;
-        place.server().freeze();
+        let left = just_renewed(&backend, 3000);
+        let lease_ends = backend.now() + left;
+        backend.server().freeze();
         let status = wrapper.status();
-        let dead_by = place.now();
+        let dead_by = backend.now();
         let alive = is_alive(&child);
-        place.server().thaw();
+        backend.server().thaw();
         assert_eq!(status, 76);
         assert!(!alive, "the command outlived its wrapper");
-        let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
-        assert!(fs::exists(place.file("term")).unwrap(), "TERM came before KILL");
+        let beat = fs::metadata(backend.file("beat")).unwrap().modified().unwrap();
+        assert!(fs::exists(backend.file("term")).unwrap(), "TERM came before KILL");
         assert!(dead_by > lease_ends - Duration::from_millis(1500), "not killed at the first failure");
         let stderr = wrapper.end().stderr;
         assert!(
@@ -48,15 +48,15 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
 
 #[test]
 fn an_outage_shorter_than_the_lease_costs_nothing() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 6s k", "echo ready; read _; echo done").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 6s k", "echo ready; read _; echo done").start();
     wrapper.wait_for("ready");
-    just_renewed(&place, 6000);
-    place.server().freeze();
+    just_renewed(&backend, 6000);
+    backend.server().freeze();
     // The renewal that is due after 2 s fails; TERM would come after 5 s.
     sleep(Duration::from_millis(2500));
-    place.server().thaw();
-    just_renewed(&place, 6000);
+    backend.server().thaw();
+    just_renewed(&backend, 6000);
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!((output.status, output.stdout.as_str()), (0, "ready\ndone\n"), "{}", output.stderr);
@@ -64,10 +64,10 @@ fn an_outage_shorter_than_the_lease_costs_nothing() {
 
 #[test]
 fn a_broken_hold_ends_the_command() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 3s k", "echo ready; exec sleep 1000").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 3s k", "echo ready; exec sleep 1000").start();
     wrapper.wait_for("ready");
-    Test::new(&place, "break --yes k").stdout("k: broke the lock held by *\n").run();
+    Test::new(&backend, "break --yes k").stdout("k: broke the lock held by *\n").run();
     let output = wrapper.end();
     assert_eq!(output.status, 76);
     let wanted =
@@ -78,10 +78,10 @@ fn a_broken_hold_ends_the_command() {
 
 #[test]
 fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 3s k", "echo ready; exec sleep 1000").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 3s k", "echo ready; exec sleep 1000").start();
     wrapper.wait_for("ready");
-    place.server().command(&["SET", "k", "theirs"]);
+    backend.server().command(&["SET", "k", "theirs"]);
     let output = wrapper.end();
     assert_eq!(output.status, 76);
     assert!(
@@ -89,15 +89,15 @@ fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
         "{}",
         output.stderr
     );
-    assert_eq!(place.server().command(&["GET", "k"]), Reply::Text("theirs".into()));
+    assert_eq!(backend.server().command(&["GET", "k"]), Reply::Text("theirs".into()));
 }
 
 #[test]
 fn a_user_who_wants_a_warning_gets_no_more() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
-    place.server().command(&["DEL", "k"]);
+    backend.server().command(&["DEL", "k"]);
     // Longer than the lease: the loss is noticed at its end at the latest.
     sleep(Duration::from_millis(1200));
     wrapper.say("\n");
@@ -109,30 +109,30 @@ fn a_user_who_wants_a_warning_gets_no_more() {
 
 #[test]
 fn a_loss_that_only_the_release_found_is_no_success() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     // The command deletes its own lock and ends before the loss is detected.
-    let port = place.server().port().to_string();
+    let port = backend.server().port().to_string();
     let wrapper = "read _ _ _ wrapper _ < /proc/$PPID/stat";
     let script = format!(
         "{wrapper}; redis-cli -p {port} DEL k > /dev/null; kill -STOP $wrapper; \
          (sleep 0.2; kill -CONT $wrapper) & exit 0"
     );
-    let output = Test::script(&place, "--ttl 30s k", &script).output();
+    let output = Test::script(&backend, "--ttl 30s k", &script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
     assert!(output.stderr.starts_with("fencelock: k"), "{}", output.stderr);
 }
 
 #[test]
 fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     in_time(|| {
-        let mut wrapper = Test::script(&place, "--ttl 3s k", STUBBORN).start();
+        let mut wrapper = Test::script(&backend, "--ttl 3s k", STUBBORN).start();
         let child = wrapper.wait_for("");
-        let lease_ends = place.now() + just_renewed(&place, 3000);
+        let lease_ends = backend.now() + just_renewed(&backend, 3000);
         send(&wrapper.pid().to_string(), "STOP");
         wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
-        let beat = fs::metadata(place.file("beat")).unwrap().modified().unwrap();
-        assert!(fs::exists(place.file("term")).unwrap(), "TERM came before KILL");
+        let beat = fs::metadata(backend.file("beat")).unwrap().modified().unwrap();
+        assert!(fs::exists(backend.file("term")).unwrap(), "TERM came before KILL");
         wrapper.kill("CONT");
         let output = wrapper.end();
         assert_eq!(output.status, 76);
@@ -149,12 +149,12 @@ fn a_stopped_wrapper_leaves_no_command_alive_beyond_the_lease() {
 
 #[test]
 fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
-    let Some(place) = Place::redis() else { return };
-    let mut first = Test::script(&place, "k", "echo ready; read _; true").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut first = Test::script(&backend, "k", "echo ready; read _; true").start();
     first.wait_for("ready");
-    let second = Test::script(&place, "k", "sleep 0.1").start();
+    let second = Test::script(&backend, "k", "sleep 0.1").start();
     wait_until("the line", || {
-        let status = Test::new(&place, "--json status k").output().stdout;
+        let status = Test::new(&backend, "--json status k").output().stdout;
         status.contains("\"waiters\":1").then_some(())
     });
     first.say("\n");
@@ -167,8 +167,8 @@ fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
 }
 
 /// Waits for the moment after a renewal, and returns what is left of the lease.
-fn just_renewed(place: &Place, ttl: u64) -> Duration {
-    let left = || match place.server().command(&["PTTL", "k"]) {
+fn just_renewed(backend: &TestBackend, ttl: u64) -> Duration {
+    let left = || match backend.server().command(&["PTTL", "k"]) {
         Reply::Int(left) => u64::try_from(left).unwrap_or_default(),
         other => panic!("{other:?}"),
     };
@@ -182,7 +182,7 @@ fn just_renewed(place: &Place, ttl: u64) -> Duration {
     Duration::from_millis(left)
 }
 
-impl Place {
+impl TestBackend {
     /// The clock by which the file system stamps: a file is written and looked at.
     fn now(&self) -> SystemTime {
         let probe = self.file("probe");

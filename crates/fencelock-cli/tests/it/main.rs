@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod answers;
+mod backend;
 mod bench;
 mod breaking;
 mod child;
@@ -21,7 +22,6 @@ mod nesting;
 mod once;
 mod outage;
 mod pages;
-mod place;
 mod quarantine;
 mod readers;
 mod reference;

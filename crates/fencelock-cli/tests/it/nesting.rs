@@ -1,16 +1,16 @@
 //! A command that waits for the lock it runs under would wait for its own end.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::{BINARY, Test};
 
 #[test]
 fn a_lock_that_this_program_runs_under_is_not_waited_for() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let expected = "fencelock: k is the lock that this program runs under *--nested-ok if that lock is released\n";
     for line in ["run k -- true", "run -n k -- true", "acquire k", "wait k"] {
         // Locks in files are not for `acquire`, which is refused first.
         let expected = if line.starts_with("acquire") { "fencelock: file:*\n" } else { expected };
-        Test::new(&place, "run k --")
+        Test::new(&backend, "run k --")
             .arg("sh")
             .arg("-c")
             .arg(&format!("{BINARY} {line}"))
@@ -18,57 +18,57 @@ fn a_lock_that_this_program_runs_under_is_not_waited_for() {
             .status(64)
             .run();
     }
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     for line in ["run k -- true", "acquire k", "wait k"] {
-        Test::script(&place, "k", &format!("{BINARY} {line}")).stderr(expected).status(64).run();
+        Test::script(&backend, "k", &format!("{BINARY} {line}")).stderr(expected).status(64).run();
     }
 }
 
 #[test]
 fn a_lock_further_out_is_not_waited_for_either() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = format!("{BINARY} run b -- {BINARY} run -q a -- true");
-    let output = Test::script(&place, "a", &script).output();
+    let output = Test::script(&backend, "a", &script).output();
     assert_eq!(output.status, 64, "{}", output.stderr);
     assert!(output.stderr.starts_with("fencelock: a is the lock that this program runs under"), "{}", output.stderr);
 }
 
 #[test]
 fn another_key_and_the_same_key_elsewhere_are_other_locks() {
-    let (here, there) = (Place::files(), Place::files());
+    let (here, there) = (TestBackend::files(), TestBackend::files());
     Test::script(&here, "k", &format!("{BINARY} run j -- echo other")).stdout("other\n").run();
     let elsewhere = format!("{BINARY} run --url {} k -- echo there", there.url());
     Test::script(&here, "k", &elsewhere).stdout("there\n").run();
-    let Some(place) = Place::redis() else { return };
-    let prefixed = format!("{BINARY} run --url '{}?prefix=x:' k -- echo prefixed", place.url());
-    Test::script(&place, "k", &prefixed).stdout("prefixed\n").run();
+    let Some(backend) = TestBackend::redis() else { return };
+    let prefixed = format!("{BINARY} run --url '{}?prefix=x:' k -- echo prefixed", backend.url());
+    Test::script(&backend, "k", &prefixed).stdout("prefixed\n").run();
 }
 
 #[test]
-fn one_place_is_one_however_it_is_written() {
-    let place = Place::files();
-    let path = place.url().strip_prefix("file:").unwrap().replace("/locks", "/./locks/");
+fn one_backend_is_one_however_it_is_written() {
+    let backend = TestBackend::files();
+    let path = backend.url().strip_prefix("file:").unwrap().replace("/locks", "/./locks/");
     let script = format!("{BINARY} run -n --url file://{path} k -- true");
-    let output = Test::script(&place, "k", &script).output();
+    let output = Test::script(&backend, "k", &script).output();
     assert!(output.status == 64 && output.stderr.contains("runs under"), "{}", output.stderr);
 }
 
 #[test]
 fn a_hold_that_is_over_does_not_matter_to_those_who_say_so() {
-    let place = Place::files();
-    let test = Test::new(&place, "run --nested-ok k -- echo held").env("FENCELOCK_KEY", "k");
+    let backend = TestBackend::files();
+    let test = Test::new(&backend, "run --nested-ok k -- echo held").env("FENCELOCK_KEY", "k");
     test.stdout("held\n").run();
-    Test::new(&place, "wait --nested-ok k").env("FENCELOCK_KEY", "k").run();
-    let output = Test::new(&place, "run k -- true").env("FENCELOCK_KEY", "k").output();
+    Test::new(&backend, "wait --nested-ok k").env("FENCELOCK_KEY", "k").run();
+    let output = Test::new(&backend, "run k -- true").env("FENCELOCK_KEY", "k").output();
     assert_eq!(output.status, 64, "{}", output.stderr);
 }
 
 #[test]
 fn the_command_finds_where_its_lock_lives_without_a_password() {
-    let Some(place) = Place::redis() else { return };
-    place.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
-    let url = place.url().replace("redis://", "redis://:sesame@");
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().command(&["CONFIG", "SET", "requirepass", "sesame"]);
+    let url = backend.url().replace("redis://", "redis://:sesame@");
     let output =
-        Test::script(&place, "k", "echo $FENCELOCK_PLACE $FENCELOCK_OUTER").env("FENCELOCK_URL", &url).output();
-    assert_eq!(output.stdout, format!("redis://127.0.0.1:{} []\n", place.server().port()));
+        Test::script(&backend, "k", "echo $FENCELOCK_BACKEND $FENCELOCK_OUTER").env("FENCELOCK_URL", &url).output();
+    assert_eq!(output.stdout, format!("redis://127.0.0.1:{} []\n", backend.server().port()));
 }

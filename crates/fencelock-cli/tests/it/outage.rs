@@ -1,6 +1,6 @@
 //! A server that is away when the wait begins is waited for as one that goes away later.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::Running;
 use crate::test::Test;
 use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
@@ -20,8 +20,8 @@ const WAITS: [(&str, &str); 4] = [
     ("acquire -w 60 --ttl 60s i", "*\n"),
 ];
 
-fn all_waits(place: &Place) -> Vec<(Running, &'static str)> {
-    WAITS.iter().map(|(line, answer)| (Test::new(place, line).start(), *answer)).collect()
+fn all_waits(backend: &TestBackend) -> Vec<(Running, &'static str)> {
+    WAITS.iter().map(|(line, answer)| (Test::new(backend, line).start(), *answer)).collect()
 }
 
 fn all_end_well(waiters: Vec<(Running, &str)>) {
@@ -34,52 +34,52 @@ fn all_end_well(waiters: Vec<(Running, &str)>) {
 
 #[test]
 fn a_server_that_starts_later_is_waited_for() {
-    let Some(mut place) = Place::redis() else { return };
-    let server = place.redis.as_mut().unwrap();
+    let Some(mut backend) = TestBackend::redis() else { return };
+    let server = backend.redis.as_mut().unwrap();
     server.kill();
-    let waiters = all_waits(&place);
+    let waiters = all_waits(&backend);
     for (waiter, _) in &waiters {
         waiter.wait_for_error("fencelock: waiting for a reply: redis://127.0.0.1:");
     }
-    place.redis.as_mut().unwrap().restart().unwrap();
+    backend.redis.as_mut().unwrap().restart().unwrap();
     all_end_well(waiters);
 }
 
 #[test]
 fn a_server_that_is_frozen_at_the_start_is_waited_for() {
-    let Some(place) = Place::redis() else { return };
-    place.server().freeze();
-    let waiters = all_waits(&place);
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().freeze();
+    let waiters = all_waits(&backend);
     for (waiter, _) in &waiters {
         waiter.wait_for_error("no answer in time");
     }
-    place.server().thaw();
+    backend.server().thaw();
     all_end_well(waiters);
 }
 
 #[test]
 fn a_server_that_is_still_loading_is_waited_for() {
-    let Some(mut place) = Place::redis() else { return };
-    let server = place.redis.as_mut().unwrap();
+    let Some(mut backend) = TestBackend::redis() else { return };
+    let server = backend.redis.as_mut().unwrap();
     server.kill();
     let loading = Loading::at(server.port());
-    let waiters = all_waits(&place);
+    let waiters = all_waits(&backend);
     for (waiter, _) in &waiters {
         waiter.wait_for_error("still loading its data");
     }
     drop(loading);
-    place.redis.as_mut().unwrap().restart().unwrap();
+    backend.redis.as_mut().unwrap().restart().unwrap();
     all_end_well(waiters);
 }
 
 #[test]
 fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), redlock_url(&servers, "trust_empty=true"));
+    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "trust_empty=true"));
     // A new list would wait for the third server too.
-    Test::new(&place, "init").env("FENCELOCK_URL", &url).ok();
+    Test::new(&backend, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
-    let waiter = Test::new(&place, "run k -- true").env("FENCELOCK_URL", &url).start();
+    let waiter = Test::new(&backend, "run k -- true").env("FENCELOCK_URL", &url).start();
     waiter.wait_for_error("fencelock: waiting for a reply: redis://127.0.0.1:");
     servers[1].restart().unwrap();
     let output = waiter.end();
@@ -92,7 +92,7 @@ fn a_server_named_twice_is_no_quorum_however_long_one_waits() {
     let port = server.port();
     let url = format!("redlock://127.0.0.1:{port},localhost:{port}?trust_empty=true");
     for line in ["run k -- true", "wait k", "acquire k"] {
-        let output = Test::new(&Place::files(), line).env("FENCELOCK_URL", &url).output();
+        let output = Test::new(&TestBackend::files(), line).env("FENCELOCK_URL", &url).output();
         assert_eq!(output.status, 64, "{line}: {}", output.stderr);
         assert!(output.stderr.contains("are the same server"), "{line}: {}", output.stderr);
     }
@@ -100,11 +100,11 @@ fn a_server_named_twice_is_no_quorum_however_long_one_waits() {
 
 #[test]
 fn the_wait_for_a_server_has_the_limit_of_the_wait() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     // The TTL is shorter, so that no limit but the one that was set ends it.
     for line in ["run --ttl 50ms -w 0.5 k -- true", "wait -w 0.5 k", "acquire --ttl 50ms -w 0.5 k"] {
         let begun = Instant::now();
-        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
         assert!(begun.elapsed() >= Duration::from_millis(500), "{line}: {}", output.stderr);
         assert_eq!(output.status, 69, "{line}: {}", output.stderr);
         assert!(output.stderr.contains(" cannot be reached after "), "{line}: {}", output.stderr);
@@ -113,25 +113,25 @@ fn the_wait_for_a_server_has_the_limit_of_the_wait() {
 
 #[test]
 fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
-    let Some(place) = Place::redis() else { return };
-    let mut holder = Test::script(&place, "--ttl 60s k", "echo ready; read _").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "--ttl 60s k", "echo ready; read _").start();
     holder.wait_for("ready");
     // Only the wait ends a request.
-    let url = format!("{}?timeout=60000", place.url());
-    let waiter = Test::new(&place, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
+    let url = format!("{}?timeout=60000", backend.url());
+    let waiter = Test::new(&backend, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
-    place.server().freeze();
+    backend.server().freeze();
     let output = waiter.end();
-    place.server().thaw();
+    backend.server().thaw();
     assert_eq!(output.status, 75, "{}", output.stderr);
     assert!(output.stderr.contains("fencelock: k is held by "), "{}", output.stderr);
 }
 
 #[test]
 fn who_does_not_wait_is_answered_at_once() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for line in ["run -n k -- true", "wait -w 0 k", "acquire -n k"] {
-        let output = Test::new(&place, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", "redis://127.0.0.1:1").output();
         assert_eq!(output.status, 69, "{line}: {}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1, "{line}: {}", output.stderr);
         assert!(output.stderr.contains(" cannot be reached"), "{line}: {}", output.stderr);
@@ -140,14 +140,14 @@ fn who_does_not_wait_is_answered_at_once() {
 
 #[test]
 fn quiet_commands_report_no_outage() {
-    let Some(mut place) = Place::redis() else { return };
-    place.redis.as_mut().unwrap().kill();
-    let seen = TcpListener::bind(("127.0.0.1", place.server().port())).unwrap();
-    let waiter = Test::new(&place, "run -q k -- true").start();
+    let Some(mut backend) = TestBackend::redis() else { return };
+    backend.redis.as_mut().unwrap().kill();
+    let seen = TcpListener::bind(("127.0.0.1", backend.server().port())).unwrap();
+    let waiter = Test::new(&backend, "run -q k -- true").start();
     // The waiter has connected, and the connection was closed.
     drop(seen.accept().unwrap());
     drop(seen);
-    place.redis.as_mut().unwrap().restart().unwrap();
+    backend.redis.as_mut().unwrap().restart().unwrap();
     let output = waiter.end();
     assert_eq!((output.status, output.stderr.as_str()), (0, ""));
 }

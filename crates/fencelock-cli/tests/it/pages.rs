@@ -1,14 +1,14 @@
 //! Manual pages and completions.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 use std::process::Command;
 
 #[test]
 fn completions_are_written_for_every_shell() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = Test::new(&place, &format!("completions {shell}")).output();
+        let output = Test::new(&backend, &format!("completions {shell}")).output();
         assert!(output.status == 0 && output.stdout.contains("max-hold"), "{shell}");
     }
 }
@@ -26,7 +26,7 @@ fn offered(script: &str, words: &str) -> Vec<String> {
 
 #[test]
 fn after_two_dashes_bash_offers_commands() {
-    let script = Test::new(&Place::files(), "completions bash").output().stdout;
+    let script = Test::new(&TestBackend::files(), "completions bash").output().stdout;
     assert!(offered(&script, "fencelock run k -- ech").contains(&"echo".to_owned()));
     assert!(offered(&script, "fencelock run k -- cat /de").contains(&"/dev".to_owned()));
     assert_eq!(offered(&script, "fencelock run --max-h"), ["--max-hold"]);
@@ -35,11 +35,11 @@ fn after_two_dashes_bash_offers_commands() {
 
 #[test]
 fn manual_pages_are_written() {
-    let place = Place::files();
-    let page = Test::new(&place, "man run").output().stdout;
+    let backend = TestBackend::files();
+    let page = Test::new(&backend, "man run").output().stdout;
     assert!(page.contains(".TH fencelock-run 1 20") && page.contains(".SH \"EXIT STATUS\""), "{page}");
     assert!(page.contains(".SH \"SEE ALSO\"\nfencelock(1)"), "{page}");
-    let page = Test::new(&place, "man").output().stdout;
+    let page = Test::new(&backend, "man").output().stdout;
     for part in ["fencelock\\-doctor(1)", "FENCELOCK_URL", "trust_empty=true", ".SH ENVIRONMENT"] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -47,10 +47,10 @@ fn manual_pages_are_written() {
 
 #[test]
 fn commands_below_a_command_have_manual_pages() {
-    let place = Place::files();
-    let page = Test::new(&place, "man lab stock").output().stdout;
+    let backend = TestBackend::files();
+    let page = Test::new(&backend, "man lab stock").output().stdout;
     assert!(page.contains(".TH fencelock-lab-stock 1 20") && page.contains("fencelock\\-lab(1)"), "{page}");
     for line in ["man lab nonsense", "man run stock", "man lab hand"] {
-        assert_eq!(Test::new(&place, line).output().status, 64, "{line}");
+        assert_eq!(Test::new(&backend, line).output().status, 64, "{line}");
     }
 }

@@ -1,4 +1,4 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::wait_until;
 use crate::test::Test;
 use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
@@ -7,8 +7,8 @@ fn url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
     redlock_url(servers, "max_ttl=50000")
 }
 
-fn test<'a>(place: &'a Place, url: &str, line: &str) -> Test<'a> {
-    Test::new(place, line).env("FENCELOCK_URL", url)
+fn test<'a>(backend: &'a TestBackend, url: &str, line: &str) -> Test<'a> {
+    Test::new(backend, line).env("FENCELOCK_URL", url)
 }
 
 /// As if the time had passed.
@@ -17,13 +17,13 @@ fn end_quarantine(server: &RedisServer) {
 }
 
 /// Has `k`, on all servers: a majority decides, and a program that ends then may not have reached the others yet.
-fn held_by_all(place: &Place, url: &str, servers: &[RedisServer]) -> String {
+fn held_by_all(backend: &TestBackend, url: &str, servers: &[RedisServer]) -> String {
     wait_until("a hold on every node", || {
-        let holder = test(place, url, "acquire --ttl 45s k").output().stdout;
+        let holder = test(backend, url, "acquire --ttl 45s k").output().stdout;
         if servers.iter().all(|server| server.command(&["EXISTS", "k"]) == Reply::Int(1)) {
             return Some(holder);
         }
-        test(place, url, &format!("release k --holder {}", holder.trim())).output();
+        test(backend, url, &format!("release k --holder {}", holder.trim())).output();
         None
     })
 }
@@ -31,8 +31,8 @@ fn held_by_all(place: &Place, url: &str, servers: &[RedisServer]) -> String {
 #[test]
 fn a_first_use_is_initialised_once_and_serves_at_once() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), url(&servers));
-    test(&place, &url, "init --trust-empty")
+    let (backend, url) = (TestBackend::files(), url(&servers));
+    test(&backend, &url, "init --trust-empty")
         .stdout(
             "NODE*WAS*READY\n\
              redis://127.0.0.1:*  new  now\n\
@@ -40,23 +40,23 @@ fn a_first_use_is_initialised_once_and_serves_at_once() {
              redis://127.0.0.1:*  new  now\n",
         )
         .run();
-    test(&place, &url, "run -n k -- true").run();
-    let again = test(&place, &url, "init --json").output();
+    test(&backend, &url, "run -n k -- true").run();
+    let again = test(&backend, &url, "init --json").output();
     assert_eq!(again.stdout.matches(r#""ready_in_ms":0,"was":"this_set""#).count(), 3, "{}", again.stdout);
 }
 
 #[test]
 fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), url(&servers));
-    let output = test(&place, &url, "run -n k -- true").output();
+    let (backend, url) = (TestBackend::files(), url(&servers));
+    let output = test(&backend, &url, "run -n k -- true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     assert!(
         output.stderr.contains("grants nothing") && output.stderr.contains("init --trust-empty"),
         "{}",
         output.stderr
     );
-    let waiter = test(&place, &url, "run k -- true").start();
+    let waiter = test(&backend, &url, "run k -- true").start();
     std::thread::sleep(std::time::Duration::from_secs(1));
     servers.iter().for_each(end_quarantine);
     let output = waiter.end();
@@ -68,23 +68,23 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 #[test]
 fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its_data() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), url(&servers));
+    let (backend, url) = (TestBackend::files(), url(&servers));
     let fresh = |url: &str| {
         let began = "quarantine, not started: `fencelock init` or the next claim starts it";
-        let status = test(&place, url, "status k").output();
+        let status = test(&backend, url, "status k").output();
         assert!(status.status == 69 && status.stdout.starts_with("k: unknown ("), "{}", status.stdout);
         assert!(status.stdout.ends_with(&format!("{began})\n")), "{}", status.stdout);
-        let json = test(&place, url, "--json status k").output();
+        let json = test(&backend, url, "--json status k").output();
         let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
         assert!(json["held"].is_null() && json["quarantined_for_ms"].is_null(), "{json}");
         assert!(json["unknown"].as_str().unwrap().ends_with(began), "{json}");
-        test(&place, url, "-q status k").status(69).run();
+        test(&backend, url, "-q status k").status(69).run();
         for line in ["wait k", "wait -w 1 k"] {
-            let wait = test(&place, url, line).output();
+            let wait = test(&backend, url, line).output();
             assert!(wait.status == 69 && wait.stderr.contains("k is unknown ("), "{}", wait.stderr);
         }
-        test(&place, url, "list").ok();
-        assert!(test(&place, url, "doctor").output().stdout.contains("fencelock init"));
+        test(&backend, url, "list").ok();
+        assert!(test(&backend, url, "doctor").output().stdout.contains("fencelock init"));
     };
     fresh(&url);
     fresh(&format!("redis://127.0.0.1:{}?quarantine=on", servers[0].port()));
@@ -92,10 +92,10 @@ fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its
         assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "looking wrote something");
     }
     // The first claim of servers that are all new begins their quarantine.
-    assert_eq!(test(&place, &url, "run -n k -- true").output().status, 69);
+    assert_eq!(test(&backend, &url, "run -n k -- true").output().status, 69);
     let in_quarantine = |line: &str| {
         wait_until("a quarantine on every node", || {
-            let output = test(&place, &url, line).output();
+            let output = test(&backend, &url, line).output();
             assert_eq!(output.status, 69, "{}", output.stdout);
             Some(output.stdout + &output.stderr)
                 .filter(|said| said.contains(" for ") && !said.contains("not started") && !said.contains("not begun"))
@@ -106,26 +106,26 @@ fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its
     let json: serde_json::Value = serde_json::from_str(&in_quarantine("--json status k")).unwrap();
     assert!((1..=50_610).contains(&json["quarantined_for_ms"].as_u64().unwrap()), "{json}");
     servers.iter().for_each(end_quarantine);
-    test(&place, &url, "status k").stdout("k: free\n").run();
+    test(&backend, &url, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_new_server_is_claimed_only_with_a_list_that_was_set_up_or_is_all_new_and_answers() {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    let place = Place::files();
+    let backend = TestBackend::files();
     let ours = url(&servers);
     servers[2].kill();
-    let output = test(&place, &ours, "run -n k -- true").output();
+    let output = test(&backend, &ours, "run -n k -- true").output();
     assert!(output.status == 69 && output.stderr.contains("is not marked before"), "{}", output.stderr);
     assert!(servers[..2].iter().all(|server| server.command(&["DBSIZE"]) == Reply::Int(0)), "{}", output.stderr);
     servers[2].restart_empty().unwrap();
-    test(&place, &ours, "init --trust-empty").ok();
-    test(&place, &ours, "run -n k -- true").ok();
+    test(&backend, &ours, "init --trust-empty").ok();
+    test(&backend, &ours, "run -n k -- true").ok();
     // One that was restarted empty looks as new, but the others say that the list is right, although one is away.
     servers[1].restart_empty().unwrap();
     servers[2].kill();
     let marked = wait_until("the quarantine of a node that forgot", || {
-        let output = test(&place, &ours, "run -n k -- true").output();
+        let output = test(&backend, &ours, "run -n k -- true").output();
         assert_eq!(output.status, 69, "{}", output.stderr);
         (servers[1].command(&["HEXISTS", "fencelock:node", "until"]) == Reply::Int(1)).then_some(output.stderr)
     });
@@ -135,12 +135,12 @@ fn a_new_server_is_claimed_only_with_a_list_that_was_set_up_or_is_all_new_and_an
 #[test]
 fn a_list_of_two_nodes_is_warned_of_by_every_command() {
     let Some(servers) = servers_or_skip(2) else { return };
-    let (place, url) = (Place::files(), url(&servers));
-    let init = test(&place, &url, "init --trust-empty").output();
+    let (backend, url) = (TestBackend::files(), url(&servers));
+    let init = test(&backend, &url, "init --trust-empty").output();
     assert!(init.stdout.contains("tolerates no failure"), "{}", init.stdout);
-    assert!(test(&place, &url, "doctor").output().stdout.contains("2 nodes, of which 0 may be unavailable"));
+    assert!(test(&backend, &url, "doctor").output().stdout.contains("2 nodes, of which 0 may be unavailable"));
     for line in ["status k", "list", "wait k", "run k -- true", "acquire k", "break k"] {
-        let output = test(&place, &url, line).output();
+        let output = test(&backend, &url, line).output();
         let warned = output.stderr.starts_with("fencelock: warning: two nodes tolerate no failure");
         assert!(warned, "{line}: {}", output.stderr);
     }
@@ -149,46 +149,46 @@ fn a_list_of_two_nodes_is_warned_of_by_every_command() {
 #[test]
 fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     let Some(mut servers) = servers_or_skip(4) else { return };
-    let place = Place::files();
+    let backend = TestBackend::files();
     let old = url(&servers[..3]);
-    test(&place, &old, "init --trust-empty").output();
-    let held = held_by_all(&place, &old, &servers[..3]);
+    test(&backend, &old, "init --trust-empty").output();
+    let held = held_by_all(&backend, &old, &servers[..3]);
     servers[2].kill();
     let new = url([&servers[0], &servers[1], &servers[3]]);
-    let refused = test(&place, &new, "status k").output();
+    let refused = test(&backend, &new, "status k").output();
     assert!(refused.status == 64 && refused.stderr.contains("it belongs to"), "{}", refused.stderr);
     // An inspection leaves the new node unchanged. So does a claim with a list that is not set up.
-    let claimed = test(&place, &new, "run -n k -- true").output();
+    let claimed = test(&backend, &new, "run -n k -- true").output();
     assert!(claimed.status == 64 && claimed.stderr.contains("it belongs to"), "{}", claimed.stderr);
     assert_eq!(servers[3].command(&["DBSIZE"]), Reply::Int(0));
-    let init = test(&place, &new, "init").output();
+    let init = test(&backend, &new, "init").output();
     let lines: Vec<_> = init.stdout.lines().collect();
     assert!(lines[1].contains("in another set  now") && lines[2].contains("in another set  now"), "{}", init.stdout);
     assert!(lines[3].contains("new             in 50."), "{}", init.stdout);
-    let again = test(&place, &new, "init").output().stdout;
+    let again = test(&backend, &new, "init").output().stdout;
     assert!(init.stdout.contains("Clients that use these nodes in another set fail"), "{}", init.stdout);
     assert!(again.lines().skip(1).all(|line| line.contains("in this set")), "{again}");
     assert_eq!(again.matches("now").count(), 2, "{again}");
     // What the old list holds stands, and the new node is no vote against it.
-    test(&place, &new, "-q status k").status(75).run();
-    assert_eq!(test(&place, &new, "run -n k -- true").output().status, 75);
-    let late = test(&place, &old, "run -n j -- true").output();
+    test(&backend, &new, "-q status k").status(75).run();
+    assert_eq!(test(&backend, &new, "run -n k -- true").output().status, 75);
+    let late = test(&backend, &old, "run -n j -- true").output();
     assert!(late.status == 64 && late.stderr.contains("fencelock init"), "{}", late.stderr);
-    test(&place, &new, &format!("release k --holder {}", held.trim())).output();
-    test(&place, &new, "run -n k -- true").ok();
+    test(&backend, &new, &format!("release k --holder {}", held.trim())).output();
+    test(&backend, &new, "run -n k -- true").ok();
     end_quarantine(&servers[3]);
     servers[0].kill();
-    test(&place, &new, "run -n k -- true").ok();
+    test(&backend, &new, "run -n k -- true").ok();
 }
 
 #[test]
 fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for url in ["memory:", "file:/tmp/x", "redis://127.0.0.1:1"] {
-        let output = test(&place, url, "init").output();
+        let output = test(&backend, url, "init").output();
         assert!(output.status == 64 && output.stderr.contains("nothing to set up"), "{url}: {}", output.stderr);
     }
-    let output = test(&place, "redlock://127.0.0.1:1,127.0.0.1:2", "init").output();
+    let output = test(&backend, "redlock://127.0.0.1:1,127.0.0.1:2", "init").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     assert!(output.stderr.contains("127.0.0.1:1") && output.stderr.contains("127.0.0.1:2"), "{}", output.stderr);
 }
@@ -196,9 +196,9 @@ fn init_where_there_is_nothing_to_set_up_is_a_usage_error() {
 #[test]
 fn doctor_checks_a_server_of_another_set() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let place = Place::files();
-    test(&place, &url(&servers), "init --trust-empty").output();
-    let output = test(&place, &url(&servers[..2]), "doctor").output();
+    let backend = TestBackend::files();
+    test(&backend, &url(&servers), "init --trust-empty").output();
+    let output = test(&backend, &url(&servers[..2]), "doctor").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     assert_eq!(output.stdout.matches("each node: set up otherwise: it belongs to").count(), 1, "{}", output.stdout);
 }
@@ -206,9 +206,9 @@ fn doctor_checks_a_server_of_another_set() {
 #[test]
 fn doctors_page_on_three_sound_servers_fits_a_screen() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let place = Place::files();
-    test(&place, &url(&servers), "init --trust-empty").output();
-    let output = test(&place, &url(&servers), "doctor").output();
+    let backend = TestBackend::files();
+    test(&backend, &url(&servers), "init --trust-empty").output();
+    let output = test(&backend, &url(&servers), "doctor").output();
     assert_eq!(output.status, 0, "{}", output.stderr);
     assert!(output.stdout.lines().count() <= 24, "{}", output.stdout);
     assert_eq!(output.stdout.matches("each node: ").count(), 9, "{}", output.stdout);
@@ -217,9 +217,9 @@ fn doctors_page_on_three_sound_servers_fits_a_screen() {
 #[test]
 fn a_ttl_that_is_too_long_names_the_option() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let place = Place::files();
-    test(&place, &url(&servers), "init --trust-empty").output();
-    let output = test(&place, &url(&servers), "run --ttl 51s k -- true").output();
+    let backend = TestBackend::files();
+    test(&backend, &url(&servers), "init --trust-empty").output();
+    let output = test(&backend, &url(&servers), "run --ttl 51s k -- true").output();
     assert!(
         output.status == 64 && output.stderr.contains("51 s") && output.stderr.contains("max_ttl="),
         "{}",
@@ -230,15 +230,15 @@ fn a_ttl_that_is_too_long_names_the_option() {
 #[test]
 fn a_warning_has_the_format_of_all_lines_and_is_not_repeated_in_results() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let (place, url) = (Place::files(), url(&servers));
-    test(&place, &url, "init --trust-empty").ok();
+    let (backend, url) = (TestBackend::files(), url(&servers));
+    test(&backend, &url, "init --trust-empty").ok();
     servers[0].command(&["DEL", "fencelock:node"]);
-    let output = test(&place, &url, "run -n k -- true").output();
+    let output = test(&backend, &url, "run -n k -- true").output();
     assert_eq!(output.status, 0, "{}", output.stderr);
     assert!(output.stderr.starts_with("fencelock: warning: in quarantine: "), "{}", output.stderr);
-    let output = test(&place, &url, "doctor").output();
+    let output = test(&backend, &url, "doctor").output();
     assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
     assert_eq!(output.stderr, "");
-    let output = test(&place, &url, "-v status k").output();
+    let output = test(&backend, &url, "-v status k").output();
     assert!(output.stderr.contains(" WARN fencelock_redis::"), "{}", output.stderr);
 }

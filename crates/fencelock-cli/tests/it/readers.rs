@@ -1,24 +1,24 @@
 //! Shared locks on a quorum of three servers.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
 use crate::test::Test;
 
 /// A command that reads until it must end.
-fn reader(place: &Place, label: &str) -> Running {
+fn reader(backend: &TestBackend, label: &str) -> Running {
     let script = "echo ready $FENCELOCK_MODE; read _";
-    let mut running = Test::script(place, &format!("-s --ttl 5s --label {label} k"), script).start();
+    let mut running = Test::script(backend, &format!("-s --ttl 5s --label {label} k"), script).start();
     running.wait_for("ready shared");
     running
 }
 
-fn status(place: &Place) -> String {
-    Test::new(place, "status k").output().stdout
+fn status(backend: &TestBackend) -> String {
+    Test::new(backend, "status k").output().stdout
 }
 
 #[test]
 fn readers_share_a_quorum_with_a_server_that_dies_and_a_writer_waits_for_them() {
-    let Some(mut quorum) = Place::quorum() else { return };
+    let Some(mut quorum) = TestBackend::quorum() else { return };
     let (mut one, mut two) = (reader(&quorum, "one"), reader(&quorum, "two"));
     let shown = status(&quorum);
     assert!(shown.contains("(one)") && shown.contains("(two)"), "{shown}");
@@ -38,7 +38,7 @@ fn readers_share_a_quorum_with_a_server_that_dies_and_a_writer_waits_for_them() 
 
 #[test]
 fn a_reader_that_is_broken_ends_and_the_other_reads_on() {
-    let Some(quorum) = Place::quorum() else { return };
+    let Some(quorum) = TestBackend::quorum() else { return };
     let (one, mut two) = (reader(&quorum, "one"), reader(&quorum, "two"));
     let json = Test::new(&quorum, "status --json k").output().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -60,7 +60,7 @@ fn a_reader_that_is_broken_ends_and_the_other_reads_on() {
 
 #[test]
 fn doctor_names_the_modes_of_a_quorum_and_what_it_refuses() {
-    let Some(quorum) = Place::quorum() else { return };
+    let Some(quorum) = TestBackend::quorum() else { return };
     let output = Test::new(&quorum, "doctor").output();
     let modes = output.stdout.lines().find(|line| line.contains("modes")).unwrap_or_default();
     assert!(modes.contains("shared") && !modes.contains("semaphore"), "{}", output.stdout);

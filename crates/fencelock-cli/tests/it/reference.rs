@@ -1,6 +1,6 @@
 //! The command reference of the book is what the program prints.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::test::Test;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,9 +13,9 @@ page again.
 ";
 
 fn help(command: &str) -> String {
-    let place = Place::files();
+    let backend = TestBackend::files();
     // Without a terminal the width comes from here.
-    let output = Test::new(&place, &format!("{command} --help")).env("COLUMNS", "100").without_url().output();
+    let output = Test::new(&backend, &format!("{command} --help")).env("COLUMNS", "100").without_url().output();
     assert_eq!(output.status, 0, "{command}: {}", output.stderr);
     output.stdout
 }

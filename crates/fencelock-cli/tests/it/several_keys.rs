@@ -1,31 +1,31 @@
 //! `run KEY KEY -- COMMAND`: all locks or none, and the loss of one is the loss of all.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{is_alive, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::Instant;
 
-fn is_free(place: &Place, key: &str) -> bool {
-    Test::new(place, &format!("status {key}")).output().status == 0
+fn is_free(backend: &TestBackend, key: &str) -> bool {
+    Test::new(backend, &format!("status {key}")).output().status == 0
 }
 
 #[test]
 fn the_command_finds_every_lock_in_the_order_given() {
-    for place in Place::every_kind() {
+    for backend in TestBackend::every_kind() {
         let script = r#"echo "$FENCELOCK_KEYS"; set -- $FENCELOCK_FENCES; echo $#; test $1 -gt 0 && test $2 -gt 0 || echo bad
             set -- $FENCELOCK_HOLDERS; echo $# ${#1} ${#2}
             echo "${FENCELOCK_KEY-none} ${FENCELOCK_HOLDER-none} ${FENCELOCK_FENCE-none}""#;
         let wanted = "b\na c\n2\n2 32 32\nnone none none\n";
-        let test = Test::new(&place, "run b").arg("a c").arg("--").arg("sh").arg("-c").arg(script);
+        let test = Test::new(&backend, "run b").arg("a c").arg("--").arg("sh").arg("-c").arg(script);
         // A variable of an outer lock is not passed on.
         test.env("FENCELOCK_KEY", "outer")
             .env("FENCELOCK_HOLDER", "x")
             .env("FENCELOCK_FENCE", "7")
             .stdout(wanted)
             .run();
-        assert!(is_free(&place, "b"));
+        assert!(is_free(&backend, "b"));
     }
 }
 
@@ -33,21 +33,21 @@ fn the_command_finds_every_lock_in_the_order_given() {
 fn one_key_has_the_variables_of_several_too() {
     let script = r#"test "$FENCELOCK_KEY:$FENCELOCK_HOLDER:$FENCELOCK_FENCE" = \
         "$FENCELOCK_KEYS:$FENCELOCK_HOLDERS:$FENCELOCK_FENCES" && echo same"#;
-    Test::script(&Place::files(), "k", script).stdout("same\n").run();
+    Test::script(&TestBackend::files(), "k", script).stdout("same\n").run();
 }
 
 #[test]
 fn a_busy_key_is_named_and_the_others_stay_free() {
-    for place in Place::every_kind() {
-        let mut holder = Test::script(&place, "b", "echo ready; read _; true").start();
+    for backend in TestBackend::every_kind() {
+        let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
         holder.wait_for("ready");
         for (options, status) in [("-n", 75), ("-w 1", 75), ("-n -E 9", 9)] {
-            let output = Test::new(&place, &format!("run {options} c b a -- echo never")).output();
+            let output = Test::new(&backend, &format!("run {options} c b a -- echo never")).output();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
             assert!(output.stderr.contains("fencelock: b is held by "), "{}", output.stderr);
-            assert!(is_free(&place, "a") && is_free(&place, "c"));
+            assert!(is_free(&backend, "a") && is_free(&backend, "c"));
         }
-        let waiting = Test::new(&place, "run c b a -- echo now").start();
+        let waiting = Test::new(&backend, "run c b a -- echo now").start();
         waiting.wait_for_error("waiting for b, ");
         holder.say("\n");
         assert_eq!(holder.end().status, 0);
@@ -58,9 +58,9 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
 
 #[test]
 fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
-    for place in Place::every_kind() {
+    for backend in TestBackend::every_kind() {
         let orders = ["a b c", "c b a", "b c", "c a"].into_iter().cycle().take(16);
-        let runs: Vec<_> = orders.map(|keys| Test::new(&place, &format!("run -q {keys} -- true")).start()).collect();
+        let runs: Vec<_> = orders.map(|keys| Test::new(&backend, &format!("run -q {keys} -- true")).start()).collect();
         for run in runs {
             let output = run.end();
             assert_eq!(output.status, 0, "{}", output.stderr);
@@ -72,63 +72,63 @@ fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
 fn a_quorum_locks_several_keys_too() {
     let Some(servers) = servers_or_skip(3) else { return };
     let url = redlock_url(&servers, "");
-    let place = Place::files();
-    Test::new(&place, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
+    let backend = TestBackend::files();
+    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     let script = "set -- $FENCELOCK_FENCES; echo $#";
     for keys in ["a b", "b a"] {
-        let test = Test::script(&place, keys, script).env("FENCELOCK_URL", &url);
+        let test = Test::script(&backend, keys, script).env("FENCELOCK_URL", &url);
         test.stdout("2\n").run();
     }
 }
 
 #[test]
 fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 30s a b", "echo ready; exec sleep 1000").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 30s a b", "echo ready; exec sleep 1000").start();
     wrapper.wait_for("ready");
-    Test::new(&place, "break --yes b").ok();
+    Test::new(&backend, "break --yes b").ok();
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
     let wanted = "fencelock: b: the key is gone, deleted or forgotten by the server; terminating the command";
     assert!(output.stderr.starts_with(wanted) && output.stderr.lines().count() == 1, "{}", output.stderr);
-    assert!(is_free(&place, "a") && is_free(&place, "b"));
+    assert!(is_free(&backend, "a") && is_free(&backend, "b"));
 }
 
 #[test]
 fn a_warning_about_a_lost_lock_names_it() {
-    let Some(place) = Place::redis() else { return };
-    let mut wrapper = Test::script(&place, "--ttl 30s --on-lost warn a b", "echo ready; read _; exit 5").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 30s --on-lost warn a b", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
-    Test::new(&place, "break --yes a").ok();
+    Test::new(&backend, "break --yes a").ok();
     wrapper.wait_for_error("fencelock: a: ");
-    assert!(!is_free(&place, "b"), "held until the command exits");
+    assert!(!is_free(&backend, "b"), "held until the command exits");
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!((output.status, output.stderr.lines().count()), (5, 1), "{}", output.stderr);
-    assert!(is_free(&place, "b"));
+    assert!(is_free(&backend, "b"));
 }
 
 #[test]
 fn max_hold_names_all_locks() {
-    let place = Place::files();
-    let output = Test::script(&place, "--max-hold 1s a b", "exec sleep 1000").output();
+    let backend = TestBackend::files();
+    let output = Test::script(&backend, "--max-hold 1s a b", "exec sleep 1000").output();
     assert_eq!(output.status, 76);
     assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 1 s is reached"), "{}", output.stderr);
 }
 
 #[test]
 fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
-    for place in Place::every_kind() {
+    for backend in TestBackend::every_kind() {
         for (signal, status) in [("INT", 130), ("TERM", 143)] {
-            let mut holder = Test::script(&place, "b", "echo ready; read _; true").start();
+            let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
             holder.wait_for("ready");
-            let waiting = Test::new(&place, "run --ttl 1h a b -- echo never").start();
+            let waiting = Test::new(&backend, "run --ttl 1h a b -- echo never").start();
             waiting.wait_for_error("waiting for b, ");
-            assert!(!is_free(&place, "a"));
+            assert!(!is_free(&backend, "a"));
             waiting.kill(signal);
             let output = waiting.end();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
-            assert!(is_free(&place, "a"), "{signal}");
+            assert!(is_free(&backend, "a"), "{signal}");
             holder.say("\n");
             assert_eq!(holder.end().status, 0);
         }
@@ -137,51 +137,54 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
 
 #[test]
 fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
-    for place in Place::every_kind() {
-        let mut wrapper = Test::script(&place, "--ttl 1s a b", "echo $$; exec sleep 1000").start();
+    for backend in TestBackend::every_kind() {
+        let mut wrapper = Test::script(&backend, "--ttl 1s a b", "echo $$; exec sleep 1000").start();
         let child = wrapper.wait_for("");
         wrapper.kill("KILL");
         wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
         let begun = Instant::now();
-        Test::new(&place, "run b a -- true").ok();
+        Test::new(&backend, "run b a -- true").ok();
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 }
 
 #[test]
 fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let many = (0..17).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
     for (keys, why) in [
         ("a b a", "\"a\" is named twice: each key of a set is locked once"),
         (many.as_str(), "more than 16 keys cannot be locked together"),
         ("a fencelock:b", "keys that begin with \"fencelock:\" are fencelock's own: \"fencelock:b\""),
     ] {
-        Test::new(&place, &format!("run {keys} -- echo never")).stderr(&format!("fencelock: {why}\n")).status(64).run();
+        Test::new(&backend, &format!("run {keys} -- echo never"))
+            .stderr(&format!("fencelock: {why}\n"))
+            .status(64)
+            .run();
     }
     for (first, second, number) in [("a", "", 2), ("", "b", 1), ("", "", 1)] {
         let why = format!("fencelock: KEY {number} of 2 is empty: is a variable of the shell not set?\n");
-        let test = Test::new(&place, "run").arg(first).arg(second).arg("--").arg("echo").arg("never");
+        let test = Test::new(&backend, "run").arg(first).arg(second).arg("--").arg("echo").arg("never");
         test.stderr(&why).status(64).run();
     }
-    assert!(!place.file("locks").exists(), "no place was opened");
+    assert!(!backend.file("locks").exists(), "no backend was opened");
 }
 
 #[test]
 fn without_the_two_dashes_the_second_word_is_the_command() {
-    let place = Place::files();
-    Test::new(&place, "run a echo b").stdout("b\n").run();
-    Test::new(&place, "run a nice -n 5 -- echo b").stdout("b\n").run();
+    let backend = TestBackend::files();
+    Test::new(&backend, "run a echo b").stdout("b\n").run();
+    Test::new(&backend, "run a nice -n 5 -- echo b").stdout("b\n").run();
     let hint = "fencelock: cannot run b: command not found; if it is a KEY, options come before the first KEY\n";
-    Test::new(&place, "run a b -n -- true").stderr(hint).status(127).run();
+    Test::new(&backend, "run a b -n -- true").stderr(hint).status(127).run();
 }
 
 #[test]
 fn a_lock_of_several_that_this_program_runs_under_is_not_waited_for() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for inner in ["b", "c b"] {
         let script = format!("{} run {inner} -- true", crate::test::BINARY);
-        let output = Test::script(&place, "a b", &script).output();
+        let output = Test::script(&backend, "a b", &script).output();
         assert_eq!(output.status, 64, "{}", output.stderr);
         assert!(
             output.stderr.starts_with("fencelock: b is the lock that this program runs under"),
@@ -189,5 +192,5 @@ fn a_lock_of_several_that_this_program_runs_under_is_not_waited_for() {
             output.stderr
         );
     }
-    Test::script(&place, "a b", &format!("{} run c -- echo other", crate::test::BINARY)).stdout("other\n").run();
+    Test::script(&backend, "a b", &format!("{} run c -- echo other", crate::test::BINARY)).stdout("other\n").run();
 }

@@ -1,55 +1,55 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{Running, children, is_alive, is_stopped, send, wait_until};
 use crate::test::Test;
 use std::fs;
 
 /// A holder, and a process that waits behind it.
-fn behind(place: &Place, script: &str) -> (Running, Running) {
-    let mut holder = Test::script(place, "k", "echo ready; read _; true").start();
+fn behind(backend: &TestBackend, script: &str) -> (Running, Running) {
+    let mut holder = Test::script(backend, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let waiter = Test::new(place, "run -v k -- sh -c").arg(script).env("RUST_BACKTRACE", "0").start();
+    let waiter = Test::new(backend, "run -v k -- sh -c").arg(script).env("RUST_BACKTRACE", "0").start();
     (holder, waiter)
 }
 
 #[test]
 fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
-        let place = Place::files();
-        let (mut holder, waiter) = behind(&place, "touch started");
+        let backend = TestBackend::files();
+        let (mut holder, waiter) = behind(&backend, "touch started");
         wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
         waiter.kill(signal);
         assert_eq!(waiter.end().status, code, "{signal}");
         holder.say("\n");
         assert_eq!(holder.end().status, 0);
-        Test::new(&place, "run -n k -- true").run();
-        assert!(!fs::exists(place.file("started")).unwrap(), "{signal}");
+        Test::new(&backend, "run -n k -- true").run();
+        assert!(!fs::exists(backend.file("started")).unwrap(), "{signal}");
     }
 }
 
 #[test]
 fn a_signal_in_the_queue_of_a_server_leaves_no_waiter_behind() {
-    let Some(place) = Place::redis() else { return };
-    let (mut holder, waiter) = behind(&place, "touch started");
-    wait_until("the waiter's place in line", || (waiters(&place) == 1).then_some(()));
+    let Some(backend) = TestBackend::redis() else { return };
+    let (mut holder, waiter) = behind(&backend, "touch started");
+    wait_until("the waiter's position in the queue", || (waiters(&backend) == 1).then_some(()));
     waiter.kill("TERM");
     assert_eq!(waiter.end().status, 143);
-    assert_eq!(waiters(&place), 0);
+    assert_eq!(waiters(&backend), 0);
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
-    assert_eq!(place.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0));
-    assert!(!fs::exists(place.file("started")).unwrap());
+    assert_eq!(backend.server().command(&["EXISTS", "k"]), fencelock_testkit::Reply::Int(0));
+    assert!(!fs::exists(backend.file("started")).unwrap());
 }
 
-fn waiters(place: &Place) -> usize {
-    let output = Test::new(place, "status --json k").output();
+fn waiters(backend: &TestBackend) -> usize {
+    let output = Test::new(backend, "status --json k").output();
     let (_, rest) = output.stdout.split_once("\"waiters\":").unwrap();
     rest.split([',', '}']).next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn signals_of_no_concern_do_not_end_the_wait() {
-    let place = Place::files();
-    let (mut holder, waiter) = behind(&place, "echo mine");
+    let backend = TestBackend::files();
+    let (mut holder, waiter) = behind(&backend, "echo mine");
     wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
     for signal in ["USR1", "USR2", "WINCH", "CONT"] {
         waiter.kill(signal);
@@ -61,10 +61,10 @@ fn signals_of_no_concern_do_not_end_the_wait() {
 
 #[test]
 fn signals_are_passed_to_the_command() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "CONT"] {
         let script = format!("trap 'echo got {signal}; exit 7' {signal}; echo ready; while :; do sleep 0.02; done");
-        let mut wrapper = Test::script(&place, "k", &script).start();
+        let mut wrapper = Test::script(&backend, "k", &script).start();
         wrapper.wait_for("ready");
         wrapper.kill(signal);
         let output = wrapper.end();
@@ -74,8 +74,8 @@ fn signals_are_passed_to_the_command() {
 
 #[test]
 fn a_signal_reaches_all_processes_of_the_commands_group() {
-    let place = Place::files();
-    let mut wrapper = Test::script(&place, "k", "sleep 1000 & echo $!; wait").start();
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "k", "sleep 1000 & echo $!; wait").start();
     let grandchild = wrapper.wait_for("");
     wrapper.kill("TERM");
     assert_eq!(wrapper.status(), 143);
@@ -84,10 +84,10 @@ fn a_signal_reaches_all_processes_of_the_commands_group() {
 
 #[test]
 fn a_second_request_to_end_kills() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     for (first, second) in [("INT", "INT"), ("TERM", "INT"), ("TERM", "TERM")] {
         let mut wrapper =
-            Test::script(&place, "k", "trap 'echo no' INT TERM; echo ready; while :; do sleep 0.02; done").start();
+            Test::script(&backend, "k", "trap 'echo no' INT TERM; echo ready; while :; do sleep 0.02; done").start();
         wrapper.wait_for("ready");
         wrapper.kill(first);
         wrapper.wait_for("no");
@@ -105,21 +105,21 @@ fn a_second_request_to_end_kills() {
 
 #[test]
 fn the_lock_is_free_when_a_signal_has_ended_the_command() {
-    let place = Place::files();
-    let mut wrapper = Test::script(&place, "k", "echo ready; sleep 1000").start();
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "k", "echo ready; sleep 1000").start();
     wrapper.wait_for("ready");
     wrapper.kill("TERM");
     assert_eq!(wrapper.status(), 143);
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_stopped_command_keeps_its_lock_and_goes_on() {
-    let place = Place::files();
-    let mut wrapper = Test::script(&place, "k", "echo $$; read _; echo on").start();
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "k", "echo $$; read _; echo on").start();
     let child = wrapper.wait_for("");
     send(&child, "STOP");
-    Test::new(&place, "run -q -n k -- true").status(75).run();
+    Test::new(&backend, "run -q -n k -- true").status(75).run();
     wrapper.say("\n");
     wrapper.kill("CONT");
     assert_eq!(wrapper.end().stdout, format!("{child}\non\n"));
@@ -127,8 +127,8 @@ fn a_stopped_command_keeps_its_lock_and_goes_on() {
 
 #[test]
 fn a_stopped_command_can_be_terminated() {
-    let place = Place::files();
-    let mut wrapper = Test::script(&place, "k", "echo $$; exec sleep 1000").start();
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "k", "echo $$; exec sleep 1000").start();
     let child = wrapper.wait_for("");
     send(&child, "STOP");
     wait_until("the stop", || is_stopped(&child).then_some(()));
@@ -138,9 +138,9 @@ fn a_stopped_command_can_be_terminated() {
 
 #[test]
 fn a_stop_that_is_not_reported_yet_does_not_keep_a_command_from_its_end() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = "trap 'echo forwarded' USR1; echo $$; while true; do sleep 0.05; done";
-    let mut wrapper = Test::script(&place, "k", script).start();
+    let mut wrapper = Test::script(&backend, "k", script).start();
     let child = wrapper.wait_for("");
     // From now on the wrapper needs nothing of the watcher.
     wrapper.kill("USR1");

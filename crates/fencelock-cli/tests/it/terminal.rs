@@ -1,15 +1,15 @@
 //! With a real terminal, made by `script` of util-linux.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::Running;
 use crate::test::{BINARY, Test};
 use std::process::Command;
 
 /// `line` of a shell on a terminal of its own. What is said to it is typed.
-fn on_a_terminal(place: &Place, line: &str) -> Running {
+fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
-    command.current_dir(place.dir()).env("FENCELOCK_URL", place.url()).env("SHELL", "/bin/sh").env("PS1", "");
+    command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("SHELL", "/bin/sh").env("PS1", "");
     Running::start(command, "")
 }
 
@@ -18,16 +18,17 @@ const FOREGROUND: &str = "read _ _ _ _ group _ _ front _ < /proc/$$/stat; test $
 
 #[test]
 fn the_command_gets_the_terminal() {
-    let place = Place::files();
-    let output = on_a_terminal(&place, &format!("{BINARY} run k -- sh -c '{FOREGROUND}'")).end();
+    let backend = TestBackend::files();
+    let output = on_a_terminal(&backend, &format!("{BINARY} run k -- sh -c '{FOREGROUND}'")).end();
     assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
 }
 
 #[test]
 fn a_long_workload_shows_its_progress_and_clears_it() {
-    let Some(place) = Place::redis() else { return };
-    let line = format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", place.url());
-    let output = on_a_terminal(&place, &line).end();
+    let Some(backend) = TestBackend::redis() else { return };
+    let line =
+        format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", backend.url());
+    let output = on_a_terminal(&backend, &line).end();
     let (before, table) = output.stdout.split_once("Flash sale: ").expect("a table");
     assert!(before.contains(" 0 of 1 schemes, 00:00:0") && before.contains("none"), "{before:?}");
     assert!(before.ends_with("\x1b[2K") && !table.contains("of 1 schemes"), "{:?}", output.stdout);
@@ -35,30 +36,31 @@ fn a_long_workload_shows_its_progress_and_clears_it() {
 
 #[test]
 fn the_terminal_comes_back() {
-    let place = Place::files();
-    let output = on_a_terminal(&place, &format!("{BINARY} run k -- true; {FOREGROUND}")).end();
+    let backend = TestBackend::files();
+    let output = on_a_terminal(&backend, &format!("{BINARY} run k -- true; {FOREGROUND}")).end();
     assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
 }
 
 #[test]
 fn the_terminal_comes_back_from_a_command_that_cannot_be_started() {
-    let place = Place::files();
-    let output = on_a_terminal(&place, &format!("{BINARY} run k -- no-such-command 2> /dev/null; {FOREGROUND}")).end();
+    let backend = TestBackend::files();
+    let output =
+        on_a_terminal(&backend, &format!("{BINARY} run k -- no-such-command 2> /dev/null; {FOREGROUND}")).end();
     assert_eq!((output.stdout.as_str(), output.status), ("in front\r\n", 0));
 }
 
 #[test]
 fn a_command_that_dies_leaves_a_terminal_with_echo() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = format!("{BINARY} run k -- sh -c 'stty -echo; kill -KILL $$'; stty -a | grep -ow -e '-*echo'");
-    assert_eq!(on_a_terminal(&place, &line).end().stdout, "echo\r\n");
+    assert_eq!(on_a_terminal(&backend, &line).end().stdout, "echo\r\n");
 }
 
 #[test]
 fn control_c_reaches_the_command_alone() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let script = "trap \"echo interrupted; exit 9\" INT; echo ready; while :; do sleep 0.02; done";
-    let mut terminal = on_a_terminal(&place, &format!("{BINARY} -v run k -- sh -c '{script}'"));
+    let mut terminal = on_a_terminal(&backend, &format!("{BINARY} -v run k -- sh -c '{script}'"));
     terminal.wait_for("ready");
     terminal.say("\x03");
     terminal.wait_for("interrupted");
@@ -69,8 +71,8 @@ fn control_c_reaches_the_command_alone() {
 
 #[test]
 fn what_is_typed_reaches_the_command() {
-    let place = Place::files();
-    let mut terminal = on_a_terminal(&place, &format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l'"));
+    let backend = TestBackend::files();
+    let mut terminal = on_a_terminal(&backend, &format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l'"));
     terminal.wait_for("ready");
     terminal.say("hello\n");
     terminal.wait_for("got hello");
@@ -79,9 +81,9 @@ fn what_is_typed_reaches_the_command() {
 
 #[test]
 fn a_command_before_a_pipe_may_read_the_terminal_too() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     let line = format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l' | cat");
-    let mut terminal = on_a_terminal(&place, &line);
+    let mut terminal = on_a_terminal(&backend, &line);
     terminal.wait_for("ready");
     terminal.say("hello\n");
     terminal.wait_for("got hello");
@@ -90,13 +92,13 @@ fn a_command_before_a_pipe_may_read_the_terminal_too() {
 
 #[test]
 fn control_z_stops_the_job_and_fg_brings_it_back() {
-    let place = Place::files();
-    let mut shell = on_a_terminal(&place, "bash --norc --noprofile --noediting -i");
+    let backend = TestBackend::files();
+    let mut shell = on_a_terminal(&backend, "bash --norc --noprofile --noediting -i");
     shell.say(&format!("PS1=; stty -echo; {BINARY} run k -- sh -c 'echo ready; read l; echo got $l'\n"));
     shell.wait_for("ready\r");
     shell.say("\x1a");
     shell.wait_for("Stopped");
-    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&backend, "-q status k").status(75).run();
     shell.say("echo the shell is back\n");
     shell.wait_for("the shell is back");
     shell.say("fg\n");
@@ -108,8 +110,8 @@ fn control_z_stops_the_job_and_fg_brings_it_back() {
 
 #[test]
 fn control_z_where_no_shell_could_bring_it_back_does_nothing() {
-    let place = Place::files();
-    let mut terminal = on_a_terminal(&place, &format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l'"));
+    let backend = TestBackend::files();
+    let mut terminal = on_a_terminal(&backend, &format!("{BINARY} run k -- sh -c 'echo ready; read l; echo got $l'"));
     terminal.wait_for("ready");
     terminal.say("\x1a");
     terminal.say("hello\n");
@@ -119,8 +121,8 @@ fn control_z_where_no_shell_could_bring_it_back_does_nothing() {
 
 #[test]
 fn a_job_in_the_background_that_wants_the_terminal_is_stopped_like_any_other() {
-    let place = Place::files();
-    let mut shell = on_a_terminal(&place, "bash --norc --noprofile --noediting -i");
+    let backend = TestBackend::files();
+    let mut shell = on_a_terminal(&backend, "bash --norc --noprofile --noediting -i");
     shell.say(&format!("PS1=; stty -echo; {BINARY} run k -- sh -c 'read l; echo got $l' &\n"));
     // An interactive shell reports it before its next prompt.
     let stopped = || "sleep 0.2; jobs\n";
@@ -138,12 +140,12 @@ fn a_job_in_the_background_that_wants_the_terminal_is_stopped_like_any_other() {
 
 #[test]
 fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
-    let Some(place) = Place::redis() else { return };
-    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let mut terminal = on_a_terminal(&place, &format!("stty cols 120; {BINARY} run k -- echo mine"));
+    let mut terminal = on_a_terminal(&backend, &format!("stty cols 120; {BINARY} run k -- echo mine"));
     crate::running::wait_until("the line", || {
-        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+        Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
     });
     // A few ticks of the clock.
     std::thread::sleep(std::time::Duration::from_millis(600));
@@ -157,11 +159,11 @@ fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
 
 #[test]
 fn a_load_shows_how_far_it_is_and_its_line_is_cleared() {
-    let place = Place::files();
+    let backend = TestBackend::files();
     // A busy machine may show no progress in the first seconds.
     let seen = ["2", "20", "60"].iter().find_map(|seconds| {
         let load = format!("bench --seconds {seconds} --warm-up 0 --processes 1 --tasks 2");
-        let seen = on_a_terminal(&place, &format!("stty cols 120; {BINARY} {load} && echo done")).end().stdout;
+        let seen = on_a_terminal(&backend, &format!("stty cols 120; {BINARY} {load} && echo done")).end().stdout;
         (seen.contains(" grants, ") && seen.contains(" per second")).then_some(seen)
     });
     let seen = seen.expect("a progress bar with a rate");

@@ -1,4 +1,4 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::Running;
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 /// A `*` in an expected text stands for anything within a line: times and process numbers.
 #[must_use = "a test does nothing until it is run"]
 pub(crate) struct Test<'a> {
-    place: &'a Place,
+    backend: &'a TestBackend,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
     stdin: String,
@@ -28,15 +28,15 @@ pub(crate) struct Output {
 
 impl<'a> Test<'a> {
     /// `line` is split at spaces; arguments with spaces are added by [`Test::arg`].
-    pub(crate) fn new(place: &'a Place, line: &str) -> Self {
+    pub(crate) fn new(backend: &'a TestBackend, line: &str) -> Self {
         let arguments = line.split_whitespace().map(str::to_owned).collect();
-        let (environment, empty) = (vec![("FENCELOCK_URL", place.url().to_owned())], String::new);
-        Self { place, arguments, environment, stdin: empty(), stdout: empty(), stderr: empty(), status: 0 }
+        let (environment, empty) = (vec![("FENCELOCK_URL", backend.url().to_owned())], String::new);
+        Self { backend, arguments, environment, stdin: empty(), stdout: empty(), stderr: empty(), status: 0 }
     }
 
     /// `fencelock OPTIONS run KEY -- sh -c SCRIPT`.
-    pub(crate) fn script(place: &'a Place, options: &str, script: &str) -> Self {
-        Self::new(place, &format!("run {options} -- sh -c")).arg(script)
+    pub(crate) fn script(backend: &'a TestBackend, options: &str, script: &str) -> Self {
+        Self::new(backend, &format!("run {options} -- sh -c")).arg(script)
     }
 
     pub(crate) fn arg(mut self, argument: &str) -> Self {
@@ -106,7 +106,7 @@ impl<'a> Test<'a> {
     /// The command itself, in a session of its own: without the terminal that the tests may have been started from.
     pub(crate) fn command(self) -> Command {
         let mut command = Command::new("setsid");
-        command.arg(BINARY).args(self.arguments).current_dir(self.place.dir());
+        command.arg(BINARY).args(self.arguments).current_dir(self.backend.dir());
         command
             .env_remove("FENCELOCK_URL")
             .env_remove("FENCELOCK_PASSWORD")

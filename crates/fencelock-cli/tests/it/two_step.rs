@@ -1,22 +1,22 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::wait_until;
 use crate::test::Test;
 use serde_json::Value;
 
 #[test]
 fn what_acquire_prints_is_what_release_takes() {
-    let Some(place) = Place::redis() else { return };
-    let holder = Test::new(&place, "acquire k").output().stdout;
+    let Some(backend) = TestBackend::redis() else { return };
+    let holder = Test::new(&backend, "acquire k").output().stdout;
     assert_eq!(holder.trim_end().len(), 32, "{holder:?}");
-    Test::new(&place, "-q status k").status(75).run();
-    Test::new(&place, &format!("release k --holder {holder}")).stdout("k: released\n").run();
-    Test::new(&place, "-q status k").run();
+    Test::new(&backend, "-q status k").status(75).run();
+    Test::new(&backend, &format!("release k --holder {holder}")).stdout("k: released\n").run();
+    Test::new(&backend, "-q status k").run();
 }
 
 #[test]
 fn json_has_everything_that_a_script_needs() {
-    let Some(place) = Place::redis() else { return };
-    let output = Test::new(&place, "acquire --json --ttl 20s k").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    let output = Test::new(&backend, "acquire --json --ttl 20s k").output();
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(answer["key"], "k");
     assert_eq!(answer["ttl_ms"], 20_000);
@@ -28,107 +28,107 @@ fn json_has_everything_that_a_script_needs() {
 
 #[test]
 fn a_renewal_gives_it_more_time() {
-    let Some(place) = Place::redis() else { return };
-    let holder = Test::new(&place, "acquire --ttl 20s k").output().stdout;
-    Test::new(&place, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 10 min\n").run();
-    let status = Test::new(&place, "status --json k").output().stdout;
+    let Some(backend) = TestBackend::redis() else { return };
+    let holder = Test::new(&backend, "acquire --ttl 20s k").output().stdout;
+    Test::new(&backend, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 10 min\n").run();
+    let status = Test::new(&backend, "status --json k").output().stdout;
     let status: Value = serde_json::from_str(&status).unwrap();
     assert!(status["expires_in_ms"].as_u64().unwrap() > 500_000, "{status}");
 }
 
 #[test]
 fn a_hold_that_is_over_cannot_be_renewed_or_released() {
-    let Some(place) = Place::redis() else { return };
-    let holder = Test::new(&place, "acquire k").output().stdout;
-    Test::new(&place, "-q break --yes k").run();
-    Test::new(&place, &format!("renew k --holder {holder}"))
+    let Some(backend) = TestBackend::redis() else { return };
+    let holder = Test::new(&backend, "acquire k").output().stdout;
+    Test::new(&backend, "-q break --yes k").run();
+    Test::new(&backend, &format!("renew k --holder {holder}"))
         .stderr("fencelock: k is no longer held by that holder: it was released, or its lease has ended\n")
         .status(76)
         .run();
-    Test::new(&place, &format!("release k --holder {holder}"))
+    Test::new(&backend, &format!("release k --holder {holder}"))
         .stderr("fencelock: k is no longer held by that holder: it was released, or its lease has ended\n")
         .status(76)
         .run();
-    let output = Test::new(&place, &format!("--json release k --holder {holder}")).output();
+    let output = Test::new(&backend, &format!("--json release k --holder {holder}")).output();
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!((output.status, &answer["released"]), (76, &Value::Bool(false)));
 }
 
 #[test]
 fn the_wrong_proof_releases_nothing_and_names_the_holder() {
-    let Some(place) = Place::redis() else { return };
-    Test::new(&place, "-q acquire --label mine k").output();
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "-q acquire --label mine k").output();
     let wrong = "0".repeat(32);
-    Test::new(&place, &format!("release k --holder {wrong}"))
+    Test::new(&backend, &format!("release k --holder {wrong}"))
         .stderr("fencelock: k is no longer held by that holder: it is held by * (mine) now\n")
         .status(76)
         .run();
-    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&backend, "-q status k").status(75).run();
 }
 
 #[test]
 fn a_lock_that_was_waited_for_is_held_for_the_full_ttl() {
-    let Some(place) = Place::redis() else { return };
-    let first = Test::new(&place, "acquire k").output().stdout;
-    let second = Test::new(&place, "acquire k").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let first = Test::new(&backend, "acquire k").output().stdout;
+    let second = Test::new(&backend, "acquire k").start();
     wait_until("the line", || {
-        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
+        Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
     });
-    Test::new(&place, &format!("-q release k --holder {first}")).run();
+    Test::new(&backend, &format!("-q release k --holder {first}")).run();
     assert_eq!(second.end().status, 0);
-    let status: Value = serde_json::from_str(&Test::new(&place, "status --json k").output().stdout).unwrap();
+    let status: Value = serde_json::from_str(&Test::new(&backend, "status --json k").output().stdout).unwrap();
     assert!(status["expires_in_ms"].as_u64().unwrap() > 20_000, "not only for the time of a hand-off: {status}");
 }
 
 #[test]
 fn a_busy_key_is_75() {
-    let Some(place) = Place::redis() else { return };
-    Test::new(&place, "-q acquire k").output();
-    Test::new(&place, "acquire -n k").stderr("fencelock: k is held by *\n").status(75).run();
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "-q acquire k").output();
+    Test::new(&backend, "acquire -n k").stderr("fencelock: k is held by *\n").status(75).run();
 }
 
 #[test]
-fn acquire_refuses_places_where_nothing_outlives_a_process() {
-    let place = Place::files();
-    Test::new(&place, "acquire k")
+fn acquire_refuses_backends_where_nothing_outlives_a_process() {
+    let backend = TestBackend::files();
+    Test::new(&backend, "acquire k")
         .stderr(
             "fencelock: file:*: its locks end with the process that acquired them, so `acquire` cannot keep \
              one; use `fencelock run KEY -- COMMAND`, or a redis:// URL\n",
         )
         .status(64)
         .run();
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_hold_whose_proof_could_not_be_written_is_given_back() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = Test::new(&place, "acquire k").command().stdout(full).output().unwrap();
+    let output = Test::new(&backend, "acquire k").command().stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(74));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.ends_with("; the lock was released\n"), "{stderr}");
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_hold_without_a_reader_of_its_proof_is_released() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = Test::new(&place, "acquire k").command().stdout(writer).output().unwrap();
+    let output = Test::new(&backend, "acquire k").command().stdout(writer).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{stderr}");
     assert!(stderr.ends_with("; the lock was released\n"), "{stderr}");
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let acquire = |to: &str| {
         let line = format!("{} acquire k {to}", crate::test::BINARY);
-        std::process::Command::new("sh").args(["-c", &line]).env("FENCELOCK_URL", place.url()).output().unwrap()
+        std::process::Command::new("sh").args(["-c", &line]).env("FENCELOCK_URL", backend.url()).output().unwrap()
     };
     let output = acquire(">&-");
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -136,15 +136,15 @@ fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
         (output.status.code(), stderr.as_str()),
         (Some(74), "fencelock: cannot write the output: stdout is closed; the lock was released\n")
     );
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
     assert_eq!(acquire("> /dev/null").status.code(), Some(0), "a discarded output is no error");
-    Test::new(&place, "-q status k").status(75).run();
+    Test::new(&backend, "-q status k").status(75).run();
 }
 
 #[test]
 fn a_command_can_release_the_lock_of_its_wrapper_only_at_a_price() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     let script = format!("{} -q release k --holder $FENCELOCK_HOLDER", crate::test::BINARY);
-    let output = Test::script(&place, "k", &script).output();
+    let output = Test::script(&backend, "k", &script).output();
     assert_eq!(output.status, 76, "{}", output.stderr);
 }

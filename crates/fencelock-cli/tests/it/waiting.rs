@@ -1,41 +1,41 @@
-use crate::place::Place;
+use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
 use crate::test::Test;
 
 #[test]
 fn waiting_for_a_free_key_is_over_at_once() {
-    Test::new(&Place::files(), "wait k").run();
+    Test::new(&TestBackend::files(), "wait k").run();
 }
 
 #[test]
 fn wait_ends_when_the_key_is_free_and_takes_nothing() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let mut waiter = Test::new(&place, "wait k").start();
+    let mut waiter = Test::new(&backend, "wait k").start();
     let expected = "fencelock: waiting for k, held by *:* for *\nfencelock: k is held by *; stopped waiting after *\n";
-    Test::new(&place, "wait -w 0.1 k").stderr(expected).status(75).run();
+    Test::new(&backend, "wait -w 0.1 k").stderr(expected).status(75).run();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     holder.say("\n");
     assert_eq!(holder.end().status, 0);
     assert_eq!(waiter.status(), 0);
-    Test::new(&place, "status k").stdout("k: free\n").run();
+    Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 
 #[test]
 fn a_wait_of_zero_sends_one_claim() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&place, "wait -q -w 0 k").status(75).run();
+    Test::new(&backend, "wait -q -w 0 k").status(75).run();
 }
 
 #[test]
 fn a_signal_ends_the_wait() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    let waiter = Test::new(&place, "wait k").start();
+    let waiter = Test::new(&backend, "wait k").start();
     wait_until("the handler", || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
@@ -47,16 +47,16 @@ fn a_signal_ends_the_wait() {
 
 #[test]
 fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
-    let Some(place) = Place::redis() else { return };
-    let mut holder = Test::script(&place, "--label nightly k", "echo ready; read _; true").start();
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
     let waiters =
-        ["run k -- true", "run -q k -- true", "wait k", "wait -q k"].map(|line| Test::new(&place, line).start());
+        ["run k -- true", "run -q k -- true", "wait k", "wait -q k"].map(|line| Test::new(&backend, line).start());
     for loud in [&waiters[0], &waiters[2]] {
         loud.wait_for_error("fencelock: waiting for k, ");
     }
     wait_until("the line", || {
-        Test::new(&place, "--json status k").output().stdout.contains("\"waiters\":2").then_some(())
+        Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":2").then_some(())
     });
     // The text at the end depends on the duration.
     std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -80,10 +80,10 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
 
 #[test]
 fn a_short_wait_is_reported_once() {
-    let place = Place::files();
-    let mut holder = Test::script(&place, "k", "echo ready; read _; true").start();
+    let backend = TestBackend::files();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let waiter = Test::new(&place, "run k -- true").start();
+    let waiter = Test::new(&backend, "run k -- true").start();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     holder.say("\n");
     let output = waiter.end();
@@ -94,23 +94,23 @@ fn a_short_wait_is_reported_once() {
 }
 
 #[test]
-fn verbose_output_names_the_place_of_the_lock() {
-    let place = Place::files();
-    let output = Test::new(&place, "run -v k -- true").output();
-    assert!(output.stderr.contains(&format!("fencelock: k is stored at {}\n", place.url())), "{}", output.stderr);
-    let output = Test::new(&place, "run k -- true").output();
+fn verbose_output_names_the_backend_of_the_lock() {
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "run -v k -- true").output();
+    assert!(output.stderr.contains(&format!("fencelock: k is stored at {}\n", backend.url())), "{}", output.stderr);
+    let output = Test::new(&backend, "run k -- true").output();
     assert_eq!(output.stderr, "");
 }
 
 #[test]
 fn a_server_that_accepts_no_locks_is_reported_once() {
-    let Some(place) = Place::redis() else { return };
+    let Some(backend) = TestBackend::redis() else { return };
     // A master that does not exist: the data stay, and writes are refused.
-    place.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
-    let waiter = Test::new(&place, "run -w 1.5 k -- true").start().end();
+    backend.server().command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let waiter = Test::new(&backend, "run -w 1.5 k -- true").start().end();
     assert_eq!(waiter.status, 69, "{}", waiter.stderr);
     assert_eq!(waiter.stderr.matches("waiting for a reply: ").count(), 1, "{}", waiter.stderr);
     assert!(!waiter.stderr.contains("could not release"), "{}", waiter.stderr);
-    let waiter = Test::new(&place, "run --json -w 1.5 k -- true").start().end();
+    let waiter = Test::new(&backend, "run --json -w 1.5 k -- true").start().end();
     assert_eq!(waiter.stderr.matches(r#""event":"unreachable""#).count(), 1, "{}", waiter.stderr);
 }

@@ -115,7 +115,7 @@ impl AcquireAll {
         self.state = State::Claiming;
     }
 
-    /// The claim was refused: the key is busy, or the place did not answer.
+    /// The claim was refused: the key is busy, or the backend did not answer.
     pub const fn on_refused(&mut self) {
         self.give_up(false);
     }

@@ -32,7 +32,7 @@ pub enum Step {
 pub enum Source {
     /// The reply to a claim.
     Claimed,
-    /// A message of the place.
+    /// A message of the backend.
     HandedOff,
     /// Another task of this client.
     Shared,
@@ -67,7 +67,7 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// Another holder has the key; `None` if no reply has arrived.
     Busy(Option<Occupied>),
-    /// The place did not answer, or refuses.
+    /// The backend did not answer, or refuses.
     Unreachable(Unknown),
     /// The claim may have been executed, but does not count.
     Unconfirmed(Unknown),
@@ -80,14 +80,14 @@ pub enum RefusalReason {
 pub enum ClaimReport {
     /// Another holder has the key.
     Busy {
-        /// The number of waiters before this one; `None` if the place has no queue.
+        /// The number of waiters before this one; `None` if the backend has no queue.
         ahead: Option<u32>,
         /// The holder.
         occupied: Occupied,
         /// Whether the task knew it already.
         again: bool,
     },
-    /// The place did not answer, or refuses. The claim will be repeated.
+    /// The backend did not answer, or refuses. The claim will be repeated.
     Trouble(Unknown),
 }
 
@@ -115,9 +115,9 @@ pub enum Action<W, L> {
     KeptIdle,
     /// The history of the last lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
     KeptHistory,
-    /// A claim now waits at the place.
+    /// A claim now waits at the backend.
     ClaimBegan(Mode),
-    /// A claim no longer waits at the place.
+    /// A claim no longer waits at the backend.
     ClaimEnded(Mode),
     /// A claiming task has news.
     Report(Box<ClaimReport>),

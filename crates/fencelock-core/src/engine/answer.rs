@@ -18,7 +18,7 @@ pub enum Status {
 pub enum Leaving {
     /// Another task has it now, or it is kept for the next one. The caller must not release it.
     PassedOn,
-    /// The caller must release it at the place.
+    /// The caller must release it on the backend.
     Release,
     /// The lease was already over.
     Over,
@@ -38,7 +38,7 @@ pub enum IdleLease {
 /// The known holder of the key. No request is sent for this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// The number of waiters before; `None` if the place has no queue.
+    /// The number of waiters before; `None` if the backend has no queue.
     pub ahead: Option<u32>,
     /// The holder.
     pub occupied: Occupied,

@@ -1,4 +1,4 @@
-//! The claims of one task: claim, wait in the queue of the place, claim again, and clean up.
+//! The claims of one task: claim, wait in the queue of the backend, claim again, and clean up.
 
 use super::action::{Refusal, RefusalReason};
 use super::release_queue::PendingRelease;
@@ -15,7 +15,7 @@ pub const STRAGGLER: Duration = Duration::from_secs(1);
 /// The number of consecutive attempts that may lose their queue position before the next one is delayed.
 pub(super) const HASTY_ATTEMPTS: u32 = 3;
 
-/// A claim that waits at the place, but currently for no task.
+/// A claim that waits at the backend, but currently for no task.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Spare {
     pub(super) claim: Box<PendingClaim>,
@@ -30,7 +30,7 @@ pub(super) struct HandOff {
     pub(super) claim_ttl: Duration,
 }
 
-/// What a holder id of this client may have at the place: a queue position, or already the key.
+/// What a holder id of this client may have on the backend: a queue position, or already the key.
 ///
 /// A task that gives up transfers it to the next one. The holder id stays the same, so the server does not notice.
 #[derive(Debug, Clone, Hash)]
@@ -88,7 +88,7 @@ impl PendingClaim {
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
 pub(super) struct Claiming {
     pub(super) attempt: Option<PendingClaim>,
-    /// The place may have a hold or a queue position of this holder.
+    /// The backend may have a hold or a queue position of this holder.
     pub(super) left_behind: bool,
     /// The previous value, before the request in flight.
     pub(super) left_before: bool,
@@ -175,8 +175,8 @@ impl Claiming {
         self.occupied.replace(occupied).is_some()
     }
 
-    /// The place did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
-    /// place has not answered for as long as a lease lasts.
+    /// The backend did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
+    /// backend has not answered for as long as a lease lasts.
     pub(super) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
@@ -213,7 +213,7 @@ impl Claiming {
             None if failing || !capabilities.queues => RetryPlan::BLIND,
             None => RetryPlan::WOKEN,
         };
-        // The state before a failure does not predict when the place recovers.
+        // The state before a failure does not predict when the backend recovers.
         let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
         let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
         let requests = match &self.attempt {
@@ -244,7 +244,7 @@ impl Claiming {
         self.in_flight = true;
     }
 
-    /// Records what an unanswered claim may have left at the place. `sent` is false if it never left this process.
+    /// Records what an unanswered claim may have left on the backend. `sent` is false if it never left this process.
     pub(super) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
         self.in_flight = false;
         if !sent {

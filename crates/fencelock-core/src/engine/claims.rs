@@ -218,7 +218,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return step;
         }
         let cause = Unknown::new(
-            cx.config.place.clone(),
+            cx.config.backend.clone(),
             Fault::Timeout,
             "the lock was granted, but the lease was over when the answer came",
         );
@@ -319,7 +319,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Step::Refused(refusal)
     }
 
-    /// The leader gives up because the place does not answer. So do all tasks whose own limit has passed.
+    /// The leader gives up because the backend does not answer. So do all tasks whose own limit has passed.
     pub(super) fn fail_others(&mut self, leader: WaiterId, refusal: &Refusal, cx: &mut Context<'_, W, L>) {
         let permanent = match &refusal.reason {
             RefusalReason::Busy(_) => return,

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// The configuration that all engines of one client share.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The place of the locks, without secrets, for messages.
-    pub place: String,
-    /// The capabilities of the place.
+    /// The backend of the locks, without secrets, for messages.
+    pub backend: String,
+    /// The capabilities of the backend.
     pub capabilities: Capabilities,
     /// The bound for the drift between two clocks while a lease runs.
     pub drift: Drift,
@@ -31,7 +31,7 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharingLimits {
     /// Maximum grants to tasks of this client once another client is known to wait, and their maximum time. `None` is
-    /// the default of the place: [`SharingLimits::batch`].
+    /// the default of the backend: [`SharingLimits::batch`].
     pub batch: Option<(u32, Duration)>,
     /// While no other client is known to wait: how long leases may be shared before the key is left free,
     pub stretch: Duration,
@@ -41,9 +41,9 @@ pub struct SharingLimits {
     pub idle_timeout: Duration,
 }
 
-/// For a place that reports waiters: as many grants as fit into a few round trips.
+/// For a backend that reports waiters: as many grants as fit into a few round trips.
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
-/// For a place that does not report waiters: the engine assumes that there are some, and shares a lease for this time.
+/// For a backend that does not report waiters: the engine assumes that there are some, and shares a lease for this time.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
 /// The maximum time for which an idle lease is kept, unless the backend announces waiters: they would have to wait for it.
 pub(super) const LONGEST_IDLE: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ impl SharingLimits {
         Ok(self)
     }
 
-    /// The batch, for a place with or without a queue.
+    /// The batch, for a backend with or without a queue.
     pub fn batch(self, queues: bool) -> (u32, Duration) {
         self.batch.unwrap_or(if queues { BATCH } else { BLIND_BATCH })
     }

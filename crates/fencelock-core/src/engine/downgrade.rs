@@ -12,9 +12,9 @@ use std::time::Duration;
 pub enum Downgrading {
     /// It is a reader, with the token of this tenure.
     Done(Tenure),
-    /// The place has not answered: send the same request again at this moment.
+    /// The backend has not answered: send the same request again at this moment.
     Again(Moment),
-    /// The place refuses permanently.
+    /// The backend refuses permanently.
     Refused(Unknown),
     /// The hold is over.
     Over,

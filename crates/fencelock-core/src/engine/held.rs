@@ -9,7 +9,7 @@ use super::tenure::{End, HoldId, Tenure};
 use crate::{HolderId, Lease, LossReason, Mode, Moment, Renew, TokenBlock, Unknown};
 use std::time::Duration;
 
-/// Holds: calls of their holders, and replies of the place.
+/// Holds: calls of their holders, and replies of the backend.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The state of this tenure. A lease that has ended stays ended.
     pub fn status(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Status {

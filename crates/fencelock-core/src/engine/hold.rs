@@ -108,14 +108,14 @@ impl<L> Hold<L> {
         true
     }
 
-    /// Ends a tenure and begins a read-only one, with the old token until the place has answered.
+    /// Ends a tenure and begins a read-only one, with the old token until the backend has answered.
     pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
         let number = self.tenure.number + 1;
         self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
         self.tenure
     }
 
-    /// The place confirmed a downgrade that was sent at `sent`, which renews the lease too.
+    /// The backend confirmed a downgrade that was sent at `sent`, which renews the lease too.
     pub(super) fn downgraded(
         &mut self,
         token: FencingToken,

@@ -29,7 +29,7 @@ pub struct KeyEngine<W, L> {
     pub(super) failing_since: Option<Moment>,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
-    /// Claims of permits that wait at the place, but currently for no task.
+    /// Claims of permits that wait at the backend, but currently for no task.
     pub(super) spares: BoxedVec<Spare>,
 }
 
@@ -165,7 +165,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The known holder of the key, for a queued task.
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
-        // The place knows all holders of permits.
+        // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
         if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
             return Some(View { ahead: config.capabilities.queues.then_some(before), occupied });
@@ -182,7 +182,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// Events of the place.
+/// Events of the backend.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The key was handed to a holder of this client. Returns whether that holder waits here.
     pub fn on_hand_off(
@@ -202,7 +202,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. A place
+    /// The key was freed, or has another holder: one task claims, and the others follow when it is done. A backend
     /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let (queues, mut notified) = (cx.config.capabilities.queues, false);

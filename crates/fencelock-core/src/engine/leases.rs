@@ -123,7 +123,7 @@ impl<L: Default> Leases<L> {
 
     /// Ends a hold that is lost. `taken` says whether a task has read its grant.
     pub(super) fn lose<W>(&mut self, id: HoldId, reason: LossReason, taken: bool, cx: &mut Context<'_, W, L>) {
-        // After `max_hold` its task may hang forever, and not every place has leases that end. A lease without a task is
+        // After `max_hold` its task may hang forever, and not every backend has leases that end. A lease without a task is
         // released only here.
         if let Some(hold) = self.get(id)
             && (reason == LossReason::MaxHold || hold.tenure.idle || !taken)

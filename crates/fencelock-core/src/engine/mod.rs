@@ -1,7 +1,7 @@
 //! The client as a deterministic state machine, one [`KeyEngine`] for each key.
 //!
 //! Tasks of one client that acquire the same key wait in one queue and share one claim. The first of them, the
-//! *leader*, claims the key at the place, like a single task would. Once it has the key, the lease is passed from task
+//! *leader*, claims the key on the backend, like a single task would. Once it has the key, the lease is passed from task
 //! to task without the network, in the order of their arrival. Each task has a fencing token of its own, from the block
 //! that was granted with the claim. The server sees one holder throughout.
 //!
@@ -9,7 +9,7 @@
 //! - A lease that is lost, detached or has less than half of its time left is not passed on; the next task claims.
 //! - Several leases of permits are passed on at the same time, and several tasks claim more of them.
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
-//!   released. If the place cannot report waiters, the lease is released after a bounded time.
+//!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
 //! numbers ([`Context`]), and carries out the result: a [`Step`] for the calling task, and [`Action`]s for others. The
@@ -19,10 +19,10 @@
 //! |---|---|
 //! | a task acquires the key, or gives up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
 //! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
-//! | the place has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
-//! | the place has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
+//! | the backend has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
+//! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
-//! | a writer downgrades, and the place has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
+//! | a writer downgrades, and the backend has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | the timer of a hold fired | [`KeyEngine::hold_due`] |
 //!
 //! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.

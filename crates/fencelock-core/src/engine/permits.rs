@@ -1,7 +1,7 @@
 //! Tasks of one client that request the same permits pass leases from task to task.
 //!
 //! A client may have many of these leases at the same time, up to the limit of the semaphore, and claims more while
-//! others are passed on. So several queued tasks claim at the place. To keep the order of arrival, a claim is not bound
+//! others are passed on. So several queued tasks claim on the backend. To keep the order of arrival, a claim is not bound
 //! to its task: the first queued task gets each lease, whether another task returned it or a claim was granted. If a
 //! task gets a lease while its own claim waits, the last queued task without a claim takes the claim over. If all
 //! queued tasks claim, the claim is kept for a moment, for the next task that arrives.
@@ -116,7 +116,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The place has granted a claim without a task. Returns whether there was one of this holder.
+    /// The backend has granted a claim without a task. Returns whether there was one of this holder.
     pub(super) fn spare_granted(&mut self, holder: HolderId, hand_off: HandOff, cx: &mut Context<'_, W, L>) -> bool {
         let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
         let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
@@ -149,10 +149,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The place reports the number of waiters. The claims of this client are subtracted.
+    /// The backend reports the number of waiters. The claims of this client are subtracted.
     pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
         let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
-        let claims = self.queue.waiting_at_place().saturating_add(spares);
+        let claims = self.queue.waiting_at_backend().saturating_add(spares);
         self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
         self.settle(None, cx);
     }
@@ -175,8 +175,8 @@ impl<W: Default> Queue<W> {
         })
     }
 
-    /// The number of claims of queued tasks that are known to wait at the place.
-    fn waiting_at_place(&self) -> u32 {
+    /// The number of claims of queued tasks that are known to wait at the backend.
+    fn waiting_at_backend(&self) -> u32 {
         let waits = |waiter: &Waiter<W>| waiter.attempt().is_some_and(|attempt| attempt.answered.is_some());
         let mut left = self.claiming_in_line();
         let claims = self.line().take_while(|(_, waiter)| {
@@ -257,7 +257,7 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    /// A claim of this client is refused, or is `queued` at the place. The place announces only the waiters of other clients, and
+    /// A claim of this client is refused, or is `queued` on the backend. The backend announces only the waiters of other clients, and
     /// this one may have replaced the announcement of the next. A claim that is in line for a shared lease needs no other one.
     pub(super) fn on_own_claim<W>(&mut self, in_line: bool, queued: bool, cx: &mut Context<'_, W, L>) {
         if in_line {

@@ -71,7 +71,7 @@ impl Pending {
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The place has executed a release that was sent at this moment.
+    /// The backend has executed a release that was sent at this moment.
     Confirmed(Moment),
     /// The result is unknown.
     Failed,

@@ -40,7 +40,7 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Whether it waits for a release, rather than trying once or at intervals. If the place has no queue, the claim
+    /// Whether it waits for a release, rather than trying once or at intervals. If the backend has no queue, the claim
     /// subscribes this client to releases.
     pub fn queues(&self) -> bool {
         self.retry.is_none() && self.wait != Some(Duration::ZERO)

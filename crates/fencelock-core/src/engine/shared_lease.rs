@@ -125,7 +125,7 @@ impl SharedLease {
         self.announced = false;
     }
 
-    /// The server reports the number of other waiting clients. A place without a queue reports nothing.
+    /// The server reports the number of other waiting clients. A backend without a queue reports nothing.
     pub(super) fn on_waiters(&mut self, others: u32, config: &Config, limits: &SharingLimits, now: Moment) {
         let queues = config.capabilities.queues;
         let (grants, span) = limits.batch(queues);
@@ -153,13 +153,13 @@ impl SharedLease {
     }
 
     /// Whether the key must be left free for a moment after this tenure, for clients that only poll, which are
-    /// invisible here. Until then, no task of this client may wait at the place.
+    /// invisible here. Until then, no task of this client may wait at the backend.
     pub(super) fn yields(&self, config: &Config, limits: &SharingLimits, now: Moment) -> bool {
         let queues = config.capabilities.queues;
         self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
     }
 
-    /// Ends the shared lease. `queued` says whether a task of this client already waits at the place.
+    /// Ends the shared lease. `queued` says whether a task of this client already waits at the backend.
     pub(super) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
         let others_waited = self.others_wait(config);
         // After a longer time another client may have had the key, or it was free. If it was handed to a waiting task

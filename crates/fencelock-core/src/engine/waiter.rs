@@ -20,7 +20,7 @@ pub(super) struct Waiter<W> {
 pub(super) enum State {
     /// The task waits for the lease of this client.
     Queued,
-    /// The task must claim the key at the place. It takes over the attempt of a task that gave up, if there is one.
+    /// The task must claim the key on the backend. It takes over the attempt of a task that gave up, if there is one.
     Called(Option<Box<PendingClaim>>),
     /// The task is claiming.
     Claiming(Box<Claiming>),

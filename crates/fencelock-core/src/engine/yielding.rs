@@ -15,7 +15,7 @@ use std::time::Duration;
 const YIELD_BLIND: Duration = Duration::from_millis(4);
 
 impl<L: Default> Leases<L> {
-    /// This shared lease is about to be released. `queued` says whether a task of this client waits at the place.
+    /// This shared lease is about to be released. `queued` says whether a task of this client waits at the backend.
     pub(super) fn stop_sharing<W>(&mut self, id: HoldId, queued: bool, cx: &mut Context<'_, W, L>) {
         let (Some(shared), Some(limits)) = (self.take_shared(id), cx.config.sharing) else { return };
         if shared.yields(cx.config, &limits, cx.now) {
@@ -23,7 +23,7 @@ impl<L: Default> Leases<L> {
         }
         self.history = shared.ended(queued, cx.config, &limits, cx.now);
         // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty. A task
-        // that waits at the place keeps the engine. Only exclusive leases are kept.
+        // that waits at the backend keeps the engine. Only exclusive leases are kept.
         let is_kept = !queued && !limits.idle_timeout.is_zero();
         let is_exclusive = self.get(id).is_some_and(|hold| hold.tenure.mode == Mode::Exclusive);
         if is_kept && is_exclusive && self.history_timer == Moment::NEVER {

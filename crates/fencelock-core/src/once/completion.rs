@@ -2,10 +2,10 @@ use crate::{FencingToken, Owner};
 
 /// Says that the work of a key is done until the end of a window.
 ///
-/// A place keeps at most one for each key, beside the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
+/// A backend keeps at most one for each key, beside the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// The end of the window, in microseconds since 1970 by the clock of the place.
+    /// The end of the window, in microseconds since 1970 by the clock of the backend.
     pub until_micros: u64,
     /// The fencing token of the run.
     pub token: FencingToken,
@@ -18,7 +18,7 @@ pub struct Completion {
 pub struct CompletionRead {
     /// The completion; `None` if there is none.
     pub completion: Option<Completion>,
-    /// The time of the place, in microseconds since 1970.
+    /// The time of the backend, in microseconds since 1970.
     pub now_micros: u64,
 }
 
@@ -49,7 +49,7 @@ impl Completion {
     /// The longest text form.
     pub const MAX_BYTES: usize = 300;
 
-    /// How long a place keeps a completion after the end of its window. If the clock of the place is set back by less, a
+    /// How long a backend keeps a completion after the end of its window. If the clock of the backend is set back by less, a
     /// window that is done stays done.
     pub const KEPT: std::time::Duration = std::time::Duration::from_secs(3600);
 

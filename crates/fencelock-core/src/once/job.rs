@@ -17,7 +17,7 @@ pub enum Runs {
 ///
 /// - A completion is read before the lock is acquired, which saves the lock, and again under the lock, which decides.
 /// - The window is the one of the read under the lock. A run that ends in a later window still completes its own.
-/// - The completion is written while the lock is held, and before it is released. A place refuses the write of a client that
+/// - The completion is written while the lock is held, and before it is released. A backend refuses the write of a client that
 ///   does not hold the lock.
 /// - A completion that was read is confirmed before the work counts as done: on a quorum, it may be on too few nodes.
 /// - With [`Runs::Start`] it is written before the run. If it is unknown whether it was written, nothing is run.

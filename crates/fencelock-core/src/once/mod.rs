@@ -1,6 +1,6 @@
 //! Work that succeeds at most once in each window of time, without I/O.
 //!
-//! Windows are aligned: the window of a moment is `floor(moment / length)`, by the clock of the place. The work runs under an
+//! Windows are aligned: the window of a moment is `floor(moment / length)`, by the clock of the backend. The work runs under an
 //! exclusive lock. Beside the lock is one [`Completion`], which says until when the work is done. [`OnceJob`] decides when it is
 //! read, when the lock is acquired, and when the completion is written.
 
@@ -16,8 +16,8 @@ pub use window::Window;
 
 use crate::{Fault, Key, Unknown};
 
-/// The refusal of a place that stores no completions. Nothing was sent.
-pub fn unsupported(place: impl Into<String>, key: &Key) -> Unknown {
-    let detail = format!("it stores no completions, and {key} needs one to run once per window: use another place");
-    Unknown::new(place, Fault::Unsupported, detail).unsent()
+/// The refusal of a backend that stores no completions. Nothing was sent.
+pub fn unsupported(backend: impl Into<String>, key: &Key) -> Unknown {
+    let detail = format!("it stores no completions, and {key} needs one to run once per window: use another backend");
+    Unknown::new(backend, Fault::Unsupported, detail).unsent()
 }

@@ -278,7 +278,7 @@ impl ClaimCall {
     }
 
     fn result(&self, failure: Failure) -> Result<Acquire, Unknown> {
-        let unknown = |fault, detail| Err(Unknown::new(self.settings.place.clone(), fault, detail));
+        let unknown = |fault, detail| Err(Unknown::new(self.settings.backend.clone(), fault, detail));
         let Failure::Lost(defeat) = failure else {
             return unknown(Fault::Timeout, "a majority granted the lock, but the lease had already expired");
         };

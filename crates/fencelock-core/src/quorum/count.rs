@@ -75,7 +75,7 @@ impl Count {
             }
             Outcome::Ours | Outcome::Unknown | Outcome::Pending => {
                 let text = "a majority shares the lock, but did not agree on its token";
-                Err(Unknown::new(settings.place.clone(), Fault::Busy, text))
+                Err(Unknown::new(settings.backend.clone(), Fault::Busy, text))
             }
         }
     }

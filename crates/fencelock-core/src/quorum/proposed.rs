@@ -31,7 +31,7 @@ pub fn proposal(wall_micros: u64, seen: u64, block: NonZeroU32) -> u64 {
 /// them. The clamp prevents a client whose clock is far ahead from pushing the fence ahead of all other clocks. So a
 /// node may have granted tokens up to 1 s ahead of its time, and after a loss of data it could grant smaller ones:
 /// therefore a node that may have lost data does not grant before the end of its quarantine, which is at least 4 s
-/// ([`crate::quarantine`]). A place without such a quarantine generates its tokens by [`crate::next_block`].
+/// ([`crate::quarantine`]). A backend without such a quarantine generates its tokens by [`crate::next_block`].
 ///
 /// Each of these tokens, however many are wanted, has the properties of a single token: it is greater than `previous`,
 /// at most 1 s ahead of the node's time unless it is `previous + 1`, and at most 1 s behind it.

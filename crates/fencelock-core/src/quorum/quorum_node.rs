@@ -2,9 +2,9 @@ use super::Raise;
 use crate::{Answer, Backend, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal, once};
 use std::sync::Arc;
 
-/// A place that can be a node of a quorum: several of them agree on one fencing token.
+/// A backend that can be a node of a quorum: several of them agree on one fencing token.
 ///
-/// A single place does not need this. The conformance suite checks [`QuorumNode::raise`] on each place that
+/// A single backend does not need this. The conformance suite checks [`QuorumNode::raise`] on each backend that
 /// implements it.
 pub trait QuorumNode: Backend {
     /// Sets the token of this holder's hold to this one, unless the holder was granted a greater one, and raises the
@@ -25,7 +25,7 @@ pub trait QuorumNode: Backend {
         Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
     }
 
-    /// The properties by which the quorum compares its nodes; [`Health::default`] for a place without a server.
+    /// The properties by which the quorum compares its nodes; [`Health::default`] for a backend without a server.
     fn health(&self) -> Answer<'_, Health> {
         Box::pin(async { Ok(Health::default()) })
     }

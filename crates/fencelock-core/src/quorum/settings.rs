@@ -14,7 +14,7 @@ pub struct Settings {
     /// The names of the nodes in order, without secrets, for messages.
     pub names: Vec<String>,
     /// The name of the quorum, without secrets.
-    pub place: String,
+    pub backend: String,
     /// The minimum time limit of a node.
     pub shortest_limit: Duration,
 }
@@ -48,7 +48,7 @@ mod tests {
             drift: Drift::default(),
             expires: true,
             names: Vec::new(),
-            place: String::new(),
+            backend: String::new(),
             shortest_limit: Duration::ZERO,
         };
         let fault = |fault| NodeFault::new("node", fault, "");

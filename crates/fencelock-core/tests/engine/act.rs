@@ -10,7 +10,7 @@ use crate::world::World;
 use fencelock_core::engine::{End, Leaving, PendingRelease, Status};
 use fencelock_core::{Mode, Moment};
 
-/// One thing that happens. Packets are named by their place, users and clients by their number.
+/// One thing that happens. Packets are named by their index, users and clients by their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Ask(usize),

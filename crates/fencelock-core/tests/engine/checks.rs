@@ -214,7 +214,7 @@ impl World {
             self.break_down(format!("user {user} was served before user {before}"));
         }
         if grant.source == Source::HandedOff
-            && let Some((_, sent, _)) = self.ledger.places.iter().find(|(known, ..)| *known == holder)
+            && let Some((_, sent, _)) = self.ledger.backends.iter().find(|(known, ..)| *known == holder)
         {
             let until = certain(*sent, Duration::from_secs(3).min(self.request(user).ttl.get()));
             self.ledger.certain.retain(|(known, _)| *known != holder);

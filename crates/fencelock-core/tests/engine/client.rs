@@ -25,7 +25,7 @@ pub(crate) struct Client {
     /// Keys handed to claims that were given up.
     pub(crate) undelivered: Vec<HolderId>,
     pub(crate) stopped: bool,
-    /// How many holds, and claims that wait at the place, have begun and not ended.
+    /// How many holds, and claims that wait at the backend, have begun and not ended.
     pub(crate) holds: i32,
     pub(crate) claims: i32,
 }

@@ -24,7 +24,7 @@ pub(crate) fn relevant_digest(world: &World) -> u128 {
     let clients: Vec<_> = world.clients.iter().map(ClientDigest::new).collect();
     let packets = sum(world.packets.iter().filter_map(|packet| packet_digest(world, packet)));
     let ledger = &world.ledger;
-    let known = [set(&ledger.certain), set(&ledger.places), set(&ledger.deleted), set(&ledger.last_claims)];
+    let known = [set(&ledger.certain), set(&ledger.backends), set(&ledger.deleted), set(&ledger.last_claims)];
     let tokens = (ledger.last_fence, ledger.last_writer, &ledger.permit_tokens);
     digest(&(world.now, server_digest(&world.server), packets, clients, users, known, tokens))
 }
@@ -56,7 +56,7 @@ fn waiting(world: &World, client: u8, op: Op) -> Option<Waiting> {
     let mut users = (0..world.users.len()).filter(|user| world.scenario.users[*user].client == client);
     let of_user = |number: usize| {
         let ops = world.users[number].waits_for();
-        ops.iter().position(|waits_for| *waits_for == Some(op)).map(|place| Waiting::User(number, place))
+        ops.iter().position(|waits_for| *waits_for == Some(op)).map(|index| Waiting::User(number, index))
     };
     let renewal = || this.renewals.iter().position(|renewing| renewing.op == op).map(Waiting::Renewal);
     let background = || this.releasing.iter().position(|releasing| releasing.op == op).map(Waiting::Background);

@@ -47,9 +47,9 @@ impl World {
             Load::Answer { op, reply } => self.answer(client.into(), op, sent, Ok(reply)),
             Load::HandOff { holder, tokens, claim_ttl } => {
                 let client = usize::from(client);
-                let place = self.ledger.places.iter().find(|(known, ..)| *known == holder);
-                let stale = place.is_some_and(|(.., last)| tokens.first().get() <= *last);
-                let counted = place.map_or(self.now, |(_, sent, _)| *sent);
+                let backend = self.ledger.backends.iter().find(|(known, ..)| *known == holder);
+                let stale = backend.is_some_and(|(.., last)| tokens.first().get() <= *last);
+                let counted = backend.map_or(self.now, |(_, sent, _)| *sent);
                 let ttl = match self.mutant {
                     Some(Mutant::MessageIsOwnership) => self.scenario.ttl * 100,
                     Some(Mutant::CountsFromReceipt) => claim_ttl + self.now.since(counted),

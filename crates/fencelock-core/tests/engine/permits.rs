@@ -90,7 +90,7 @@ pub(crate) const DETACHED: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A place without a queue.
+/// A backend without a queue.
 pub(crate) const POLLED: Scenario = Scenario {
     name: "polled-permits",
     users: &[HELD, Plan { ready: true, ..HELD }, Plan { cancels: true, ..PERMIT }, Plan { client: 1, ..PERMIT }],
@@ -146,7 +146,7 @@ fn permits_that_are_given_away_are_not_passed_on() {
 }
 
 #[test]
-fn permits_are_passed_on_where_the_place_has_no_queue() {
+fn permits_are_passed_on_where_the_backend_has_no_queue() {
     explore(&POLLED);
 }
 

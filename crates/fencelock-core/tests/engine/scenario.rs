@@ -96,11 +96,11 @@ pub(crate) struct Scenario {
     pub(crate) users: &'static [Plan],
     pub(crate) ttl: Duration,
     pub(crate) sharing: Option<SharingLimits>,
-    /// The place has a queue.
+    /// The backend has a queue.
     pub(crate) queues: bool,
-    /// The place sends a message when a client begins to wait.
+    /// The backend sends a message when a client begins to wait.
     pub(crate) announces_waiters: bool,
-    /// The place needs a fresh holder for each claim.
+    /// The backend needs a fresh holder for each claim.
     pub(crate) fresh_holders: bool,
     /// Users claim one after the other, and get the lock in that order as long as no packet is lost and no time passes.
     pub(crate) in_order: bool,

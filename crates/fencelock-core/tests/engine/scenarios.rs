@@ -140,7 +140,7 @@ pub(crate) const IDLE: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A lease is kept idle for longer, because the place reports other waiting clients.
+/// A lease is kept idle for longer, because the backend reports other waiting clients.
 pub(crate) const STICKY: Scenario = Scenario {
     name: "sticky",
     users: &[
@@ -212,7 +212,7 @@ pub(crate) const RESUME: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A place without a queue that needs a fresh holder for each claim, as a quorum does.
+/// A backend without a queue that needs a fresh holder for each claim, as a quorum does.
 pub(crate) const FRESH_HOLDERS: Scenario = Scenario {
     name: "fresh-holders",
     users: &[
@@ -227,7 +227,7 @@ pub(crate) const FRESH_HOLDERS: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A place without a queue.
+/// A backend without a queue.
 pub(crate) const POLLING: Scenario = Scenario {
     name: "polling",
     users: &[
@@ -297,12 +297,12 @@ fn a_hand_off_to_a_waiter_that_gave_up_goes_to_the_next() {
 }
 
 #[test]
-fn the_place_of_a_waiter_that_gave_up_goes_to_the_next_of_its_client() {
+fn the_position_of_a_waiter_that_gave_up_goes_to_the_next_of_its_client() {
     explore(&SUCCESSOR);
 }
 
 #[test]
-fn a_place_may_be_transferred_at_any_moment() {
+fn a_position_may_be_transferred_at_any_moment() {
     explore(&SUCCESSOR_IN_TIME);
 }
 
@@ -362,12 +362,12 @@ fn a_detached_hold_can_be_resumed() {
 }
 
 #[test]
-fn a_place_may_need_a_fresh_holder_for_each_claim() {
+fn a_backend_may_need_a_fresh_holder_for_each_claim() {
     explore(&FRESH_HOLDERS);
 }
 
 #[test]
-fn a_place_may_have_no_queue() {
+fn a_backend_may_have_no_queue() {
     explore(&POLLING);
 }
 

@@ -270,7 +270,7 @@ impl Server {
                 self.overtaken |= !self.key.queue.members.is_empty();
                 Renew::Renewed { waiters: 0 }
             }
-            // Where there is no queue the place knows of no waiters.
+            // Where there is no queue the backend knows of no waiters.
             model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
             model::Renew::Absent => Renew::Absent,
             model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
@@ -341,7 +341,7 @@ fn overtakes(before: &model::WaiterQueue, after: &model::WaiterQueue, granted: u
     earlier.any(|name| after.members.iter().any(|(_, other)| other == name))
 }
 
-/// A place in line, with what a wrong server adds to it.
+/// A position in the queue, with what a wrong server adds to it.
 fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, messages: &mut Vec<HandOff>) -> Acquire {
     let Acquire::Queued { last_fence, .. } = &answer else { return answer };
     let next = FencingToken::new(last_fence + 1).unwrap();

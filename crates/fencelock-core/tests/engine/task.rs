@@ -284,8 +284,8 @@ impl World {
                 self.ledger.certain.push((holder, certain(sent, ttl)));
             }
             Acquire::Queued { last_fence, .. } => {
-                self.ledger.places.retain(|(known, ..)| *known != holder);
-                self.ledger.places.push((holder, sent, *last_fence));
+                self.ledger.backends.retain(|(known, ..)| *known != holder);
+                self.ledger.backends.push((holder, sent, *last_fence));
                 self.ledger.deleted.retain(|(deleted, last)| *deleted != holder || last_fence < last);
             }
             _ => {}

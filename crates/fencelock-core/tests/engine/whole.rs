@@ -84,7 +84,7 @@ fn every_state_of_permits_that_are_given_away() {
 }
 
 #[test]
-fn every_state_of_permits_where_the_place_has_no_queue() {
+fn every_state_of_permits_where_the_backend_has_no_queue() {
     whole(&permits::POLLED, &[0, 1, 3], NO_BUDGET, &[Coverage::Together]);
 }
 

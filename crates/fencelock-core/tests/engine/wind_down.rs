@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The client waits a second for stragglers, then nothing moves.
 const SOON: Duration = Duration::from_millis(2500);
-/// After lost packets or stops, places in line and leases may have to end by themselves.
+/// After lost packets or stops, positions in the queue and leases may have to end by themselves.
 const LATE: Duration = Duration::from_secs(40);
 
 /// Every user is served, every release is carried out, and nothing is left at the server.

@@ -41,8 +41,8 @@ pub(crate) struct World {
 pub(crate) struct Ledger {
     /// Until when a holder may rely on its lock, from the answers that it received.
     pub(crate) certain: Vec<(HolderId, Moment)>,
-    /// The claims that were answered with a place in line: when they were sent, and the last token then.
-    pub(crate) places: Vec<(HolderId, Moment, u64)>,
+    /// The claims that were answered with a position in the queue: when they were sent, and the last token then.
+    pub(crate) backends: Vec<(HolderId, Moment, u64)>,
     /// Whose key another program deleted, and the last token then. A holder that has been told since that it waits is not
     /// among them.
     pub(crate) deleted: Vec<(HolderId, u64)>,
@@ -92,8 +92,8 @@ impl World {
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
         capabilities.announces_waiters = scenario.announces_waiters;
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-        let (place, sharing) = (String::new(), scenario.sharing);
-        let config = Config { place, capabilities, drift: Drift::default(), sharing };
+        let (backend, sharing) = (String::new(), scenario.sharing);
+        let config = Config { backend, capabilities, drift: Drift::default(), sharing };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
         let mut world = Self {
             scenario: Rc::new(*scenario),

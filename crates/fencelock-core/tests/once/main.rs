@@ -65,7 +65,7 @@ fn holds(setting: &Setting, windows: usize) {
 }
 
 #[test]
-fn no_window_of_one_place_has_two_runs_that_count() {
+fn no_window_of_one_backend_has_two_runs_that_count() {
     for runs in [Runs::Succeed, Runs::Start] {
         holds(&Setting { runs, ..ALONE }, 2);
     }

@@ -1,4 +1,4 @@
-//! Clients that want to do the work of a window, and the nodes of a place. The clients decide by production's [`OnceJob`], a
+//! Clients that want to do the work of a window, and the nodes of a backend. The clients decide by production's [`OnceJob`], a
 //! quorum by production's [`CompletionVotes`] and [`Tally`].
 
 use crate::parts::{Client, Message, Node};

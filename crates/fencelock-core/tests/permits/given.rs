@@ -29,10 +29,10 @@ fn hundreds_of_grants_need_one_claim_for_each_permit() {
     let mut world = busy(1, 2, 6);
     // The first leases have few tokens, and each claim asks for more of them than the one before.
     cycle(&mut world, 300);
-    let (claims, releases, granted) = (world.place.claims, world.place.releases, world.granted);
+    let (claims, releases, granted) = (world.backend.claims, world.backend.releases, world.granted);
     cycle(&mut world, 500);
     assert_eq!(world.granted - granted, 1000);
-    assert_eq!((world.place.claims, world.place.releases), (claims, releases), "no request was needed");
+    assert_eq!((world.backend.claims, world.backend.releases), (claims, releases), "no request was needed");
     assert!(claims <= 10, "{claims} claims before that");
     world.wind_down();
 }
@@ -46,11 +46,11 @@ fn no_more_claims_wait_than_there_can_be_permits() {
     for _ in 0..50 {
         world.act(&Act::Enter { odd: false });
     }
-    assert_eq!((world.place.waiting(), world.guards.len()), (4, 0));
+    assert_eq!((world.backend.waiting(), world.guards.len()), (4, 0));
     world.act(&Act::Pass(10));
     world.act(&Act::OtherGoes { number: 0 });
     assert!(
-        world.place.waiting() <= 4 && world.guards.len() == 1,
+        world.backend.waiting() <= 4 && world.guards.len() == 1,
         "the first lease has one token, and is claimed again"
     );
     world.wind_down();
@@ -65,14 +65,14 @@ fn a_claim_of_a_task_that_got_other_permits_is_not_sent_again() {
         world.act(&Act::Enter { odd: false });
     }
     cycle(&mut world, 300);
-    let claims = world.place.claims;
+    let claims = world.backend.claims;
     assert_eq!(
-        (world.place.waiting(), world.guards.len()),
+        (world.backend.waiting(), world.guards.len()),
         (1, 1),
         "one is passed on, and a claim waits for the other"
     );
     cycle(&mut world, 500);
-    let more = world.place.claims - claims;
+    let more = world.backend.claims - claims;
     assert!(more <= 1, "a claim that waits is polled once a second, not {more} times");
     world.wind_down();
 }
@@ -88,17 +88,17 @@ fn in_turns() -> World {
         world.act(&Act::Enter { odd: false });
     }
     cycle(&mut world, 300);
-    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2));
+    assert_eq!((world.backend.waiting(), world.guards.len()), (2, 2));
     world
 }
 
 #[test]
 fn tasks_that_take_turns_keep_their_claims() {
     let mut world = in_turns();
-    let (claims, releases) = (world.place.claims, world.place.releases);
+    let (claims, releases) = (world.backend.claims, world.backend.releases);
     cycle(&mut world, 500);
-    assert!(world.place.claims - claims <= 2, "a claim that waits is polled once a second");
-    assert_eq!(world.place.releases, releases);
+    assert!(world.backend.claims - claims <= 2, "a claim that waits is polled once a second");
+    assert_eq!(world.backend.releases, releases);
     world.wind_down();
 }
 
@@ -106,13 +106,13 @@ fn tasks_that_take_turns_keep_their_claims() {
 fn a_claim_that_no_task_takes_over_is_released_soon() {
     let mut world = in_turns();
     world.release(0);
-    assert_eq!((world.place.waiting(), world.guards.len()), (2, 2), "another task may come at once");
+    assert_eq!((world.backend.waiting(), world.guards.len()), (2, 2), "another task may come at once");
     world.act(&Act::Pass(5));
-    assert_eq!((world.place.waiting(), world.guards.len()), (1, 2));
+    assert_eq!((world.backend.waiting(), world.guards.len()), (1, 2));
     world.release(0);
     world.release(0);
     world.release(0);
-    assert!(world.place.waiting() == 0 && world.guards.is_empty(), "nobody has permits, so no claim is kept");
+    assert!(world.backend.waiting() == 0 && world.guards.is_empty(), "nobody has permits, so no claim is kept");
     world.wind_down();
 }
 
@@ -122,8 +122,8 @@ fn permits_that_are_granted_to_a_claim_without_a_task_are_returned_at_once() {
     world.release(0);
     world.act(&Act::OtherGoes { number: 0 });
     world.act(&Act::OtherGoes { number: 1 });
-    assert_eq!((world.place.waiting(), world.guards.len()), (0, 3));
-    assert_eq!(world.place.row.len(), 3, "three tasks, three permits");
+    assert_eq!((world.backend.waiting(), world.guards.len()), (0, 3));
+    assert_eq!(world.backend.row.len(), 3, "three tasks, three permits");
     world.wind_down();
 }
 
@@ -132,18 +132,18 @@ fn a_client_alone_claims_each_time() {
     let mut world = World::new(1, 4);
     world.act(&Act::Enter { odd: false });
     cycle(&mut world, 20);
-    assert_eq!((world.place.claims, world.place.releases, world.granted), (21, 20, 21));
+    assert_eq!((world.backend.claims, world.backend.releases, world.granted), (21, 20, 21));
     world.wind_down();
 }
 
 /// How long another client waits for so many permits of a client whose tasks pass all of them on.
 fn wait_of_another(weight: u32, hides_waiters: bool) -> Duration {
     let mut world = busy(1, 4, 20);
-    world.place.hides_waiters = hides_waiters;
+    world.backend.hides_waiters = hides_waiters;
     cycle(&mut world, 30);
     let came = world.now;
     world.act(&Act::OtherComes { number: 0, weight });
-    while !world.place.has(crate::place::other(0)) {
+    while !world.backend.has(crate::backend::other(0)) {
         cycle(&mut world, 1);
         assert!(world.now.since(came) < Duration::from_secs(10), "it waits for ever");
     }
@@ -165,7 +165,7 @@ fn another_client_that_is_not_reported_waits_longer() {
     assert!(wait_of_another(4, true) > Duration::from_millis(100), "so the other test can fail");
 }
 
-/// How long another client waits whose claim comes after those of tasks of this client, if the place announces waiters.
+/// How long another client waits whose claim comes after those of tasks of this client, if the backend announces waiters.
 #[test]
 fn a_claim_of_the_client_does_not_hide_the_next_waiter() {
     let mut world = World::new(1, 4);
@@ -185,7 +185,7 @@ fn a_claim_of_the_client_does_not_hide_the_next_waiter() {
     world.act(&Act::Pass(1));
     let came = world.now;
     world.act(&Act::OtherComes { number: 1, weight: 3 });
-    while !world.place.has(crate::place::other(1)) {
+    while !world.backend.has(crate::backend::other(1)) {
         for _ in 0..world.guards.len() {
             world.release(0);
             world.act(&Act::Enter { odd: false });

@@ -1,10 +1,10 @@
-//! Tasks of one client that pass permits on, at a place where other clients claim too, in random schedules: a task that may use permits
-//! has a hold at the place of its own, the tasks come in order, and nothing is left. Where requests are counted, and where another
+//! Tasks of one client that pass permits on, on a backend where other clients claim too, in random schedules: a task that may use permits
+//! has a hold on the backend of its own, the tasks come in order, and nothing is left. Where requests are counted, and where another
 //! client waits, the schedule is given.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod backend;
 mod given;
-mod place;
 mod world;
 
 use proptest::prelude::*;

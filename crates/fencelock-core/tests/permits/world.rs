@@ -1,6 +1,6 @@
-//! One client, its tasks, and the place.
+//! One client, its tasks, and the backend.
 
-use crate::place::Place;
+use crate::backend::TestBackend;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, Duty, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
     SharingLimits, Status, Step, WaiterId,
@@ -62,7 +62,7 @@ pub(crate) struct World {
     key: Key,
     pub(crate) config: Config,
     engine: Engine,
-    pub(crate) place: Place,
+    pub(crate) backend: TestBackend,
     mode: Mode,
     limit: u32,
     pub(crate) now: Moment,
@@ -85,7 +85,7 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
         let config = Config {
-            place: "place".to_owned(),
+            backend: "backend".to_owned(),
             capabilities,
             drift: Drift::default(),
             sharing: Some(SharingLimits::default()),
@@ -94,7 +94,7 @@ impl World {
             key: Key::new("k").unwrap(),
             config,
             engine: Engine::default(),
-            place: Place::new(limit),
+            backend: TestBackend::new(limit),
             mode: Mode::permits(weight, limit).unwrap(),
             limit,
             now: Moment::from_micros(1_000_000_000),
@@ -124,7 +124,7 @@ impl World {
                 }
                 Action::Release(release) => {
                     self.given_up.insert(release.holder.hex());
-                    self.place.release(release.holder, self.now);
+                    self.backend.release(release.holder, self.now);
                 }
                 Action::KeptIdle => panic!("permits are kept although nobody has them"),
                 _ => {}
@@ -134,16 +134,16 @@ impl World {
     }
 
     /// What a request is answered, if it is.
-    fn send<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
+    fn send<T>(&mut self, request: impl FnOnce(&mut TestBackend, Moment) -> T) -> Result<T, Unknown> {
         let (carried_out, left) = self.lose;
         if left == 0 {
-            return Ok(request(&mut self.place, self.now));
+            return Ok(request(&mut self.backend, self.now));
         }
         self.lose.1 -= 1;
         if carried_out {
-            request(&mut self.place, self.now);
+            request(&mut self.backend, self.now);
         }
-        Err(Unknown::new("place", Fault::Timeout, ""))
+        Err(Unknown::new("backend", Fault::Timeout, ""))
     }
 
     pub(crate) fn act(&mut self, act: &Act) {
@@ -162,9 +162,9 @@ impl World {
                 }
             }
             Act::OtherComes { number, weight } => {
-                self.place.other_comes(*number, (*weight).min(self.limit), self.now);
+                self.backend.other_comes(*number, (*weight).min(self.limit), self.now);
             }
-            Act::OtherGoes { number } => self.place.other_goes(*number, self.now),
+            Act::OtherGoes { number } => self.backend.other_goes(*number, self.now),
             Act::Forget => self.forget(),
             Act::Pass(ms) => self.pass(Duration::from_millis(*ms)),
             Act::Lose { carried_out, requests } => self.lose = (*carried_out, *requests),
@@ -199,7 +199,7 @@ impl World {
     /// Another program deletes the holds, and the client is notified.
     fn forget(&mut self) {
         self.lose = (false, 0);
-        self.place.forget(self.now);
+        self.backend.forget(self.now);
         self.detached.clear();
         self.call(|engine, cx| engine.on_reset(Duration::ZERO, cx));
     }
@@ -212,7 +212,7 @@ impl World {
             // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
             // As its guard does.
-            Leaving::Release | Leaving::Over => self.place.release(holder, self.now),
+            Leaving::Release | Leaving::Over => self.backend.release(holder, self.now),
         }
         assert_eq!(self.held().len(), others.len(), "a release ended the hold of another task");
         self.settle();
@@ -235,7 +235,7 @@ impl World {
             let tasks = self.tasks.iter().map(|task| task.sleep);
             let next = self.timers.values().copied().chain(tasks).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
-            self.place.expire(self.now);
+            self.backend.expire(self.now);
             self.settle();
             self.check();
         }
@@ -244,9 +244,9 @@ impl World {
     /// Delivers messages, fires timers and runs tasks, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..200 {
-            let handed = std::mem::take(&mut self.place.handed);
+            let handed = std::mem::take(&mut self.backend.handed);
             let mut moved = !handed.is_empty();
-            if std::mem::take(&mut self.place.announces) {
+            if std::mem::take(&mut self.backend.announces) {
                 self.call(KeyEngine::on_queued);
                 moved = true;
             }
@@ -254,7 +254,7 @@ impl World {
                 let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
                 // It may have been granted by an answer meanwhile.
                 if !waits && self.given_up.contains(&holder.hex()) {
-                    self.place.release(holder, self.now);
+                    self.backend.release(holder, self.now);
                 }
             }
             while let Some((hold, at)) = self.first_due() {
@@ -280,7 +280,7 @@ impl World {
         let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
         let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
         if let Duty::Renew(renewal) = duty {
-            let answer = self.send(|place, now| place.renew(&renewal, now));
+            let answer = self.send(|backend, now| backend.renew(&renewal, now));
             self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
         }
     }
@@ -309,12 +309,12 @@ impl World {
                 }
                 Step::Claim(claim) => {
                     self.engine.claim_sent(id);
-                    let answer = self.send(|place, now| place.claim(&claim, now));
+                    let answer = self.send(|backend, now| backend.claim(&claim, now));
                     self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
                 }
                 Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
                 Step::Leave(holder) => {
-                    self.place.release(holder, sent);
+                    self.backend.release(holder, sent);
                     self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
                 }
                 Step::Granted(grant) => {
@@ -344,9 +344,9 @@ impl World {
         let holders: BTreeSet<_> = held.iter().map(|(_, holder)| holder.hex()).collect();
         assert_eq!(holders.len(), held.len(), "two tasks have one hold");
         for (grant, holder) in &held {
-            assert!(self.place.has(*holder), "a task has permits without a hold at the place: {grant:?}");
+            assert!(self.backend.has(*holder), "a task has permits without a hold on the backend: {grant:?}");
         }
-        assert!(self.place.used() <= self.limit);
+        assert!(self.backend.used() <= self.limit);
     }
 
     /// Everybody leaves. What was given away stays.
@@ -358,12 +358,12 @@ impl World {
         while !self.guards.is_empty() {
             self.release(0);
         }
-        (0..4).for_each(|number| self.place.other_goes(number, self.now));
+        (0..4).for_each(|number| self.backend.other_goes(number, self.now));
         self.settle();
         assert!(self.engine.is_empty() && self.timers.is_empty(), "the engine keeps something");
         for holder in std::mem::take(&mut self.detached) {
-            self.place.release(holder, self.now);
+            self.backend.release(holder, self.now);
         }
-        assert!(self.place.is_free(), "left at the place: {:?}", self.place);
+        assert!(self.backend.is_free(), "left on the backend: {:?}", self.backend);
     }
 }

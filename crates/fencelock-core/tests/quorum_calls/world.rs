@@ -188,7 +188,7 @@ pub(crate) fn settings() -> Arc<Settings> {
         drift: Drift::default(),
         expires: true,
         names: Vec::new(),
-        place: String::new(),
+        backend: String::new(),
         shortest_limit: Duration::from_millis(100),
     })
 }

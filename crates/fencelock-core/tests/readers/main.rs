@@ -1,15 +1,15 @@
-//! Tasks of one client that share holds to read, at a place where another client writes now and then, in random schedules: a task
-//! that may read has a hold at the place and no writer beside it, a release ends the reading of one task only, and nothing is left.
+//! Tasks of one client that share holds to read, on a backend where another client writes now and then, in random schedules: a task
+//! that may read has a hold on the backend and no writer beside it, a release ends the reading of one task only, and nothing is left.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-mod place;
+mod backend;
 
+use backend::TestBackend;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
     SharingLimits, Status, Step, WaiterId,
 };
 use fencelock_core::{Capabilities, Drift, Fault, HolderId, Invalid, Key, Mode, Moment, Owner, Ttl, Unknown};
-use place::Place;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ struct World {
     key: Key,
     config: Config,
     engine: Engine,
-    place: Place,
+    backend: TestBackend,
     now: Moment,
     rng: Count,
     timers: BTreeMap<HoldId, Moment>,
@@ -84,7 +84,7 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
         let config = Config {
-            place: "place".to_owned(),
+            backend: "backend".to_owned(),
             capabilities,
             drift: Drift::default(),
             sharing: Some(SharingLimits::default()),
@@ -93,7 +93,7 @@ impl World {
             key: Key::new("k").unwrap(),
             config,
             engine: Engine::default(),
-            place: Place::default(),
+            backend: TestBackend::default(),
             now: Moment::from_micros(1_000_000_000),
             rng: Count(0),
             timers: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl World {
                     assert!(reported, "the others are not notified of a loss");
                     self.timers.remove(&ended.hold);
                 }
-                Action::Release(release) => self.place.release_pending(&release, self.now),
+                Action::Release(release) => self.backend.release_pending(&release, self.now),
                 _ => {}
             }
         }
@@ -125,15 +125,15 @@ impl World {
     }
 
     /// What a request is answered, if it is.
-    fn send<T>(&mut self, request: impl FnOnce(&mut Place, Moment) -> T) -> Result<T, Unknown> {
-        let no_answer = || Unknown::new("place", Fault::Timeout, "");
+    fn send<T>(&mut self, request: impl FnOnce(&mut TestBackend, Moment) -> T) -> Result<T, Unknown> {
+        let no_answer = || Unknown::new("backend", Fault::Timeout, "");
         let (carried_out, left) = self.lose;
         if left == 0 {
-            return Ok(request(&mut self.place, self.now));
+            return Ok(request(&mut self.backend, self.now));
         }
         self.lose.1 -= 1;
         if carried_out {
-            request(&mut self.place, self.now);
+            request(&mut self.backend, self.now);
         }
         Err(no_answer())
     }
@@ -171,8 +171,8 @@ impl World {
                     assert!(!lost || self.held().iter().all(|(_, other)| *other != holder), "others read on");
                 }
             }
-            Act::WriterComes => self.place.writer_comes(self.now),
-            Act::WriterGoes => self.place.writer_goes(self.now),
+            Act::WriterComes => self.backend.writer_comes(self.now),
+            Act::WriterGoes => self.backend.writer_goes(self.now),
             Act::Pass(ms) => self.pass(Duration::from_millis(*ms)),
             Act::Lose { carried_out, requests } => self.lose = (*carried_out, *requests),
             _ => {}
@@ -189,7 +189,7 @@ impl World {
             // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
             // As its guard does.
-            Leaving::Release | Leaving::Over => self.place.release(holder, self.now),
+            Leaving::Release | Leaving::Over => self.backend.release(holder, self.now),
         }
         assert_eq!(self.held().len(), others.len(), "a release ended the reading of another task");
     }
@@ -210,7 +210,7 @@ impl World {
             let tasks = self.tasks.iter().map(|(_, sleep)| *sleep);
             let next = self.timers.values().copied().chain(tasks).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
-            self.place.expire(self.now);
+            self.backend.expire(self.now);
             self.settle();
             self.check();
         }
@@ -219,10 +219,10 @@ impl World {
     /// Delivers messages, fires timers and runs tasks, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..50 {
-            for (holder, tokens) in std::mem::take(&mut self.place.handed) {
+            for (holder, tokens) in std::mem::take(&mut self.backend.handed) {
                 let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
                 if !waits {
-                    self.place.release(holder, self.now);
+                    self.backend.release(holder, self.now);
                 }
             }
             for (hold, at) in self.timers.clone() {
@@ -241,7 +241,7 @@ impl World {
         let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
         let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
         if let Duty::Renew(renewal) = duty {
-            let answer = self.send(|place, now| place.renew(&renewal, now));
+            let answer = self.send(|backend, now| backend.renew(&renewal, now));
             self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
         }
     }
@@ -262,12 +262,12 @@ impl World {
                 }
                 Step::Claim(claim) => {
                     self.engine.claim_sent(id);
-                    let answer = self.send(|place, now| place.claim(&claim, now));
+                    let answer = self.send(|backend, now| backend.claim(&claim, now));
                     self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
                 }
                 Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
                 Step::Leave(holder) => {
-                    self.place.release(holder, sent);
+                    self.backend.release(holder, sent);
                     self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
                 }
                 Step::Granted(grant) => {
@@ -286,8 +286,8 @@ impl World {
     fn check(&mut self) {
         let held = self.held();
         for (grant, holder) in &held {
-            assert!(self.place.has(*holder), "a task reads without a hold at the place: {grant:?}");
-            assert!(!self.place.writes, "a task reads beside a writer: {grant:?}");
+            assert!(self.backend.has(*holder), "a task reads without a hold on the backend: {grant:?}");
+            assert!(!self.backend.writes, "a task reads beside a writer: {grant:?}");
         }
     }
 
@@ -302,13 +302,13 @@ impl World {
                 self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
             }
         }
-        self.place.writer_goes(self.now);
+        self.backend.writer_goes(self.now);
         self.settle();
         assert!(self.engine.is_empty() && self.timers.is_empty(), "the engine keeps something");
         for holder in std::mem::take(&mut self.detached) {
-            self.place.release(holder, self.now);
+            self.backend.release(holder, self.now);
         }
-        assert!(self.place.is_free(), "left at the place: {:?}", self.place);
+        assert!(self.backend.is_free(), "left on the backend: {:?}", self.backend);
     }
 }
 
@@ -337,7 +337,7 @@ fn readers_join_in_these_schedules() {
         world.act(&Act::Enter { odd: false });
         world.act(&Act::Pass(1));
     }
-    assert_eq!((world.guards.len(), world.joined, world.place.row.len()), (10, 9, 1));
+    assert_eq!((world.guards.len(), world.joined, world.backend.row.len()), (10, 9, 1));
     let mut tokens: Vec<_> = world.guards.iter().map(|(grant, _)| grant.tenure.fence).collect();
     tokens.dedup();
     assert_eq!(tokens.len(), 10, "each has a token of its own");

@@ -136,8 +136,8 @@ impl Plan {
             Workload::HotKey | Workload::FlashSale => fixed(base, self.mode),
             Workload::ManyKeys => (0..self.keys).map(|number| one_of_many(base, number)).collect(),
             Workload::Uncontended => {
-                let places = (0..self.processes).flat_map(|process| (0..self.tasks).map(move |task| (process, task)));
-                places.flat_map(|(process, task)| fixed(&own(base, process, task), self.mode)).collect()
+                let numbers = (0..self.processes).flat_map(|process| (0..self.tasks).map(move |task| (process, task)));
+                numbers.flat_map(|(process, task)| fixed(&own(base, process, task), self.mode)).collect()
             }
         };
         keys.into_iter().flat_map(|key| names(key, self.mode)).map(Key::new).collect()

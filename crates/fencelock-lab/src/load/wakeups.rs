@@ -59,8 +59,9 @@ mod tests {
         // The recorder of this thread only, so that other tests can have their own.
         metrics::with_local_recorder(&wakeups, || {
             runtime.block_on(async {
-                let place: Arc<dyn Backend> = Arc::new(Memory::new());
-                let (a, b) = (Client::with_backend(Arc::clone(&place)).unwrap(), Client::with_backend(place).unwrap());
+                let backend: Arc<dyn Backend> = Arc::new(Memory::new());
+                let (a, b) =
+                    (Client::with_backend(Arc::clone(&backend)).unwrap(), Client::with_backend(backend).unwrap());
                 let held = a.lock("k").await.unwrap();
                 let retried = b.lock("k").retry(3, Duration::from_millis(1)).await;
                 assert!(retried.unwrap_err().is_busy());

@@ -1,9 +1,9 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::quorum::{NodeReport, clocks, merge, place_report};
+use crate::quorum::{NodeReport, backend_report, clocks, merge};
 use crate::redis::shown;
-use fencelock_core::{Finding, HASH_SLOTS, Level, PlaceReport, ServerReport};
+use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Level, ServerReport};
 use futures_util::future::join_all;
 
 /// The effect of a clock difference on a cluster.
@@ -26,9 +26,9 @@ impl Cluster {
         findings
     }
 
-    pub(super) async fn place_report(&self) -> PlaceReport {
+    pub(super) async fn backend_report(&self) -> BackendReport {
         if let Err(unknown) = self.refresh().await {
-            return PlaceReport::of_server(ServerReport::failed(&self.url.name, unknown.to_string()));
+            return BackendReport::of_server(ServerReport::failed(&self.url.name, unknown.to_string()));
         }
         let (mut nodes, mut failed) = (Vec::new(), Vec::new());
         for address in self.view.masters() {
@@ -37,7 +37,7 @@ impl Cluster {
                 Err(unknown) => failed.push(ServerReport::failed(shown(&address), unknown.to_string())),
             }
         }
-        let mut report = place_report(nodes).await;
+        let mut report = backend_report(nodes).await;
         report.servers.extend(failed);
         report
     }

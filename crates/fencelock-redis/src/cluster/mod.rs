@@ -29,8 +29,8 @@ mod url;
 
 use crate::redis::{ClusterView, Redis, Server, not_a_cluster};
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead,
-    ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, PlaceReport,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
     Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use nodes::Nodes;
@@ -208,8 +208,8 @@ impl Backend for Cluster {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
     }
 
-    fn report(&self) -> BoxFuture<'_, PlaceReport> {
-        Box::pin(self.place_report())
+    fn report(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(self.backend_report())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

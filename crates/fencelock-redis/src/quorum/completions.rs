@@ -114,7 +114,7 @@ impl Quorum {
     }
 
     fn check_completions(&self, key: &Key) -> Result<(), Unknown> {
-        if self.has_completions() { Ok(()) } else { Err(once::unsupported(self.settings.place.clone(), key)) }
+        if self.has_completions() { Ok(()) } else { Err(once::unsupported(self.settings.backend.clone(), key)) }
     }
 
     pub(super) fn has_completions(&self) -> bool {
@@ -126,6 +126,6 @@ impl Quorum {
             "the clocks of the nodes are {} apart, so the window is unknown: set them, for example with chrony",
             Span(apart)
         );
-        Unknown::new(self.settings.place.clone(), Fault::Other, detail)
+        Unknown::new(self.settings.backend.clone(), Fault::Other, detail)
     }
 }

@@ -74,7 +74,7 @@ impl Quorum {
             taken: Some(taken),
         };
         tokio::spawn(driver.run());
-        let ended = |_| Unknown::new(self.settings.place.clone(), Fault::Other, "the runtime has ended");
+        let ended = |_| Unknown::new(self.settings.backend.clone(), Fault::Other, "the runtime has ended");
         let answer = answer.await.map_err(ended)?;
         // If the call is over, the receiver is gone.
         let _ = took.send(());

@@ -32,9 +32,9 @@ pub(crate) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
             subjects.push(line.finding.subject);
         }
     }
-    let place = |line: &FindingGroup| subjects.iter().position(|subject| *subject == line.finding.subject);
+    let rank = |line: &FindingGroup| subjects.iter().position(|subject| *subject == line.finding.subject);
     let mut order: Vec<usize> = (0..lines.len()).collect();
-    order.sort_by_key(|number| place(&lines[*number]));
+    order.sort_by_key(|number| rank(&lines[*number]));
     order.into_iter().map(|number| written(&lines[number], (answering, all))).collect()
 }
 

@@ -47,13 +47,13 @@ mod url;
 pub(crate) use compare::clocks;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener, Listeners,
-    Modes, PlaceReport, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Completion, CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
+    Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
 };
 pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::{NodeReport, place_report};
+pub(crate) use report::{NodeReport, backend_report};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;
@@ -115,9 +115,9 @@ impl Quorum {
             return Err(Invalid::new("locks expire on some of the nodes only: a quorum is made of nodes of one kind"));
         }
         let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
-        let place = name_of_all(&names);
+        let backend = name_of_all(&names);
         let (expires, shortest_limit) = (expiring > 0, SHORTEST_LIMIT);
-        let settings = Settings { size, drift, expires, names, place, shortest_limit };
+        let settings = Settings { size, drift, expires, names, backend, shortest_limit };
         Ok(Self::from_parts(nodes, settings, clock))
     }
 
@@ -224,7 +224,7 @@ impl Backend for Quorum {
     }
 
     fn name(&self) -> String {
-        self.settings.place.clone()
+        self.settings.backend.clone()
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {
@@ -327,8 +327,8 @@ impl Backend for Quorum {
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
     }
 
-    fn report(&self) -> BoxFuture<'_, PlaceReport> {
-        Box::pin(self.place_report())
+    fn report(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(self.backend_report())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

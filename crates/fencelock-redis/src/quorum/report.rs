@@ -1,7 +1,7 @@
 //! The reports of the nodes, before they are compared.
 
 use super::Quorum;
-use fencelock_core::{Backend, Finding, Health, Level, PlaceReport, QuorumNode, ServerReport};
+use fencelock_core::{Backend, BackendReport, Finding, Health, Level, QuorumNode, ServerReport};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,28 +40,28 @@ impl NodeReport {
 }
 
 impl Quorum {
-    pub(super) async fn place_report(&self) -> PlaceReport {
+    pub(super) async fn backend_report(&self) -> BackendReport {
         let nodes = self.nodes.iter().map(|node| (node.backend.name(), Arc::clone(&node.backend)));
-        place_report(nodes.collect()).await
+        backend_report(nodes.collect()).await
     }
 }
 
 /// The reports of all nodes. They have the same options.
-pub(crate) async fn place_report<N: Backend + ?Sized>(nodes: Vec<(String, Arc<N>)>) -> PlaceReport {
+pub(crate) async fn backend_report<N: Backend + ?Sized>(nodes: Vec<(String, Arc<N>)>) -> BackendReport {
     let reports = nodes.into_iter().map(|(name, node)| async move {
         let report = timeout(PATIENCE, node.report()).await;
         report.unwrap_or_else(|_| silent(name))
     });
-    let mut place = PlaceReport::default();
+    let mut backend = BackendReport::default();
     for report in join_all(reports).await {
-        if place.options.is_empty() {
-            (place.options, place.wire) = (report.options, report.wire);
+        if backend.options.is_empty() {
+            (backend.options, backend.wire) = (report.options, report.wire);
         }
-        place.servers.extend(report.servers);
+        backend.servers.extend(report.servers);
     }
-    place
+    backend
 }
 
-fn silent(node: String) -> PlaceReport {
-    PlaceReport::of_server(ServerReport::failed(node, "it does not answer in time"))
+fn silent(node: String) -> BackendReport {
+    BackendReport::of_server(ServerReport::failed(node, "it does not answer in time"))
 }

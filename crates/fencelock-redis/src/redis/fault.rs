@@ -146,7 +146,7 @@ struct Words {
 impl Words {
     fn of(code: &str, detail: Option<&str>) -> Self {
         let line = detail.map_or_else(|| code.to_owned(), |detail| format!("{code} {detail}"));
-        let line = without_place(without_frame(&line)).trim_start_matches('-');
+        let line = without_position(without_frame(&line)).trim_start_matches('-');
         // An error raised by a script has a code, and gets another one.
         let line = line.strip_prefix("ERR ").filter(|rest| has_code(rest)).unwrap_or(line);
         let code = code_of(line).unwrap_or_default();
@@ -176,8 +176,8 @@ fn without_frame(line: &str) -> &str {
     let mut rest = framed.map_or(line, |(_, rest)| rest);
     while let Some((_, after)) = rest
         .strip_prefix("@user_script:")
-        .and_then(|place| place.split_once(": "))
-        .filter(|(place, _)| place.trim_start().bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|number| number.split_once(": "))
+        .filter(|(number, _)| number.trim_start().bytes().all(|byte| byte.is_ascii_digit()))
     {
         rest = after;
     }
@@ -185,9 +185,9 @@ fn without_frame(line: &str) -> &str {
 }
 
 /// `... script: <digest>, on @user_script:12.`, and without the digest.
-fn without_place(line: &str) -> &str {
+fn without_position(line: &str) -> &str {
     line.rsplit_once(" script: ")
-        .filter(|(_, place)| place.contains("on @user_script:"))
+        .filter(|(_, position)| position.contains("on @user_script:"))
         .map_or(line, |(words, _)| words)
 }
 

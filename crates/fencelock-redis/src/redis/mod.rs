@@ -87,8 +87,8 @@ pub(crate) use cluster_view::ClusterView;
 use combined::Common;
 use fault::unknown;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener, PlaceReport,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Completion, CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener,
     Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use hosts::{Address, host_and_port, listed_twice, shown};
@@ -346,7 +346,7 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
-    fn report(&self) -> BoxFuture<'_, PlaceReport> {
+    fn report(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(report::report(self))
     }
 

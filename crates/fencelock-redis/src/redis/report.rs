@@ -8,11 +8,11 @@ use super::session::Session;
 use super::target::Target;
 use super::topology::topology;
 use super::wire::WIRE;
-use fencelock_core::{PlaceReport, ServerReport};
+use fencelock_core::{BackendReport, ServerReport};
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub(crate) async fn report(redis: &Redis) -> PlaceReport {
+pub(crate) async fn report(redis: &Redis) -> BackendReport {
     let mut server = ServerReport::new(redis.link.node());
     match redis.session().await {
         Ok(session) => {
@@ -25,7 +25,7 @@ pub(crate) async fn report(redis: &Redis) -> PlaceReport {
         }
         Err(unknown) => server.failure = Some(unknown.to_string()),
     }
-    let mut report = PlaceReport::of_server(server);
+    let mut report = BackendReport::of_server(server);
     report.options = options(&redis.link.target);
     report.wire = WIRE.parse().ok();
     report

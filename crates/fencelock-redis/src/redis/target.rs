@@ -246,14 +246,14 @@ fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
 
 fn name_of(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
-    let place = match info.addr() {
+    let address = match info.addr() {
         ConnectionAddr::Tcp(host, port) => format!("redis://{}", shown(&(host.clone(), *port))),
         ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}", shown(&(host.clone(), *port))),
         other => {
             return if db == 0 { format!("redis+unix://{other}") } else { format!("redis+unix://{other}?db={db}") };
         }
     };
-    if db == 0 { place } else { format!("{place}/{db}") }
+    if db == 0 { address } else { format!("{address}/{db}") }
 }
 
 fn client(info: ConnectionInfo, certificates: Option<&TlsCertificates>) -> RedisResult<redis::Client> {

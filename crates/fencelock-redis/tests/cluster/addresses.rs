@@ -1,4 +1,4 @@
-use crate::kit::{granted, held, place, poll, queued, release, tokens, waiting};
+use crate::kit::{backend, granted, held, poll, queued, release, tokens, waiting};
 use fencelock::backends::{ConnectError, connect};
 use fencelock_core::{Backend, Fault, Mode, Unknown};
 use fencelock_testkit::{ClusterNodes, RedisServer, redis_or_skip};
@@ -15,13 +15,13 @@ async fn refused(url: &str) -> Unknown {
 async fn each_lock_is_on_the_node_of_its_slot() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     // One node returns the others.
-    let place = connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port())).await.unwrap();
+    let backend = connect(&format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port())).await.unwrap();
     for key in ["a", "b", "c", "}{", "{tag}x", "x{tag}", "锁"] {
         let claim = held(key, Mode::Exclusive);
-        granted(&place, &claim).await;
+        granted(&backend, &claim).await;
         let owner = &cluster.nodes[cluster.owner_of(cluster.slot_of(key))];
         assert!(owner.command(&["GET", key]).text().is_some(), "{key}");
-        release(&place, &claim).await;
+        release(&backend, &claim).await;
     }
 }
 
@@ -32,23 +32,23 @@ async fn a_node_of_the_url_may_be_unavailable() {
     let dead = away.port();
     drop(away);
     let url = format!("redis+cluster://127.0.0.1:{dead},127.0.0.1:{}", cluster.nodes[3].port());
-    let place = connect(&url).await.unwrap();
-    granted(&place, &held("a", Mode::Exclusive)).await;
+    let backend = connect(&url).await.unwrap();
+    granted(&backend, &held("a", Mode::Exclusive)).await;
     // No node in the URL is left. The client has learned the others from the map.
     cluster.nodes[3].kill();
     for key in ["b", "c", "d", "e"] {
-        granted(&place, &held(key, Mode::Exclusive)).await;
+        granted(&backend, &held(key, Mode::Exclusive)).await;
     }
-    refresh_works(&place, &mut cluster).await;
+    refresh_works(&backend, &mut cluster).await;
 }
 
 /// A master fails after that.
-async fn refresh_works(place: &Arc<dyn Backend>, cluster: &mut ClusterNodes) {
+async fn refresh_works(backend: &Arc<dyn Backend>, cluster: &mut ClusterNodes) {
     let master =
         cluster.masters().into_iter().find(|master| cluster.replica_of(*master).is_some_and(|r| r != 3)).unwrap();
     cluster.nodes[master].kill();
     for key in ["f", "g", "h", "i", "j", "k", "l", "m"] {
-        granted(place, &held(key, Mode::Exclusive)).await;
+        granted(backend, &held(key, Mode::Exclusive)).await;
     }
 }
 
@@ -71,8 +71,8 @@ async fn a_wrong_password_is_reported_once_for_each_node() {
     let unknown = refused(&url.replace("://", "://:wrong@")).await;
     assert!(unknown.nodes().iter().all(|node| node.fault == Fault::Denied), "{unknown}");
     assert!(unknown.is_permanent() && !unknown.to_string().contains("wrong"), "{unknown}");
-    let place = connect(&url.replace("://", "://:right@")).await.unwrap();
-    granted(&place, &held("k", Mode::Exclusive)).await;
+    let backend = connect(&url.replace("://", "://:right@")).await.unwrap();
+    granted(&backend, &held("k", Mode::Exclusive)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ async fn a_missing_right_to_cluster_slots_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_each_master_and_slots_without_one() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let place = place(&cluster).await;
+    let backend = backend(&cluster).await;
     let failures = |findings: &[fencelock_core::Finding]| {
         findings
             .iter()
@@ -96,10 +96,10 @@ async fn doctor_reports_each_master_and_slots_without_one() {
             .map(|f| f.text.clone())
             .collect::<Vec<_>>()
     };
-    let findings = place.diagnose().await;
+    let findings = backend.diagnose().await;
     assert_eq!(failures(&findings), [""; 0]);
     assert!(findings[0].text.contains("3 masters serve all 16384 hash slots"), "{}", findings[0].text);
-    let report = place.report().await;
+    let report = backend.report().await;
     assert_eq!(report.servers.len(), 3, "{report:?}");
     for server in &report.servers {
         assert_eq!(server.topology, fencelock_core::Topology::ClusterNode, "{report:?}");
@@ -114,7 +114,7 @@ async fn doctor_reports_each_master_and_slots_without_one() {
         node.command(&["CLUSTER", "DELSLOTS", "100"]);
     }
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let findings = place.diagnose().await;
+    let findings = backend.diagnose().await;
     assert!(failures(&findings)[0].contains("16383 of 16384"), "{owner}: {findings:?}");
 }
 
@@ -125,12 +125,12 @@ async fn the_map_of_a_node_that_serves_nothing_is_ignored() {
     let lonely = RedisServer::options().args(["--cluster-enabled", "yes"]).start().unwrap();
     let port = cluster.nodes[0].port();
     let url = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{port}", lonely.port());
-    let place = connect(&url).await.unwrap();
-    granted(&place, &held("a", Mode::Exclusive)).await;
+    let backend = connect(&url).await.unwrap();
+    granted(&backend, &held("a", Mode::Exclusive)).await;
     // For some time, the remaining nodes report that the cluster is down.
     cluster.nodes[0].kill();
     for key in ["b", "c", "d", "e", "f", "g"] {
-        granted(&place, &held(key, Mode::Exclusive)).await;
+        granted(&backend, &held(key, Mode::Exclusive)).await;
     }
     let alone = connect(&format!("redis+cluster://127.0.0.1:{}", lonely.port())).await;
     let Err(ConnectError::Unknown(unknown)) = alone else { panic!("{alone:?}") };
@@ -145,14 +145,14 @@ async fn nodes_are_used_over_tls() {
     let Some(cluster) = ClusterNodes::start_with_or_skip(&options, 1, 0) else { return };
     let node = &cluster.nodes[0];
     let tls = node.tls_url().replace("rediss://", "rediss+cluster://");
-    let place = connect(&format!("{tls}?ca={}", node.tls_files().ca.display())).await.unwrap();
-    assert_eq!(place.name(), tls);
+    let backend = connect(&format!("{tls}?ca={}", node.tls_files().ca.display())).await.unwrap();
+    assert_eq!(backend.name(), tls);
     // The node announces its TLS port, which rejects clients without TLS.
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
-    granted(&place, &first).await;
-    queued(&place, &waiter, 0).await;
-    release(&place, &first).await;
-    tokens(&poll(&place, &waiter).await);
+    granted(&backend, &first).await;
+    queued(&backend, &waiter, 0).await;
+    release(&backend, &first).await;
+    tokens(&poll(&backend, &waiter).await);
     assert!(connect(&tls).await.unwrap_err().to_string().contains("certificate is not trusted"));
     let plain = connect(&tls.replace("rediss", "redis")).await.unwrap_err().to_string();
     assert!(plain.contains("speaks TLS"), "{plain}");

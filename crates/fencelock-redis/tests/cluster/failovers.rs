@@ -1,4 +1,4 @@
-use crate::kit::{granted, held, place, poll, queued, release, renew, tokens, waiting};
+use crate::kit::{backend, granted, held, poll, queued, release, renew, tokens, waiting};
 use fencelock::backends::connect;
 use fencelock_core::{Intent, Mode, Renew};
 use fencelock_testkit::{ClusterNodes, Reply};
@@ -17,7 +17,7 @@ fn replicate(cluster: &ClusterNodes, key: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_replica_continues_the_queue() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
     let (first, second, third) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
     granted(&one, &first).await;
     queued(&one, &second, 0).await;
@@ -30,8 +30,8 @@ async fn a_promoted_replica_continues_the_queue() {
     });
     // Waiters expire after three seconds without a poll, and a failover may take longer.
     while !failed_over.is_finished() {
-        for (place, waiter) in [(&one, &second), (&other, &third)] {
-            let _ = place.acquire(&waiter.with_intent(Intent::Poll)).await;
+        for (backend, waiter) in [(&one, &second), (&other, &third)] {
+            let _ = backend.acquire(&waiter.with_intent(Intent::Poll)).await;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -46,34 +46,34 @@ async fn a_promoted_replica_continues_the_queue() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_master_is_replaced() {
     let Some(mut cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    let place = place(&cluster).await;
+    let backend = backend(&cluster).await;
     let first = held("k", Mode::Exclusive);
-    granted(&place, &first).await;
+    granted(&backend, &first).await;
     let owner = replicate(&cluster, "k");
     cluster.nodes[owner].kill();
     let begun = tokio::time::Instant::now();
-    granted(&place, &held("{k}2", Mode::Exclusive)).await;
+    granted(&backend, &held("{k}2", Mode::Exclusive)).await;
     println!("{:?} from the end of the master to a grant of its replica", begun.elapsed());
-    assert!(matches!(renew(&place, &first).await, Ok(Renew::Renewed { .. })));
+    assert!(matches!(renew(&backend, &first).await, Ok(Renew::Renewed { .. })));
     // The restarted master is a replica.
     cluster.nodes[owner].restart().unwrap();
     cluster.wait_until_settled();
-    release(&place, &first).await;
+    release(&backend, &first).await;
     granted(&connect(&cluster.url("")).await.unwrap(), &held("k", Mode::Exclusive)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_counts_when_the_replica_has_it() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    let place = connect(&cluster.url("acks=1")).await.unwrap();
+    let backend = connect(&cluster.url("acks=1")).await.unwrap();
     for number in 0..20 {
         let key = format!("k{number}");
         let claim = held(&key, Mode::Exclusive);
-        granted(&place, &claim).await;
+        granted(&backend, &claim).await;
         let owner = cluster.owner_of(cluster.slot_of(&key));
         let copy = cluster.get_at(cluster.replica_of(owner).unwrap(), &key);
         assert!(copy.is_some(), "{key}");
-        assert!(matches!(renew(&place, &claim).await, Ok(Renew::Renewed { .. })));
-        release(&place, &claim).await;
+        assert!(matches!(renew(&backend, &claim).await, Ok(Renew::Renewed { .. })));
+        release(&backend, &claim).await;
     }
 }

@@ -10,7 +10,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Much longer than a failover takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn place(cluster: &ClusterNodes) -> Arc<dyn Backend> {
+pub(crate) async fn backend(cluster: &ClusterNodes) -> Arc<dyn Backend> {
     connect(&cluster.url("")).await.unwrap()
 }
 
@@ -28,10 +28,10 @@ pub(crate) fn tokens(answer: &Acquire) -> TokenBlock {
 }
 
 /// Claims until the lock is granted, and ignores errors.
-pub(crate) async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> TokenBlock {
+pub(crate) async fn granted(backend: &Arc<dyn Backend>, claim: &Claim) -> TokenBlock {
     let begun = Instant::now();
     loop {
-        let answer = place.acquire(claim).await;
+        let answer = backend.acquire(claim).await;
         if let Ok(Acquire::Granted { tokens }) = answer {
             return tokens;
         }
@@ -40,24 +40,24 @@ pub(crate) async fn granted(place: &Arc<dyn Backend>, claim: &Claim) -> TokenBlo
     }
 }
 
-pub(crate) async fn queued(place: &Arc<dyn Backend>, claim: &Claim, ahead: u32) {
-    match place.acquire(claim).await.unwrap() {
+pub(crate) async fn queued(backend: &Arc<dyn Backend>, claim: &Claim, ahead: u32) {
+    match backend.acquire(claim).await.unwrap() {
         Acquire::Queued { ahead: found, .. } => assert_eq!(found, ahead),
         answer => panic!("{answer:?}"),
     }
 }
 
-pub(crate) async fn poll(place: &Arc<dyn Backend>, claim: &Claim) -> Acquire {
-    place.acquire(&claim.with_intent(Intent::Poll)).await.unwrap()
+pub(crate) async fn poll(backend: &Arc<dyn Backend>, claim: &Claim) -> Acquire {
+    backend.acquire(&claim.with_intent(Intent::Poll)).await.unwrap()
 }
 
-pub(crate) async fn renew(place: &Arc<dyn Backend>, claim: &Claim) -> Result<Renew, Unknown> {
+pub(crate) async fn renew(backend: &Arc<dyn Backend>, claim: &Claim) -> Result<Renew, Unknown> {
     let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(TTL);
-    place.renew(&[renewal]).await.remove(0)
+    backend.renew(&[renewal]).await.remove(0)
 }
 
-pub(crate) async fn release(place: &Arc<dyn Backend>, claim: &Claim) {
-    place.release(&claim.key, &claim.holder.id).await.unwrap();
+pub(crate) async fn release(backend: &Arc<dyn Backend>, claim: &Claim) {
+    backend.release(&claim.key, &claim.holder.id).await.unwrap();
 }
 
 /// A master other than that of this slot.

@@ -1,4 +1,4 @@
-use crate::kit::{elsewhere, granted, held, place, poll, queued, release, renew, tokens, waiting};
+use crate::kit::{backend, elsewhere, granted, held, poll, queued, release, renew, tokens, waiting};
 use fencelock_core::{Acquire, Backend, Fault, Holding, Intent, Mode, Renew};
 use fencelock_testkit::{ClusterNodes, claim};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_moved_slot_keeps_its_holder_its_queue_and_its_tokens() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
     let (first, second, third) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
     let slot = cluster.slot_of("k");
     let before = granted(&one, &first).await;
@@ -28,32 +28,33 @@ async fn a_moved_slot_keeps_its_holder_its_queue_and_its_tokens() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_slot_can_be_moved_with_its_locks() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let place = place(&cluster).await;
+    let backend = backend(&cluster).await;
     let claims: Vec<_> = (0..200).map(|number| held(&format!("k{number}"), Mode::Exclusive)).collect();
     for claim in &claims {
-        granted(&place, claim).await;
+        granted(&backend, claim).await;
     }
     cluster.move_all_slots().unwrap();
     for claim in &claims {
-        assert!(matches!(renew(&place, claim).await, Ok(Renew::Renewed { .. })), "{}", claim.key);
+        assert!(matches!(renew(&backend, claim).await, Ok(Renew::Renewed { .. })), "{}", claim.key);
     }
-    assert_eq!(place.list().await.unwrap().len(), claims.len());
+    assert_eq!(backend.list().await.unwrap().len(), claims.len());
     for claim in &claims {
-        release(&place, claim).await;
+        release(&backend, claim).await;
     }
-    assert!(place.list().await.unwrap().is_empty());
+    assert!(backend.list().await.unwrap().is_empty());
 }
 
 /// The renewals are one request. Two of the keys are moved after the client has learned their nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_renewals_follows_its_keys() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let place = place(&cluster).await;
+    let backend = backend(&cluster).await;
     let claims: Vec<_> = (0..20).map(|number| held(&format!("k{number}"), Mode::Exclusive)).collect();
     for claim in &claims {
-        granted(&place, claim).await;
+        granted(&backend, claim).await;
     }
-    let groups: std::collections::BTreeSet<u32> = claims.iter().map(|claim| place.renewal_group(&claim.key)).collect();
+    let groups: std::collections::BTreeSet<u32> =
+        claims.iter().map(|claim| backend.renewal_group(&claim.key)).collect();
     assert_eq!(groups.len(), 3, "each node has a group");
     for claim in &claims[..2] {
         let slot = cluster.slot_of(claim.key.as_str());
@@ -63,12 +64,12 @@ async fn a_batch_of_renewals_follows_its_keys() {
         .iter()
         .map(|claim| fencelock_core::Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl))
         .collect();
-    let answers = place.renew(&renewals).await;
+    let answers = backend.renew(&renewals).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Renew::Renewed { .. }))), "{answers:?}");
 }
 
-async fn is_moving(place: &Arc<dyn Backend>, slot: u16) {
-    let unknown = place.acquire(&held("other{k}", Mode::Exclusive)).await.unwrap_err();
+async fn is_moving(backend: &Arc<dyn Backend>, slot: u16) {
+    let unknown = backend.acquire(&held("other{k}", Mode::Exclusive)).await.unwrap_err();
     let fault = &unknown.nodes()[0];
     assert_eq!(fault.fault, Fault::Moved);
     assert!(unknown.changed_nothing() && !unknown.is_permanent());
@@ -81,7 +82,7 @@ async fn holders_keep_their_locks_in_a_slot_that_is_half_moved() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
     let (slot, ttl) = (cluster.slot_of("k"), Duration::from_secs(100));
     for keys in 0..10 {
-        let place = place(&cluster).await;
+        let backend = backend(&cluster).await;
         let to = elsewhere(&cluster, slot);
         let mode = match keys % 3 {
             0 => Mode::Exclusive,
@@ -90,27 +91,27 @@ async fn holders_keep_their_locks_in_a_slot_that_is_half_moved() {
         };
         let first = claim("k", ttl).with_mode(mode);
         let waiter = waiting("k");
-        granted(&place, &first).await;
-        queued(&place, &waiter, 0).await;
+        granted(&backend, &first).await;
+        queued(&backend, &waiter, 0).await;
         cluster.begin_move(slot, to, keys).unwrap();
-        is_moving(&place, slot).await;
+        is_moving(&backend, slot).await;
         // A longer lease, which can be seen after the move.
         let renewal = fencelock_core::Renewal::new(first.key.clone(), first.holder.id, waiter.ttl).with_assumed(ttl);
-        let renewed = place.renew(&[renewal]).await.remove(0);
+        let renewed = backend.renew(&[renewal]).await.remove(0);
         assert!(matches!(renewed, Ok(Renew::Renewed { .. })), "{mode:?} with {keys} keys moved: {renewed:?}");
         // The renewal of a holder without a lock.
         let stranger = held("k", mode);
         assert!(
-            renew(&place, &stranger).await.is_err(),
+            renew(&backend, &stranger).await.is_err(),
             "{mode:?}: a lost lock cannot be distinguished from a moved one"
         );
         cluster.end_move(slot, to).unwrap();
-        let seen = place.inspect(&first.key).await.unwrap().unwrap();
+        let seen = backend.inspect(&first.key).await.unwrap().unwrap();
         assert!(rest(&seen) > ttl, "{mode:?} with {keys} keys moved: {seen:?}");
-        assert!(matches!(renew(&place, &stranger).await, Ok(Renew::Absent | Renew::TakenBy(_))));
-        release(&place, &first).await;
-        tokens(&poll(&place, &waiter).await);
-        release(&place, &waiter).await;
+        assert!(matches!(renew(&backend, &stranger).await, Ok(Renew::Absent | Renew::TakenBy(_))));
+        release(&backend, &first).await;
+        tokens(&poll(&backend, &waiter).await);
+        release(&backend, &waiter).await;
     }
 }
 
@@ -121,12 +122,12 @@ fn rest(holding: &Holding) -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_waits_for_the_end_of_a_short_move() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
     let first = held("k", Mode::Exclusive);
-    granted(&place, &first).await;
+    granted(&backend, &first).await;
     let to = elsewhere(&cluster, slot);
     cluster.begin_move(slot, to, 1).unwrap();
-    let released = tokio::spawn(async move { place.release(&first.key, &first.holder.id).await });
+    let released = tokio::spawn(async move { backend.release(&first.key, &first.holder.id).await });
     cluster.end_move(slot, to).unwrap();
     // On a slow machine, the move may take longer than a request waits.
     if let Err(unknown) = released.await.unwrap() {
@@ -137,14 +138,14 @@ async fn a_request_waits_for_the_end_of_a_short_move() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
-    granted(&place, &held("k", Mode::Exclusive)).await;
-    granted(&place, &held("j", Mode::Exclusive)).await;
+    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
+    granted(&backend, &held("k", Mode::Exclusive)).await;
+    granted(&backend, &held("j", Mode::Exclusive)).await;
     let to = elsewhere(&cluster, slot);
     cluster.begin_move(slot, to, 1).unwrap();
-    assert_eq!(place.list().await.unwrap_err().nodes()[0].fault, Fault::Moved);
+    assert_eq!(backend.list().await.unwrap_err().nodes()[0].fault, Fault::Moved);
     cluster.end_move(slot, to).unwrap();
-    let mut keys: Vec<_> = place.list().await.unwrap().into_iter().map(|holding| holding.key.to_string()).collect();
+    let mut keys: Vec<_> = backend.list().await.unwrap().into_iter().map(|holding| holding.key.to_string()).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["j", "k"]);
 }
@@ -152,13 +153,13 @@ async fn locks_of_a_slot_that_is_half_moved_are_not_listed_as_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_left_is_also_gone_on_the_new_node() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
-    granted(&place, &first).await;
-    queued(&place, &waiter, 0).await;
+    granted(&backend, &first).await;
+    queued(&backend, &waiter, 0).await;
     cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
-    release(&place, &waiter).await;
-    let gone = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    release(&backend, &waiter).await;
+    let gone = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
     assert!(matches!(gone, Acquire::Gone), "{gone:?}");
 }
 
@@ -167,48 +168,48 @@ async fn a_waiter_that_left_is_also_gone_on_the_new_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_never_runs_in_part_while_its_slot_is_moved() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
-    granted(&place, &first).await;
-    queued(&place, &waiter, 0).await;
+    granted(&backend, &first).await;
+    queued(&backend, &waiter, 0).await;
     let node = &cluster.nodes[cluster.owner_of(slot)];
     // The remaining state of a crashed reader.
     node.command(&["ZADD", "fencelock:{k}:holds", "1", "x"]);
     node.command(&["HSET", "fencelock:{k}:held", "x", "1 1 x"]);
     let to = elsewhere(&cluster, slot);
     cluster.begin_move(slot, to, 0).unwrap();
-    let refused = place.release(&first.key, &first.holder.id).await.unwrap_err();
+    let refused = backend.release(&first.key, &first.holder.id).await.unwrap_err();
     assert!(refused.changed_nothing(), "{refused}");
     cluster.end_move(slot, to).unwrap();
-    assert!(matches!(renew(&place, &first).await, Ok(Renew::Renewed { waiters: 1 })));
-    release(&place, &first).await;
-    tokens(&poll(&place, &waiter).await);
+    assert!(matches!(renew(&backend, &first).await, Ok(Renew::Renewed { waiters: 1 })));
+    release(&backend, &first).await;
+    tokens(&poll(&backend, &waiter).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_keep_their_order_while_a_slot_is_moved_for_longer_than_their_lifetime() {
     let Some(cluster) = ClusterNodes::start_or_skip(2, 0) else { return };
-    let (place, slot) = (place(&cluster).await, cluster.slot_of("k"));
+    let (backend, slot) = (backend(&cluster).await, cluster.slot_of("k"));
     let first = held("k", Mode::Exclusive);
-    granted(&place, &first).await;
+    granted(&backend, &first).await;
     let waiters = [waiting("k"), waiting("k"), waiting("k")];
     for (waiter, ahead) in waiters.iter().zip(0..) {
-        queued(&place, waiter, ahead).await;
+        queued(&backend, waiter, ahead).await;
     }
     let to = elsewhere(&cluster, slot);
     cluster.begin_move(slot, to, 2).unwrap();
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(4) {
         for waiter in &waiters {
-            let refused = place.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap_err();
+            let refused = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap_err();
             assert_eq!(refused.nodes()[0].fault, Fault::Moved);
         }
     }
     cluster.end_move(slot, to).unwrap();
     let mut holder = first;
     for waiter in waiters {
-        release(&place, &holder).await;
-        tokens(&poll(&place, &waiter).await);
+        release(&backend, &holder).await;
+        tokens(&poll(&backend, &waiter).await);
         holder = waiter;
     }
 }

@@ -1,4 +1,4 @@
-use crate::kit::{PATIENCE, elsewhere, granted, held, place, poll, queued, release, tokens, waiting};
+use crate::kit::{PATIENCE, backend, elsewhere, granted, held, poll, queued, release, tokens, waiting};
 use fencelock::backends::connect;
 use fencelock_core::{Acquire, Backend, Claim, Event, Listener, Mode};
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply};
@@ -32,9 +32,9 @@ impl EventLog {
 }
 
 async fn listening(url: &str) -> (Arc<dyn Backend>, Arc<EventLog>) {
-    let (place, events) = (connect(url).await.unwrap(), Arc::new(EventLog::default()));
-    place.listen(Arc::<EventLog>::clone(&events));
-    (place, events)
+    let (backend, events) = (connect(url).await.unwrap(), Arc::new(EventLog::default()));
+    backend.listen(Arc::<EventLog>::clone(&events));
+    (backend, events)
 }
 
 /// A hand-off message that the waiter can use without a poll.
@@ -43,14 +43,14 @@ fn is_handed(event: &Event, claim: &Claim) -> bool {
 }
 
 async fn is_woken(cluster: &ClusterNodes, waiting_url: &str) {
-    let (other, (place, events)) = (place(cluster).await, listening(waiting_url).await);
+    let (other, (backend, events)) = (backend(cluster).await, listening(waiting_url).await);
     for key in ["a", "b", "c", "d"] {
         let (first, waiter) = (held(key, Mode::Exclusive), waiting(key));
         granted(&other, &first).await;
-        queued(&place, &waiter, 0).await;
+        queued(&backend, &waiter, 0).await;
         release(&other, &first).await;
         events.until(|event| is_handed(event, &waiter)).await;
-        release(&place, &waiter).await;
+        release(&backend, &waiter).await;
     }
 }
 
@@ -81,7 +81,7 @@ async fn a_user_without_sharded_channels_is_woken_on_a_channel_of_the_cluster() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_subscribe_polls() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (one, other) = (place(&cluster).await, connect(&cluster.url("push=off")).await.unwrap());
+    let (one, other) = (backend(&cluster).await, connect(&cluster.url("push=off")).await.unwrap());
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&one, &first).await;
     queued(&other, &waiter, 0).await;
@@ -94,7 +94,7 @@ async fn a_client_that_does_not_subscribe_polls() {
 async fn a_dead_waiter_does_not_delay_the_next_one() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let has_shards = has_shards(&cluster);
-    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
     let (first, dead, next) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
     granted(&one, &first).await;
     queued(&other, &dead, 0).await;
@@ -137,17 +137,17 @@ async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_waiters_of_a_moved_slot_poll_at_once() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (place, events)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url("")).await);
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&other, &first).await;
-    queued(&place, &waiter, 0).await;
+    queued(&backend, &waiter, 0).await;
     let slot = cluster.slot_of("k");
     cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
     if has_shards(&cluster) {
         events.until(|event| matches!(event, Event::Changed { key } if *key == waiter.key)).await;
     }
     // The poll subscribes on the new node.
-    assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
+    assert!(matches!(poll(&backend, &waiter).await, Acquire::Queued { ahead: 0, .. }));
     release(&other, &first).await;
     events.until(|event| is_handed(event, &waiter)).await;
 }
@@ -156,7 +156,7 @@ async fn the_waiters_of_a_moved_slot_poll_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_slot_returns_keeps_its_position() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
     let (first, waiter, next) = (held("k", Mode::Exclusive), waiting("k"), waiting("k"));
     granted(&one, &first).await;
     queued(&other, &waiter, 0).await;
@@ -187,7 +187,7 @@ fn work(node: &RedisServer) -> (u64, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_node_of_the_key_processes_a_hand_off() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (one, other) = (place(&cluster).await, place(&cluster).await);
+    let (one, other) = (backend(&cluster).await, backend(&cluster).await);
     let mut holder = held("k", Mode::Exclusive);
     granted(&one, &holder).await;
     let owner = cluster.owner_of(cluster.slot_of("k"));
@@ -195,10 +195,10 @@ async fn only_the_node_of_the_key_processes_a_hand_off() {
     let before: Vec<_> = others.iter().map(|node| work(node)).collect();
     for number in 0..100 {
         let waiter = waiting("k");
-        let place = if number % 2 == 0 { &other } else { &one };
-        queued(place, &waiter, 0).await;
+        let backend = if number % 2 == 0 { &other } else { &one };
+        queued(backend, &waiter, 0).await;
         release(&one, &holder).await;
-        tokens(&poll(place, &waiter).await);
+        tokens(&poll(backend, &waiter).await);
         holder = waiter;
     }
     for (node, (commands, published)) in others.iter().zip(before) {
@@ -217,19 +217,19 @@ async fn only_the_node_of_the_key_processes_a_hand_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_for_wake_ups_is_reopened() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (place, events)) = (place(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url("")).await);
     let (mut holder, owner) = (held("k", Mode::Exclusive), cluster.owner_of(cluster.slot_of("k")));
     granted(&other, &holder).await;
     for _ in 0..3 {
         let waiter = waiting("k");
-        queued(&place, &waiter, 0).await;
+        queued(&backend, &waiter, 0).await;
         assert!(matches!(cluster.nodes[owner].command(&["CLIENT", "KILL", "TYPE", "pubsub"]), Reply::Int(1..)));
         events.until(|event| *event == Event::Reset).await;
         events.events.lock().unwrap().clear();
         // A client does this once a second.
         let polled = async {
             loop {
-                assert!(matches!(poll(&place, &waiter).await, Acquire::Queued { ahead: 0, .. }));
+                assert!(matches!(poll(&backend, &waiter).await, Acquire::Queued { ahead: 0, .. }));
                 match cluster.nodes[owner].command(&["CLIENT", "LIST", "TYPE", "pubsub"]) {
                     Reply::Text(clients) if !clients.is_empty() => return,
                     _ => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -239,7 +239,7 @@ async fn a_lost_connection_for_wake_ups_is_reopened() {
         timeout(PATIENCE, polled).await.unwrap();
         release(&other, &holder).await;
         events.until(|event| is_handed(event, &waiter)).await;
-        tokens(&poll(&place, &waiter).await);
+        tokens(&poll(&backend, &waiter).await);
         holder = waiter;
     }
 }

@@ -18,13 +18,13 @@ const ALONE: usize = 4;
 const LONGEST: usize = 64;
 const SOON: Duration = Duration::from_secs(20);
 
-/// A place that has served a claim, so that later claims use the common case.
-async fn place(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
-    let place = connect(&format!("{}{options}", server.url())).await.unwrap();
+/// A backend that has served a claim, so that later claims use the common case.
+async fn backend(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
+    let backend = connect(&format!("{}{options}", server.url())).await.unwrap();
     let first = claim("first");
-    assert!(is_granted(&place.acquire(&first).await.unwrap()));
-    assert_eq!(place.release(&first.key, &first.holder.id).await.unwrap(), Release::Released);
-    place
+    assert!(is_granted(&backend.acquire(&first).await.unwrap()));
+    assert_eq!(backend.release(&first.key, &first.holder.id).await.unwrap(), Release::Released);
+    backend
 }
 
 /// A claim whose holder follows from the key.
@@ -46,23 +46,23 @@ fn is_granted(answer: &Acquire) -> bool {
 }
 
 /// Acquires or releases all of them at the same time.
-async fn acquire_all(place: &dyn Backend, claims: &[Claim]) -> Vec<Acquire> {
-    let all = join_all(claims.iter().map(|claim| place.acquire(claim)));
+async fn acquire_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Acquire> {
+    let all = join_all(claims.iter().map(|claim| backend.acquire(claim)));
     let answers = tokio::time::timeout(SOON, all).await.unwrap();
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-async fn release_all(place: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
-    let all = join_all(claims.iter().map(|claim| place.release(&claim.key, &claim.holder.id)));
+async fn release_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
+    let all = join_all(claims.iter().map(|claim| backend.release(&claim.key, &claim.holder.id)));
     let answers = tokio::time::timeout(SOON, all).await.unwrap();
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
 /// Starts one request for each claim. All but the first few have joined a batch that has not been sent yet.
-async fn start<'a>(place: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Answer<'a, Acquire>>> {
+async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Answer<'a, Acquire>>> {
     let mut started = Vec::new();
     for claim in claims {
-        let mut request = place.acquire(claim);
+        let mut request = backend.acquire(claim);
         assert!(once(&mut request).await.is_pending());
         started.push(Some(request));
     }
@@ -94,13 +94,13 @@ fn exists(server: &RedisServer, key: &str) -> bool {
 #[tokio::test]
 async fn requests_that_are_made_together_are_one_script() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + LONGEST));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + LONGEST));
     for round in 0..3 {
         scripts(&server);
-        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted), "round {round}");
+        assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted), "round {round}");
         assert_eq!(scripts(&server), ALONE as u64 + 1, "round {round}");
         assert!(claims.iter().all(|claim| exists(&server, claim.key.as_str())));
-        assert!(release_all(&*place, &claims).await.iter().all(|release| *release == Release::Released));
+        assert!(release_all(&*backend, &claims).await.iter().all(|release| *release == Release::Released));
         assert_eq!(scripts(&server), ALONE as u64 + 1, "round {round}");
         assert!(!claims.iter().any(|claim| exists(&server, claim.key.as_str())));
     }
@@ -109,11 +109,11 @@ async fn requests_that_are_made_together_are_one_script() {
 #[tokio::test]
 async fn more_requests_are_more_scripts() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 2 * LONGEST + 1));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 2 * LONGEST + 1));
     scripts(&server);
-    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     assert_eq!(scripts(&server), ALONE as u64 + 3);
-    assert_eq!(release_all(&*place, &claims).await, vec![Release::Released; claims.len()]);
+    assert_eq!(release_all(&*backend, &claims).await, vec![Release::Released; claims.len()]);
 }
 
 /// Proxies that send a script to the server of its first key have no client tracking. Any other lock of the script would be
@@ -122,11 +122,11 @@ async fn more_requests_are_more_scripts() {
 async fn requests_are_sent_alone_unless_the_connection_leads_to_one_server() {
     let Some(server) = redis_or_skip() else { return };
     for options in ["?protocol=resp2", "?push=off"] {
-        let (place, claims) = (place(&server, options).await, claims(ALONE + 10));
+        let (backend, claims) = (backend(&server, options).await, claims(ALONE + 10));
         scripts(&server);
-        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+        assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
         assert_eq!(scripts(&server), claims.len() as u64, "{options}");
-        release_all(&*place, &claims).await;
+        release_all(&*backend, &claims).await;
     }
 }
 
@@ -134,9 +134,9 @@ async fn requests_are_sent_alone_unless_the_connection_leads_to_one_server() {
 #[tokio::test]
 async fn all_requests_of_one_task_join_before_it_is_polled_again() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + LONGEST - 1));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + LONGEST - 1));
     scripts(&server);
-    let mut all = Box::pin(join_all(claims.iter().map(|claim| place.acquire(claim))));
+    let mut all = Box::pin(join_all(claims.iter().map(|claim| backend.acquire(claim))));
     for _ in 0..2 {
         assert!(poll_fn(|context| Poll::Ready(all.as_mut().poll(context))).await.is_pending());
     }
@@ -153,12 +153,13 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
 #[tokio::test]
 async fn a_full_memory_refuses_claims_beside_releases() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, all) = (place(&server, "").await, claims(ALONE + 10));
+    let (backend, all) = (backend(&server, "").await, claims(ALONE + 10));
     let (held, free) = all.split_at(ALONE + 5);
-    acquire_all(&*place, held).await;
+    acquire_all(&*backend, held).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let releases = held.iter().map(|claim| async { place.release(&claim.key, &claim.holder.id).await.is_ok() });
-    let claims = free.iter().map(|claim| async { place.acquire(claim).await.is_ok_and(|answer| is_granted(&answer)) });
+    let releases = held.iter().map(|claim| async { backend.release(&claim.key, &claim.holder.id).await.is_ok() });
+    let claims =
+        free.iter().map(|claim| async { backend.acquire(claim).await.is_ok_and(|answer| is_granted(&answer)) });
     let all = futures_util::future::join(join_all(releases), join_all(claims));
     let (freed, granted) = tokio::time::timeout(SOON, all).await.unwrap();
     assert!(freed.into_iter().all(|freed| freed));
@@ -168,28 +169,28 @@ async fn a_full_memory_refuses_claims_beside_releases() {
 #[tokio::test]
 async fn a_few_requests_are_sent_alone() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE));
     scripts(&server);
-    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     assert_eq!(scripts(&server), ALONE as u64);
 }
 
 #[tokio::test]
 async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_next_time() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
     server.command(&["SET", "key:5", "another"]);
     server.command(&["HSET", "key:6", "a", "1"]);
     scripts(&server);
-    for (claim, answer) in claims.iter().zip(acquire_all(&*place, &claims).await) {
+    for (claim, answer) in claims.iter().zip(acquire_all(&*backend, &claims).await) {
         let is_taken = ["key:5", "key:6"].contains(&claim.key.as_str());
         assert_eq!(matches!(answer, Acquire::Queued { .. }), is_taken, "{}: {answer:?}", claim.key);
         assert_eq!(is_granted(&answer), !is_taken);
     }
     assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two busy locks also by their own scripts");
-    release_all(&*place, &claims).await;
+    release_all(&*backend, &claims).await;
     scripts(&server);
-    acquire_all(&*place, &claims).await;
+    acquire_all(&*backend, &claims).await;
     assert_eq!(scripts(&server), ALONE as u64 + 1 + 2, "the two busy locks are not in the batch");
 }
 
@@ -197,12 +198,12 @@ async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_n
 #[tokio::test]
 async fn a_lock_is_granted_once_and_released_once() {
     let Some(server) = redis_or_skip() else { return };
-    let place = place(&server, "").await;
+    let backend = backend(&server, "").await;
     let mut claims = claims(ALONE + 10);
     for claim in &mut claims[6..12] {
         claim.key = Key::new("key:5").unwrap();
     }
-    let granted: Vec<_> = acquire_all(&*place, &claims).await.iter().map(is_granted).collect();
+    let granted: Vec<_> = acquire_all(&*backend, &claims).await.iter().map(is_granted).collect();
     let number_of = |key: &str| {
         claims.iter().zip(&granted).filter(|(claim, granted)| claim.key.as_str() == key && **granted).count()
     };
@@ -212,10 +213,10 @@ async fn a_lock_is_granted_once_and_released_once() {
         claims.iter().zip(&granted).filter(|(_, granted)| **granted).map(|(claim, _)| claim.clone()).collect();
     let waiting: Vec<_> =
         claims.iter().zip(&granted).filter(|(_, granted)| !**granted).map(|(claim, _)| claim.clone()).collect();
-    release_all(&*place, &waiting).await;
+    release_all(&*backend, &waiting).await;
     let twice = held.last().unwrap().clone();
     held.push(twice);
-    let releases = release_all(&*place, &held).await;
+    let releases = release_all(&*backend, &held).await;
     assert_eq!(releases.iter().filter(|release| **release == Release::Released).count(), held.len() - 1);
 }
 
@@ -226,13 +227,13 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
     let user = ["ACL", "SETUSER", "app", "on", ">pw", "&*", "+@all"];
     server.command(&[&user[..], &keys].concat());
     let url = server.url().replace("redis://", "redis://app:pw@");
-    let place = connect(&url).await.unwrap();
-    assert!(is_granted(&place.acquire(&claim("first")).await.unwrap()));
+    let backend = connect(&url).await.unwrap();
+    assert!(is_granted(&backend.acquire(&claim("first")).await.unwrap()));
     let mut claims = claims(ALONE + 10);
     claims[7] = claim("other");
     for executed in [claims.len(), ALONE + 1 + 1] {
         scripts(&server);
-        let all = join_all(claims.iter().map(|claim| place.acquire(claim)));
+        let all = join_all(claims.iter().map(|claim| backend.acquire(claim)));
         for (number, answer) in tokio::time::timeout(SOON, all).await.unwrap().into_iter().enumerate() {
             match answer {
                 Ok(answer) => assert!(is_granted(&answer) && number != 7, "{number}: {answer:?}"),
@@ -251,25 +252,26 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
 #[tokio::test]
 async fn a_server_that_loses_its_scripts_or_restarts_grants_as_before() {
     let Some(mut server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
-    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     for _ in 0..2 {
         server.command(&["SCRIPT", "FLUSH"]);
-        assert!(release_all(&*place, &claims).await.iter().all(|release| *release == Release::Released));
-        assert!(acquire_all(&*place, &claims).await.iter().all(is_granted));
+        assert!(release_all(&*backend, &claims).await.iter().all(|release| *release == Release::Released));
+        assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     }
     server.restart_empty().unwrap();
-    let lost = join_all(claims.iter().map(|claim| place.acquire(claim))).await;
+    let lost = join_all(claims.iter().map(|claim| backend.acquire(claim))).await;
     assert!(lost.iter().flatten().all(is_granted));
-    assert!(acquire_all(&*place, &claims).await.iter().all(is_granted), "the same holders again");
+    assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted), "the same holders again");
 }
 
 #[tokio::test]
 async fn an_unresponsive_server_leaves_every_request_unknown() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "?timeout=200").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, "?timeout=200").await, claims(ALONE + 10));
     server.command(&["CLIENT", "PAUSE", "1000", "ALL"]);
-    let answers = tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| place.acquire(claim)))).await.unwrap();
+    let answers =
+        tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| backend.acquire(claim)))).await.unwrap();
     for answer in answers {
         assert_eq!(answer.unwrap_err().nodes()[0].fault, Fault::Timeout);
     }
@@ -277,7 +279,7 @@ async fn an_unresponsive_server_leaves_every_request_unknown() {
     let settled = async {
         loop {
             for claim in &claims {
-                let _ = place.release(&claim.key, &claim.holder.id).await;
+                let _ = backend.release(&claim.key, &claim.holder.id).await;
             }
             if !claims.iter().any(|claim| exists(&server, claim.key.as_str())) {
                 return;

@@ -1,6 +1,6 @@
 //! The order of requests, with requests that are dropped.
 
-use super::{ALONE, SOON, acquire_all, claim, claims, exists, is_granted, once, place, start};
+use super::{ALONE, SOON, acquire_all, backend, claim, claims, exists, is_granted, once, start};
 use fencelock_core::{HolderId, Intent, Key, Release, side_key};
 use fencelock_testkit::redis_or_skip;
 use futures_util::future::join_all;
@@ -12,15 +12,15 @@ use std::task::Poll;
 #[tokio::test]
 async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 3));
-    acquire_all(&*place, &claims).await;
-    let mut releases: Vec<_> = claims.iter().map(|claim| place.release(&claim.key, &claim.holder.id)).collect();
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 3));
+    acquire_all(&*backend, &claims).await;
+    let mut releases: Vec<_> = claims.iter().map(|claim| backend.release(&claim.key, &claim.holder.id)).collect();
     for release in &mut releases {
         assert!(once(release).await.is_pending());
     }
     let mut next = claims[ALONE + 1].with_intent(Intent::Try);
     next.holder.id = HolderId::from_bytes([0xff; 16]);
-    let granted = place.acquire(&next);
+    let granted = backend.acquire(&next);
     let all = futures_util::future::join(granted, join_all(releases));
     let (granted, answers) = tokio::time::timeout(SOON, all).await.unwrap();
     assert!(answers.into_iter().all(|released| released.unwrap() == Release::Released));
@@ -31,19 +31,19 @@ async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
 #[tokio::test]
 async fn a_full_queue_of_the_connection_keeps_the_order() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "?timeout=10000").await, claims(ALONE + 2));
+    let (backend, claims) = (backend(&server, "?timeout=10000").await, claims(ALONE + 2));
     let other = Key::new("other").unwrap();
-    let mut full: Vec<_> = (0..5000).map(|_| place.inspect(&other)).collect();
+    let mut full: Vec<_> = (0..5000).map(|_| backend.inspect(&other)).collect();
     for request in &mut full {
         assert!(once(request).await.is_pending());
     }
-    let mut started = start(&*place, &claims).await;
+    let mut started = start(&*backend, &claims).await;
     for request in started.iter_mut().skip(ALONE) {
         assert!(once(request.as_mut().unwrap()).await.is_pending());
     }
     started[ALONE] = None;
     let cancelled = &claims[ALONE];
-    let release = place.release(&cancelled.key, &cancelled.holder.id);
+    let release = backend.release(&cancelled.key, &cancelled.holder.id);
     let (_, released) = tokio::time::timeout(SOON, futures_util::future::join(join_all(full), release)).await.unwrap();
     released.unwrap();
     join_all(started.into_iter().flatten()).await;
@@ -53,8 +53,8 @@ async fn a_full_queue_of_the_connection_keeps_the_order() {
 #[tokio::test]
 async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
-    let mut started = start(&*place, &claims).await;
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let mut started = start(&*backend, &claims).await;
     // The first request of the batch, and one in the middle.
     for dropped in [ALONE, ALONE + 5] {
         started[dropped] = None;
@@ -71,14 +71,14 @@ async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
 #[tokio::test]
 async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_was_sent() {
     let Some(server) = redis_or_skip() else { return };
-    let (place, claims) = (place(&server, "").await, claims(ALONE + 10));
-    let mut started = start(&*place, &claims).await;
+    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let mut started = start(&*backend, &claims).await;
     // The first request of the batch sends it.
     assert!(once(started[ALONE].as_mut().unwrap()).await.is_pending());
     started[ALONE + 5] = None;
     started[ALONE] = None;
     for dropped in [&claims[ALONE], &claims[ALONE + 5]] {
-        let released = tokio::time::timeout(SOON, place.release(&dropped.key, &dropped.holder.id)).await.unwrap();
+        let released = tokio::time::timeout(SOON, backend.release(&dropped.key, &dropped.holder.id)).await.unwrap();
         assert_eq!(released.unwrap(), Release::Released, "{}: its claim came first", dropped.key);
     }
     // The other requests do not depend on the one that sent the batch.
@@ -93,10 +93,10 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The connection belongs to a runtime that keeps running.
     let of_connection = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (place, claims) = (of_connection.block_on(place(&server, "")), claims(ALONE + 10));
+    let (backend, claims) = (of_connection.block_on(backend(&server, "")), claims(ALONE + 10));
     let (sender, others) = (runtime(), runtime());
     server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
-    let mut started = others.block_on(start(&*place, &claims));
+    let mut started = others.block_on(start(&*backend, &claims));
     let mut first = started[ALONE].take().unwrap();
     sender.block_on(async { assert!(once(&mut first).await.is_pending()) });
     drop(first);
@@ -110,9 +110,9 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
     let Some(server) = redis_or_skip() else { return };
-    let place = place(&server, "").await;
+    let backend = backend(&server, "").await;
     let tasks = (0..24).map(|task| {
-        let place = Arc::clone(&place);
+        let backend = Arc::clone(&backend);
         tokio::spawn(async move {
             let claim = claim(&format!("key:{task}"));
             let mut other = claim.clone();
@@ -120,7 +120,7 @@ async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
             let mut completed = 0;
             for round in 0..400 {
                 let mut steps = (task * 7 + round * 5) % 9;
-                let mut request = place.acquire(&claim);
+                let mut request = backend.acquire(&claim);
                 let granted = poll_fn(|context| match request.as_mut().poll(context) {
                     Poll::Ready(answer) => Poll::Ready(Some(answer)),
                     Poll::Pending if steps == 0 => Poll::Ready(None),
@@ -131,16 +131,16 @@ async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
                 });
                 let granted = granted.await;
                 drop(request);
-                let released = place.release(&claim.key, &claim.holder.id).await.unwrap();
+                let released = backend.release(&claim.key, &claim.holder.id).await.unwrap();
                 if let Some(granted) = granted {
                     assert!(is_granted(&granted.unwrap()));
                     assert_eq!(released, Release::Released);
                     completed += 1;
                 }
                 // If a claim had arrived after its release, the lock would be held now.
-                let next = place.acquire(&other).await.unwrap();
+                let next = backend.acquire(&other).await.unwrap();
                 assert!(is_granted(&next), "task {task}, round {round}: {next:?}");
-                assert_eq!(place.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);
+                assert_eq!(backend.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);
             }
             completed
         })

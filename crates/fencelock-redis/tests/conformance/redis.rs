@@ -25,22 +25,22 @@ fn of_servers(
     options: &'static str,
     start: impl Fn() -> Result<Servers, StartError> + Send + Sync + 'static,
 ) -> FixtureFactory {
-    let places: Mutex<Option<Arc<Place>>> = Mutex::default();
+    let backends: Mutex<Option<Arc<TestBackend>>> = Mutex::default();
     FixtureFactory::new(name, move || {
-        let mut place = places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = if let Some(place) = &*place {
-            Arc::clone(place)
+        let mut backend = backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let backend = if let Some(backend) = &*backend {
+            Arc::clone(backend)
         } else {
             let servers = start().map_err(StartError::reason_to_skip)?;
-            Arc::clone(place.insert(Arc::new(Place { servers, in_service: OnceCell::new() })))
+            Arc::clone(backend.insert(Arc::new(TestBackend { servers, in_service: OnceCell::new() })))
         };
-        let (url, foreign) = (format!("{}{options}", place.servers.url()), place.servers.master().foreign());
-        Ok(Box::new(OnRedis { place, url, foreign }))
+        let (url, foreign) = (format!("{}{options}", backend.servers.url()), backend.servers.master().foreign());
+        Ok(Box::new(OnRedis { backend, url, foreign }))
     })
 }
 
 /// The servers of all cases of a factory.
-struct Place {
+struct TestBackend {
     servers: Servers,
     in_service: OnceCell<()>,
 }
@@ -84,7 +84,7 @@ impl Servers {
 }
 
 struct OnRedis {
-    place: Arc<Place>,
+    backend: Arc<TestBackend>,
     url: String,
     foreign: RedisForeign,
 }
@@ -92,7 +92,7 @@ struct OnRedis {
 impl OnRedis {
     async fn client(&self) -> Redis {
         let client = Redis::open(&self.url).await.expect("a server to connect to");
-        self.place.in_service.get_or_init(|| put_into_service(&client)).await;
+        self.backend.in_service.get_or_init(|| put_into_service(&client)).await;
         client
     }
 }

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep};
 async fn forget_a_vote(
     mode: Mode,
     servers: &mut [RedisServer],
-    place: &dyn Backend,
+    backend: &dyn Backend,
     patience: Duration,
 ) -> (Claim, Result<Acquire, Unknown>) {
     servers[2].command(&["SET", "k", "another program"]);
-    let held = hold_as(mode, place, "k").await;
+    let held = hold_as(mode, backend, "k").await;
     servers[2].command(&["DEL", "k"]);
     servers[1].restart_empty().unwrap();
     // Two nodes decide, so the claim may reach the third node later. This test prevents that.
@@ -29,7 +29,7 @@ async fn forget_a_vote(
     loop {
         let words = ["EVAL", unreached, "2", "k", "fencelock:{k}:held", &value, &id];
         assert_eq!(servers[2].command(&words), Reply::Int(1));
-        let last = answer(place, "k").await;
+        let last = answer(backend, "k").await;
         if matches!(last, Ok(Acquire::Granted { .. })) || begun.elapsed() > patience {
             return (held, last);
         }

@@ -24,15 +24,15 @@ fn claim(key: &str) -> Claim {
 }
 
 /// Tries until it holds the lock on a majority: a loaded machine may exceed the time limits of nodes.
-async fn hold(place: &dyn Backend, key: &str) -> Claim {
-    hold_as(Mode::Exclusive, place, key).await
+async fn hold(backend: &dyn Backend, key: &str) -> Claim {
+    hold_as(Mode::Exclusive, backend, key).await
 }
 
-async fn hold_as(mode: Mode, place: &dyn Backend, key: &str) -> Claim {
+async fn hold_as(mode: Mode, backend: &dyn Backend, key: &str) -> Claim {
     let begun = Instant::now();
     loop {
         let next = claim(key).with_mode(mode);
-        match place.acquire(&next).await {
+        match backend.acquire(&next).await {
             Ok(Acquire::Granted { .. }) => return next,
             other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
         }
@@ -40,18 +40,18 @@ async fn hold_as(mode: Mode, place: &dyn Backend, key: &str) -> Claim {
     }
 }
 
-async fn granted(place: &dyn Backend, claim: &Claim) -> FencingToken {
-    match place.acquire(claim).await {
+async fn granted(backend: &dyn Backend, claim: &Claim) -> FencingToken {
+    match backend.acquire(claim).await {
         Ok(Acquire::Granted { tokens }) => tokens.last(),
         other => panic!("{other:?}"),
     }
 }
 
 /// Polls until the server replies again.
-async fn answer(place: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
+async fn answer(backend: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
     let begun = Instant::now();
     loop {
-        match place.acquire(&claim(key)).await {
+        match backend.acquire(&claim(key)).await {
             Err(cause) if !cause.is_refusal() && begun.elapsed() < PATIENCE => {
                 sleep(Duration::from_millis(5)).await;
             }
@@ -60,8 +60,8 @@ async fn answer(place: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
     }
 }
 
-async fn is_quarantined(place: &dyn Backend, key: &str) -> bool {
-    match answer(place, key).await {
+async fn is_quarantined(backend: &dyn Backend, key: &str) -> bool {
+    match answer(backend, key).await {
         Err(cause) => cause.is_quarantine() && cause.to_string().contains("s left"),
         Ok(_) => false,
     }

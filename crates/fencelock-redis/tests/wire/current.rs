@@ -23,7 +23,7 @@ pub(crate) fn id(number: u128) -> HolderId {
 }
 
 pub(crate) struct Current {
-    pub(crate) place: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Backend>,
     events: Arc<EventRecorder>,
     claim: Claim,
 }
@@ -34,11 +34,11 @@ impl Current {
     }
 
     pub(crate) async fn at(url: &str, number: u128) -> Self {
-        let place = connect(url).await.unwrap();
-        let events = EventRecorder::listening_to(&*place);
+        let backend = connect(url).await.unwrap();
+        let events = EventRecorder::listening_to(&*backend);
         let holder = Holder { id: id(number), owner: Owner::from_text("current:1") };
         let claim = Claim::new(key(), holder, Ttl::new(Duration::from_secs(30)).unwrap(), Intent::Try);
-        Self { place, events, claim }
+        Self { backend, events, claim }
     }
 
     /// The same client with claims in this mode.
@@ -47,7 +47,7 @@ impl Current {
     }
 
     pub(crate) async fn send(&self, intent: Intent) -> Result<Acquire, Unknown> {
-        self.place.acquire(&self.claim.with_intent(intent)).await
+        self.backend.acquire(&self.claim.with_intent(intent)).await
     }
 
     pub(crate) async fn acquire(&self, intent: Intent) -> Acquire {
@@ -70,20 +70,20 @@ impl Current {
     }
 
     pub(crate) async fn release(&self) -> Release {
-        self.place.release(&key(), &self.claim.holder.id).await.unwrap()
+        self.backend.release(&key(), &self.claim.holder.id).await.unwrap()
     }
 
     pub(crate) async fn renew(&self) -> Renew {
         let renewal = Renewal::new(key(), self.claim.holder.id, self.claim.ttl);
-        self.place.renew(&[renewal]).await.pop().unwrap().unwrap()
+        self.backend.renew(&[renewal]).await.pop().unwrap().unwrap()
     }
 
     pub(crate) async fn evict(&self, holding: &Holding) -> Eviction {
-        self.place.evict(holding).await.unwrap()
+        self.backend.evict(holding).await.unwrap()
     }
 
     pub(crate) async fn seen(&self) -> Option<Holding> {
-        self.place.inspect(&key()).await.unwrap()
+        self.backend.inspect(&key()).await.unwrap()
     }
 
     /// The holder of the lock.

@@ -1,8 +1,8 @@
-//! The places where locks are stored. Each implements [`Backend`](fencelock_core::Backend).
+//! The backends where locks are stored. Each implements [`Backend`](fencelock_core::Backend).
 //!
-//! The scheme of a URL selects the place: [`connect`]. Other crates add schemes with [`register`].
+//! The scheme of a URL selects the backend: [`connect`]. Other crates add schemes with [`register`].
 //!
-//! | place | for | what frees the locks of a crashed holder | order of waiters |
+//! | backend | for | what frees the locks of a crashed holder | order of waiters |
 //! |---|---|---|---|
 //! | [`Memory`] | tasks and threads of one process | dropping the guard; with leases, their TTL | first come, first served |
 //! | `File` | processes of one machine | the kernel | the first claim after a release |

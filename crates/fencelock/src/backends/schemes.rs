@@ -95,7 +95,7 @@ pub fn schemes() -> Vec<Arc<dyn Scheme>> {
 /// # Errors
 /// [`Invalid`] for an empty URL and a scheme that is not known; it lists those that are.
 pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
-    // A variable that was not set makes an empty URL. No place is meant by it, and none is guessed.
+    // A variable that was not set makes an empty URL. No backend is meant by it, and none is guessed.
     if url.trim().is_empty() {
         return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
     }

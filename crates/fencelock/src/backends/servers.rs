@@ -2,7 +2,7 @@ use super::schemes::scheme_of;
 use fencelock_core::Invalid;
 use fencelock_redis::Server;
 
-/// The Redis servers that a URL names; none if the place has none.
+/// The Redis servers that a URL names; none if the backend has none.
 ///
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used.

@@ -67,7 +67,7 @@ impl Election {
         self
     }
 
-    /// Calls `callback` for each request of a campaign that the place did not answer, on the client's thread. It must return
+    /// Calls `callback` for each request of a campaign that the backend did not answer, on the client's thread. It must return
     /// quickly.
     pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.inner = self.inner.on_trouble(callback);
@@ -85,7 +85,7 @@ impl Election {
     /// Waits until this candidate leads.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
+    /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
     /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     pub fn campaign(self) -> Result<Leadership, Error> {
         let Self { inner, engine } = self;
@@ -147,7 +147,7 @@ impl Leadership {
         self.guard.check()
     }
 
-    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] at places
+    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] on backends
     /// where holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
@@ -171,11 +171,11 @@ impl Leadership {
         self.guard.held()
     }
 
-    /// Ends the term, and waits for the confirmation of the place. If the place has a queue, the same request hands the
+    /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
     /// leadership to the next candidate. If the term was already over, this is reported as a result, not as an error.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place did not answer several tries. The release continues in the background until the
+    /// [`Error::Unreachable`] if the backend did not answer several tries. The release continues in the background until the
     /// lease would have expired.
     pub fn resign(self) -> Result<Released, Error> {
         self.guard.release()

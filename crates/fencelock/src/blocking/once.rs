@@ -152,7 +152,7 @@ impl OncePerWindow {
     /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key, a place that records nothing, and something that this version cannot read;
+    /// [`Error::Config`] for an invalid key, a backend that records nothing, and something that this version cannot read;
     /// [`Error::Unreachable`].
     pub fn done(&self) -> Result<Option<WindowDone>, Error> {
         let inner = self.inner.clone();

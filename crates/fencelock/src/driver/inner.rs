@@ -46,9 +46,9 @@ impl ClientInner {
         drop(tokio::time::sleep(Duration::ZERO));
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
         let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));
-        let config = Config { place: backend.name(), capabilities, drift, sharing };
+        let config = Config { backend: backend.name(), capabilities, drift, sharing };
         let driver = Arc::new(Driver {
-            telemetry: Telemetry::of(&config.place),
+            telemetry: Telemetry::of(&config.backend),
             keys: Keys::new(Arc::clone(&closing)),
             timers: Timers::default(),
             trouble: Trouble::default(),

@@ -129,7 +129,7 @@ impl Lease {
             let sent = driver.clock.now();
             let answer = tokio::time::timeout(limit, driver.backend.downgrade(renewal)).await.unwrap_or_else(|_| {
                 let text = "no reply to the downgrade within a fifth of the lease";
-                Err(Unknown::new(driver.config.place.clone(), Fault::Timeout, text))
+                Err(Unknown::new(driver.config.backend.clone(), Fault::Timeout, text))
             });
             match self.cell.with(|engine, cx| engine.downgrade_answered(self.state.hold, tenure, sent, answer, cx)) {
                 Downgrading::Done(tenure) => return Ok(tenure),

@@ -5,7 +5,7 @@ use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Forwards the events of the place to the keys that they concern.
+/// Forwards the events of the backend to the keys that they concern.
 #[derive(Debug)]
 pub(super) struct DriverListener {
     driver: Weak<Driver>,
@@ -46,7 +46,7 @@ impl Listener for DriverListener {
 }
 
 impl Driver {
-    /// A claim of this task is in the queue of the place, which announces only the waiters of other clients. The leases that this
+    /// A claim of this task is in the queue of the backend, which announces only the waiters of other clients. The leases that this
     /// client has for tasks of other modes end for it, as they do for a waiter of another client.
     pub(super) fn queued_here(&self, cell: &KeyCell) {
         for other in self.keys.of_key(cell.key()).filter(|other| !std::ptr::eq(Arc::as_ptr(other), cell)) {

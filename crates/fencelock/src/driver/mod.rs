@@ -9,7 +9,7 @@
 //! | `attempt`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
 //! | `lease`, `lease_state` | what a guard sees; what the guards of one hold share |
 //! | `renewals` | the task that renews |
-//! | `listener` | the events of the place |
+//! | `listener` | the events of the backend |
 
 mod acquire_all;
 mod acquire_slot;

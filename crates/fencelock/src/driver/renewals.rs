@@ -215,7 +215,7 @@ impl Driver {
         let limit = RenewalPlan::answer_limit(shortest);
         let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
             let text = "no reply to the renewal within a fifth of the lease";
-            vec![Err(Unknown::new(self.config.place.clone(), Fault::Timeout, text)); leases.len()]
+            vec![Err(Unknown::new(self.config.backend.clone(), Fault::Timeout, text)); leases.len()]
         });
         debug_assert_eq!(answers.len(), leases.len(), "a reply for every renewal");
         for ((cell, hold), answer) in leases.into_iter().zip(answers) {

@@ -85,7 +85,7 @@ impl<'a> Waiter<'a> {
     /// The error if the wait ended before a reply arrived.
     pub(super) fn timed_out(&self) -> Unknown {
         let text = "the wait ended before a reply arrived";
-        Unknown::new(self.client.config.place.clone(), Fault::Timeout, text)
+        Unknown::new(self.client.config.backend.clone(), Fault::Timeout, text)
     }
 
     /// Waits for the next step of this task.

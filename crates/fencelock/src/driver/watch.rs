@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The interval at which the callback of a waiter is called.
 const NEWS: Duration = Duration::from_secs(1);
-/// The delay of the first report: the leader needs this time for the first reply of the place.
+/// The delay of the first report: the leader needs this time for the first reply of the backend.
 const FIRST_NEWS: Duration = Duration::from_millis(10);
 
 /// Waits for a step in the queue of this client. For a task with a deadline or a callback.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The term of an elected leader, which is renewed until this value is dropped.
 ///
-/// [`Leadership::resign`] waits for the confirmation of the place. Dropping the leadership resigns in the background,
+/// [`Leadership::resign`] waits for the confirmation of the backend. Dropping the leadership resigns in the background,
 /// like a [`Guard`].
 #[must_use = "the candidate resigns when its leadership is dropped"]
 pub struct Leadership {
@@ -50,13 +50,13 @@ impl Leadership {
     }
 
     /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] at
-    /// places where holds do not expire.
+    /// backends where holds do not expire.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
     /// Waits until the leadership is lost, and returns the reason. It completes at the end of the lease at the latest,
-    /// before another candidate can lead, and immediately if the place reports that the key was deleted or taken over.
+    /// before another candidate can lead, and immediately if the backend reports that the key was deleted or taken over.
     ///
     /// # Cancel safety
     /// This method is cancel safe. It changes nothing.
@@ -69,13 +69,13 @@ impl Leadership {
         self.guard.held()
     }
 
-    /// Ends the term, and waits for the confirmation of the place. If the place has a queue, the same request hands the
+    /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
     /// leadership to the next candidate.
     ///
     /// If the term was already over, this is reported as a result, not as an error, and the current leader is not affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place did not answer several tries. The release continues in the background until
+    /// [`Error::Unreachable`] if the backend did not answer several tries. The release continues in the background until
     /// the lease would have expired.
     ///
     /// # Cancel safety

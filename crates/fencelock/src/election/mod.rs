@@ -102,7 +102,7 @@ impl Election {
         self
     }
 
-    /// Calls `callback` for each request of a campaign that the place did not answer. It must return quickly.
+    /// Calls `callback` for each request of a campaign that the backend did not answer. It must return quickly.
     pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
         self.lock = self.lock.on_trouble(callback);
         self
@@ -121,7 +121,7 @@ impl Election {
     /// Waits until this candidate leads.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the place has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
+    /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
     /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     ///
     /// # Cancel safety
@@ -138,7 +138,7 @@ impl Election {
     /// lead. Work that it has started elsewhere (threads, spawned tasks) continues: pass it the term,
     /// [`Held::fencing_token`], and let the receivers of its writes reject older terms.
     ///
-    /// If the place does not answer, the campaign continues; [`Election::on_trouble`] reports this.
+    /// If the backend does not answer, the campaign continues; [`Election::on_trouble`] reports this.
     ///
     /// ```
     /// use fencelock::RunError;
@@ -162,7 +162,7 @@ impl Election {
     /// # Errors
     /// [`RunError::Body`] with the error of `body`; [`RunError::LostAfter`] with its value if the term was over when
     /// the candidate resigned; [`RunError::Lock`] with a permanent error of [`Election::campaign`]: [`Error::Config`],
-    /// [`Error::Closed`], a place that refuses permanently, and any error of a campaign with [`Election::wait`].
+    /// [`Error::Closed`], a backend that refuses permanently, and any error of a campaign with [`Election::wait`].
     ///
     /// # Cancel safety
     /// Dropping the future drops the future of `body`, and resigns in the background.

@@ -18,7 +18,7 @@ pub struct Observer {
     key: Key,
     history: LeaderHistory,
     hints: Arc<Hints>,
-    /// The number of hints when the place last began to send them.
+    /// The number of hints when the backend last began to send them.
     watched: Option<u64>,
     inspected: Instant,
     /// When to inspect the key again.
@@ -45,7 +45,7 @@ impl Observer {
 
     /// Waits for the next change; the first call returns the current state. Terms never decrease.
     ///
-    /// [`Observation::Unreachable`] is returned once; the next observation is the state after the place answers again.
+    /// [`Observation::Unreachable`] is returned once; the next observation is the state after the backend answers again.
     /// Returns `None` after the client was closed.
     ///
     /// # Cancel safety
@@ -87,7 +87,7 @@ impl Observer {
             return Ok(seen);
         }
         self.watched = Some(hints);
-        // The key may have changed before the place began to send hints.
+        // The key may have changed before the backend began to send hints.
         backend.inspect(&self.key).await
     }
 }
@@ -97,11 +97,11 @@ fn jittered(pause: Duration) -> Duration {
     pause / 1024 * (1024 - u32::try_from(random() % 256).unwrap_or_default())
 }
 
-/// Counts the events of the place that concern the key.
+/// Counts the events of the backend that concern the key.
 #[derive(Debug)]
 struct Hints {
     key: Key,
-    /// The number of events. The place sends one for each [`watch`](fencelock_core::Backend::watch).
+    /// The number of events. The backend sends one for each [`watch`](fencelock_core::Backend::watch).
     count: AtomicU64,
     notify: Notify,
 }

@@ -52,12 +52,12 @@ impl WindowDone {
         self.completion.token
     }
 
-    /// When the next window begins, by the clock of the place.
+    /// When the next window begins, by the clock of the backend.
     pub fn next_window(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(self.completion.until_micros)
     }
 
-    /// How long until then, when the place replied.
+    /// How long until then, when the backend replied.
     pub const fn next_window_in(&self) -> Duration {
         Duration::from_micros(self.completion.until_micros.saturating_sub(self.now_micros))
     }

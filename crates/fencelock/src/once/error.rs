@@ -11,7 +11,7 @@ pub enum OnceError<T, E> {
     Lock(Error),
     /// The body returned this error. The window is given back, unless starts count.
     Body(E),
-    /// The body returned this value, but its success may not be recorded: the lock was lost, or the place did not reply. The work
+    /// The body returned this value, but its success may not be recorded: the lock was lost, or the backend did not reply. The work
     /// may run again in this window.
     NotCounted {
         /// The value of the body.

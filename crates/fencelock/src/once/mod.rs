@@ -26,10 +26,10 @@ use std::time::Duration;
 /// hosts. From [`Client::once`](crate::Client::once).
 ///
 /// Windows are aligned to 1970-01-01 00:00 UTC: a window of a day begins at midnight UTC, one of an hour at the full hour. Only
-/// the clock of the place counts. A run belongs to the window in which it got the lock, also if it ends in a later one.
+/// the clock of the backend counts. A run belongs to the window in which it got the lock, also if it ends in a later one.
 ///
 /// The work runs under the lock on the key, so two runs never overlap, and the others wait for the one that runs. A success is
-/// recorded beside the lock, and lasts as long as the place keeps its data: files are flushed to the disk, a quorum records it
+/// recorded beside the lock, and lasts as long as the backend keeps its data: files are flushed to the disk, a quorum records it
 /// on a majority, and a Redis server that loses its last second of data can lose it too. A failure, a crash and a lost lock give
 /// the window back: the next caller runs. If a client crashes after its work and before the success is recorded, the work runs
 /// again, so it should be safe to repeat; [`even_if_failed`](Self::even_if_failed) is for work that is not.
@@ -69,7 +69,7 @@ pub struct OncePerWindow {
 
 impl OncePerWindow {
     pub(crate) fn new(client: Arc<ClientInner>, key: &str, every: Duration) -> Self {
-        // A lease that tasks share has one holder id, and the place could not distinguish which of them writes.
+        // A lease that tasks share has one holder id, and the backend could not distinguish which of them writes.
         let lock = Lock::new(Arc::clone(&client), key).unshared();
         Self { client, lock, key: key.into(), every, runs: Runs::Succeed }
     }
@@ -168,7 +168,7 @@ impl OncePerWindow {
     ///
     /// # Errors
     /// The errors of [`Lock::acquire`]; [`Error::Lost`]; [`Error::Unreachable`] if it is unknown whether the work is done, or
-    /// whether its start was recorded; [`Error::Config`] for the errors of [`OncePerWindow::check`], for a place that records
+    /// whether its start was recorded; [`Error::Config`] for the errors of [`OncePerWindow::check`], for a backend that records
     /// nothing, and if something is stored there that this version cannot read. Then nothing runs.
     ///
     /// # Cancel safety
@@ -184,7 +184,7 @@ impl OncePerWindow {
     /// changes nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key, a place that records nothing, and something that this version cannot read;
+    /// [`Error::Config`] for an invalid key, a backend that records nothing, and something that this version cannot read;
     /// [`Error::Unreachable`].
     ///
     /// # Cancel safety

@@ -64,7 +64,7 @@ impl OnceRun {
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock was lost before the success was recorded; [`Error::Unreachable`] and
-    /// [`Error::NotReplicated`] if it is unknown whether it was recorded; [`Error::Config`] if the place refuses it. Then the work
+    /// [`Error::NotReplicated`] if it is unknown whether it was recorded; [`Error::Config`] if the backend refuses it. Then the work
     /// may run again in this window.
     ///
     /// # Cancel safety
@@ -126,7 +126,7 @@ impl UnfinishedRun {
         if self.job.step() != OnceStep::GiveUp {
             return Ok(());
         }
-        // The place knows of the loss before this client.
+        // The backend knows of the loss before this client.
         Err(self.held.loss().map_or_else(|| Error::lost(self.held.key().clone(), LossReason::Expired), Error::from))
     }
 }

@@ -3,19 +3,19 @@
 //!
 //! | number | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
-//! | `fencelock_acquisitions_total` | counter | count | `place`, `mode`, `outcome` | attempts to acquire a lock, by outcome |
-//! | `fencelock_wait_seconds` | histogram | seconds | `place`, `mode` | time from the request to the grant |
-//! | `fencelock_hold_seconds` | histogram | seconds | `place`, `mode` | time from the grant to the release or the loss |
-//! | `fencelock_held` | gauge | count | `place`, `mode` | locks that are held |
-//! | `fencelock_waiters` | gauge | count | `place`, `mode` | claims that wait at the place; tasks that share a lease count as one |
-//! | `fencelock_lost_total` | counter | count | `place`, `mode`, `reason` | locks that were lost |
-//! | `fencelock_renewal_seconds` | histogram | seconds | `place` | round trip of a renewal that was answered |
-//! | `fencelock_renewal_failures_total` | counter | count | `place`, `reason` | renewals that were not confirmed |
-//! | `fencelock_fallback_polls_total` | counter | count | `place` | polls by a waiter that was not woken |
-//! | `fencelock_wasted_wakeups_total` | counter | count | `place` | wake-ups after which the lock was still held by another client |
+//! | `fencelock_acquisitions_total` | counter | count | `backend`, `mode`, `outcome` | attempts to acquire a lock, by outcome |
+//! | `fencelock_wait_seconds` | histogram | seconds | `backend`, `mode` | time from the request to the grant |
+//! | `fencelock_hold_seconds` | histogram | seconds | `backend`, `mode` | time from the grant to the release or the loss |
+//! | `fencelock_held` | gauge | count | `backend`, `mode` | locks that are held |
+//! | `fencelock_waiters` | gauge | count | `backend`, `mode` | claims that wait at the backend; tasks that share a lease count as one |
+//! | `fencelock_lost_total` | counter | count | `backend`, `mode`, `reason` | locks that were lost |
+//! | `fencelock_renewal_seconds` | histogram | seconds | `backend` | round trip of a renewal that was answered |
+//! | `fencelock_renewal_failures_total` | counter | count | `backend`, `reason` | renewals that were not confirmed |
+//! | `fencelock_fallback_polls_total` | counter | count | `backend` | polls by a waiter that was not woken |
+//! | `fencelock_wasted_wakeups_total` | counter | count | `backend` | wake-ups after which the lock was still held by another client |
 //!
-//! - `place`: [`Client::name`](crate::Client::name), without secrets.
-//! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the place, `shared` by another task of the client,
+//! - `backend`: [`Client::name`](crate::Client::name), without secrets.
+//! - `outcome`: `claimed` in answer to a claim, `handed` by a message from the backend, `shared` by another task of the client,
 //!   `resumed`; or `busy`, `unreachable`, `not_replicated`, `refused` (configuration), `closed`, `cancelled` (the future was
 //!   dropped).
 //!   [`Client::lock_all`](crate::Client::lock_all) counts each claim, and each grant of a key that it tried.
@@ -24,8 +24,8 @@
 //! - `reason` of a renewal: `timeout`, `unreachable`, `denied`, `read_only`, `loading`, `full`, `busy`, `not_replicated`,
 //!   `quarantined`, `misconfigured`, `other`; on a quorum that of the first node that failed.
 //!
-//! No label contains a key or a holder, so the number of series per place is fixed. All series
-//! exist with 0 as soon as a client starts: install the recorder before that. Clients of one place are summed.
+//! No label contains a key or a holder, so the number of series per backend is fixed. All series
+//! exist with 0 as soon as a client starts: install the recorder before that. Clients of one backend are summed.
 
 mod numbers;
 
@@ -35,7 +35,7 @@ use fencelock_core::{Fault, Key, LossReason, Mode, Moment, Renew, Unknown};
 use numbers::{FAULTS, LOSSES, Number, Numbers, OUTCOMES};
 use std::time::Duration;
 
-/// The telemetry of one place.
+/// The telemetry of one backend.
 #[derive(Debug, Clone)]
 pub(crate) struct Telemetry {
     numbers: Numbers,
@@ -51,8 +51,8 @@ const fn outcome(source: Source) -> &'static str {
 }
 
 impl Telemetry {
-    pub(crate) fn of(place: &str) -> Self {
-        Self { numbers: Numbers::of(place) }
+    pub(crate) fn of(backend: &str) -> Self {
+        Self { numbers: Numbers::of(backend) }
     }
 
     /// An attempt to acquire a lock starts.

@@ -73,7 +73,7 @@ mod with_facade {
         kind: Kind,
         unit: Unit,
         help: &'static str,
-        /// The labels in addition to `place`, with all their values.
+        /// The labels in addition to `backend`, with all their values.
         labels: &'static [LabelValues],
     }
 
@@ -116,7 +116,7 @@ mod with_facade {
         )
         .by(&[MODE]),
         define(Kind::Gauge, "fencelock_held", Unit::Count, "Locks that are held").by(&[MODE]),
-        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the place").by(&[MODE]),
+        define(Kind::Gauge, "fencelock_waiters", Unit::Count, "Claims that wait at the backend").by(&[MODE]),
         define(Kind::Counter, "fencelock_lost_total", Unit::Count, "Locks that were lost")
             .by(&[MODE, ("reason", &LOSSES)]),
         define(
@@ -138,7 +138,7 @@ mod with_facade {
 
     static METADATA: Metadata<'static> = Metadata::new("fencelock", Level::INFO, None);
 
-    /// The metrics of one place. Their keys are created once: a label is allocated when the client starts, and not with
+    /// The metrics of one backend. Their keys are created once: a label is allocated when the client starts, and not with
     /// each lock.
     #[derive(Debug, Clone)]
     pub(in crate::telemetry) struct Numbers {
@@ -148,10 +148,10 @@ mod with_facade {
 
     impl Numbers {
         /// Describes and registers all metrics, so that unused ones are 0 and not absent.
-        pub(in crate::telemetry) fn of(place: &str) -> Self {
-            let place = SharedString::from(place.to_owned());
+        pub(in crate::telemetry) fn of(backend: &str) -> Self {
+            let backend = SharedString::from(backend.to_owned());
             let key = |name, labels: Vec<Label>| {
-                let labels = [Label::new("place", place.clone())].into_iter().chain(labels);
+                let labels = [Label::new("backend", backend.clone())].into_iter().chain(labels);
                 Key::from_parts(name, labels.collect::<Vec<_>>())
             };
             let keys = DEFINITIONS.iter().map(|definition| {

@@ -17,7 +17,7 @@ pub(crate) struct Faulty {
     roads: Mutex<HashMap<Verb, Road>>,
     /// Whether there is no line, and each claim needs a fresh holder, as on a quorum.
     pub(crate) like_a_quorum: AtomicBool,
-    /// Whether the events of the place are lost, for listeners that are added from now on.
+    /// Whether the events of the backend are lost, for listeners that are added from now on.
     pub(crate) loses_events: AtomicBool,
     /// Who claimed, in order.
     pub(crate) claimants: Mutex<Vec<HolderId>>,
@@ -55,9 +55,9 @@ pub(crate) enum Fate {
     Stray(Duration),
     /// Access is denied.
     Denied,
-    /// The place answers that it cannot store anything.
+    /// The backend answers that it cannot store anything.
     Full,
-    /// The place may have forgotten what it granted, and grants nothing yet.
+    /// The backend may have forgotten what it granted, and grants nothing yet.
     Quarantined,
 }
 

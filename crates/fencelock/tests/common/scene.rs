@@ -53,7 +53,7 @@ impl Scene {
         self.now() + ttl.saturating_sub(Drift::default().of(ttl))
     }
 
-    /// The hold of a key, as the place knows it.
+    /// The hold of a key, as the backend knows it.
     pub(crate) async fn holding(&self, key: &str) -> Option<Holding> {
         self.neighbour().inspect(key).await.unwrap()
     }

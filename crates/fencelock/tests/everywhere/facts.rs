@@ -1,4 +1,4 @@
-use crate::places::Place;
+use crate::backends::TestBackend;
 use fencelock::{Client, Error, Eviction, FencingToken, Guard, Holding, LossReason, Released};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,12 @@ use tokio::task::{JoinHandle, yield_now};
 /// For machines that are slow; nothing takes so long.
 pub(crate) const GENEROUS: Duration = Duration::from_secs(60);
 
-pub(crate) async fn client(place: &Place, sharing: bool) -> Client {
-    place.client(Client::builder().sharing(sharing)).await
+pub(crate) async fn client(backend: &TestBackend, sharing: bool) -> Client {
+    backend.client(Client::builder().sharing(sharing)).await
 }
 
-async fn two(place: &Place, sharing: bool) -> [Client; 2] {
-    [client(place, sharing).await, client(place, sharing).await]
+async fn two(backend: &TestBackend, sharing: bool) -> [Client; 2] {
+    [client(backend, sharing).await, client(backend, sharing).await]
 }
 
 /// What comes of a question that must be answered some time. On a quorum each node has a time limit of its own, which a busy
@@ -59,8 +59,8 @@ async fn all(tasks: Vec<JoinHandle<()>>) {
     }
 }
 
-pub(crate) async fn tasks_of_two_clients_exclude_each_other(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn tasks_of_two_clients_exclude_each_other(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let inside = Arc::new(AtomicBool::new(false));
     let tokens: Arc<Mutex<Vec<FencingToken>>> = Arc::default();
     let mut tasks = Vec::new();
@@ -88,10 +88,10 @@ pub(crate) async fn tasks_of_two_clients_exclude_each_other(place: &Place, shari
     }
 }
 
-pub(crate) async fn tasks_of_a_client_are_served_in_order(place: &Place, sharing: bool) {
-    let client = client(place, sharing).await;
+pub(crate) async fn tasks_of_a_client_are_served_in_order(backend: &TestBackend, sharing: bool) {
+    let client = client(backend, sharing).await;
     if !sharing && !client.capabilities().queues {
-        // Neither the place nor the client has a queue: the first claim gets the key.
+        // Neither the backend nor the client has a queue: the first claim gets the key.
         return;
     }
     let held = client.lock("k").await.unwrap();
@@ -112,8 +112,8 @@ pub(crate) async fn tasks_of_a_client_are_served_in_order(place: &Place, sharing
     assert!(order.lock().unwrap().iter().copied().eq(0..20), "{order:?}");
 }
 
-pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn a_wait_is_bounded(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
     for client in &clients {
         // A wait that is too short for an answer cannot report the holder.
@@ -132,8 +132,8 @@ pub(crate) async fn a_wait_is_bounded(place: &Place, sharing: bool) {
     assert_eq!(held.release().await.unwrap(), Released::Released);
 }
 
-pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(place: &Place, sharing: bool) {
-    let [client, other] = two(place, sharing).await;
+pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(backend: &TestBackend, sharing: bool) {
+    let [client, other] = two(backend, sharing).await;
     let held = other.lock("k").await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..5 {
@@ -168,8 +168,8 @@ pub(crate) async fn a_client_reports_how_many_of_its_tasks_wait(place: &Place, s
     wait_for(0).await;
 }
 
-pub(crate) async fn a_claim_without_a_wait_is_answered_at_once(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn a_claim_without_a_wait_is_answered_at_once(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let held = takes(&clients[0]).await;
     for client in &clients {
         assert!(sure(|| client.lock("k").try_acquire()).await.is_none());
@@ -180,8 +180,8 @@ pub(crate) async fn a_claim_without_a_wait_is_answered_at_once(place: &Place, sh
     drop(takes(&clients[1]).await);
 }
 
-pub(crate) async fn a_task_that_gives_up_leaves_nothing(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn a_task_that_gives_up_leaves_nothing(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let held = clients[0].lock("k").await.unwrap();
     let mut waiting = Vec::new();
     for number in 0..12 {
@@ -201,13 +201,13 @@ pub(crate) async fn a_task_that_gives_up_leaves_nothing(place: &Place, sharing: 
     for client in clients {
         client.close(GENEROUS).await.unwrap();
     }
-    let probe = client(place, sharing).await;
+    let probe = client(backend, sharing).await;
     assert_eq!(seen(&probe).await, None);
     drop(takes(&probe).await);
 }
 
-pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn each_label_is_seen_while_it_holds(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let held = clients[0].lock("k").label("first").await.unwrap();
     let mut tasks = Vec::new();
     for label in ["second", "second", "third"] {
@@ -224,8 +224,8 @@ pub(crate) async fn each_label_is_seen_while_it_holds(place: &Place, sharing: bo
     all(tasks).await;
 }
 
-pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(place: &Place, sharing: bool) {
-    let [client, other] = two(place, sharing).await;
+pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(backend: &TestBackend, sharing: bool) {
+    let [client, other] = two(backend, sharing).await;
     let held = client.lock("k").ttl(Duration::from_secs(10)).await.unwrap();
     let waiting = tokio::spawn(client.lock("k").ttl(Duration::from_secs(10)).acquire());
     yield_now().await;
@@ -239,7 +239,7 @@ pub(crate) async fn a_loss_is_reported_and_the_next_task_is_served(place: &Place
     // A lost reply is requested again, and the operation is then already done.
     assert!(matches!(sure(|| other.evict(&seen)).await, Eviction::Evicted | Eviction::Changed(_)));
     let why = tokio::time::timeout(GENEROUS, held.lost()).await.expect("a notification");
-    // Notified by an event or by its own renewal, depending on the events of the place, and on which is faster.
+    // Notified by an event or by its own renewal, depending on the events of the backend, and on which is faster.
     assert!(matches!(why, LossReason::Deleted | LossReason::TakenBy(_) | LossReason::Expired), "{why}");
     let next = tokio::time::timeout(GENEROUS, waiting).await.expect("served").unwrap().unwrap();
     assert!(next.fencing_token() > held.fencing_token());

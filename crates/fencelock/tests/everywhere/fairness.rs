@@ -1,7 +1,7 @@
 //! While another client waits, the tasks of one client get a bounded batch of grants, and every waiter gets the key.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, HolderId};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,10 +47,10 @@ fn is_bounded(client: &Client, sharing: bool) -> bool {
 }
 
 /// Another client takes the key some times while a crowd does so without end. Who had it, from its first turn on.
-async fn turns(place: &Place, crowded: Client) -> Vec<Option<HolderId>> {
+async fn turns(backend: &TestBackend, crowded: Client) -> Vec<Option<HolderId>> {
     let log = Log::default();
     let crowd = crowd(&crowded, &log);
-    let other = client(place, true).await;
+    let other = client(backend, true).await;
     for _ in 0..=TURNS {
         let guard = tokio::time::timeout(GENEROUS, other.lock("k").acquire()).await.expect("its turn").unwrap();
         log.lock().unwrap().push(None);
@@ -82,38 +82,38 @@ fn check(log: &[Option<HolderId>], most: usize, client: &Client, sharing: bool) 
     }
 }
 
-pub(crate) async fn another_client_comes_after_a_batch_of_grants(place: &Place, sharing: bool) {
-    let client = place.client(Client::builder().sharing(sharing).batch(GRANTS, GENEROUS)).await;
+pub(crate) async fn another_client_comes_after_a_batch_of_grants(backend: &TestBackend, sharing: bool) {
+    let client = backend.client(Client::builder().sharing(sharing).batch(GRANTS, GENEROUS)).await;
     if !is_bounded(&client, sharing) {
         return;
     }
-    let log = turns(place, client.clone()).await;
+    let log = turns(backend, client.clone()).await;
     // The one that claimed, and the batch.
     check(&log, 1 + GRANTS as usize, &client, sharing);
 }
 
 /// Each hold lasts a known time at least, so only so many begin within the span.
-pub(crate) async fn another_client_comes_after_a_batch_of_time(place: &Place, sharing: bool) {
+pub(crate) async fn another_client_comes_after_a_batch_of_time(backend: &TestBackend, sharing: bool) {
     let span = HOLD * 5;
-    let client = place.client(Client::builder().sharing(sharing).batch(u32::MAX, span)).await;
+    let client = backend.client(Client::builder().sharing(sharing).batch(u32::MAX, span)).await;
     if !is_bounded(&client, sharing) {
         return;
     }
-    let log = turns(place, client.clone()).await;
+    let log = turns(backend, client.clone()).await;
     check(&log, 1 + 5, &client, sharing);
 }
 
 /// Programs that neither wait in the queue nor are woken. Where each task claims for itself and the server has a queue, they come
 /// after that line, as documented.
-pub(crate) async fn a_client_that_polls_gets_the_key(place: &Place, sharing: bool) {
+pub(crate) async fn a_client_that_polls_gets_the_key(backend: &TestBackend, sharing: bool) {
     if !sharing {
         return;
     }
     let crowded =
-        place.client(Client::builder().yield_interval(Duration::from_millis(100), Duration::from_millis(20))).await;
+        backend.client(Client::builder().yield_interval(Duration::from_millis(100), Duration::from_millis(20))).await;
     let log = Log::default();
     let crowd = crowd(&crowded, &log);
-    let stranger = client(place, false).await;
+    let stranger = client(backend, false).await;
     let claims = async {
         for _ in 0..3 {
             while sure(|| stranger.lock("k").try_acquire()).await.is_none() {

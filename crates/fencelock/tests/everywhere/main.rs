@@ -1,18 +1,18 @@
-//! The guarantees to users, on every kind of place, with and without shared leases.
+//! The guarantees to users, on every kind of backend, with and without shared leases.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+#[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
+mod backends;
 mod elections;
 mod facts;
 mod fairness;
 mod once;
-#[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]
-mod places;
 mod readers;
 mod semaphores;
 mod several_keys;
 mod slots;
 
-/// One test for each fact at each place, both ways. Some have an attribute.
+/// One test for each fact on each backend, both ways. Some have an attribute.
 macro_rules! everywhere {
     ($($fact:path => $name:ident),+ $(,)?) => {
         everywhere!(@at cfg(all()), memory, $($fact => $name),+);
@@ -24,22 +24,22 @@ macro_rules! everywhere {
         everywhere!(@at cfg(all()), quorum, $($fact => $name),+);
         everywhere!(@at cfg(all()), quorum_of_redis, $($fact => $name),+);
     };
-    (@at $attribute:meta, $place:ident, $($fact:path => $name:ident),+) => {
-        mod $place {
+    (@at $attribute:meta, $backend:ident, $($fact:path => $name:ident),+) => {
+        mod $backend {
             mod sharing {
                 $(#[tokio::test]
                 #[$attribute]
                 async fn $name() {
-                    let Some(place) = crate::places::$place() else { return };
-                    $fact(&place, true).await;
+                    let Some(backend) = crate::backends::$backend() else { return };
+                    $fact(&backend, true).await;
                 })+
             }
             mod alone {
                 $(#[tokio::test]
                 #[$attribute]
                 async fn $name() {
-                    let Some(place) = crate::places::$place() else { return };
-                    $fact(&place, false).await;
+                    let Some(backend) = crate::backends::$backend() else { return };
+                    $fact(&backend, false).await;
                 })+
             }
         }

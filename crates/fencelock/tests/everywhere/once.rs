@@ -1,7 +1,7 @@
-//! Work that succeeds at most once in each window, at every kind of place.
+//! Work that succeeds at most once in each window, on every kind of backend.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, Error, Once, OnceError, OncePerWindow, OnceStart, WindowDone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ fn work(client: &Client) -> OncePerWindow {
     client.once("job", YEAR).label("nightly")
 }
 
-/// A run that is repeated while the place does not reply: a busy machine may miss the time limits of a quorum.
+/// A run that is repeated while the backend does not reply: a busy machine may miss the time limits of a quorum.
 async fn runs<E: std::fmt::Debug + Send>(
     work: OncePerWindow,
     body: impl Fn() -> Result<u32, E> + Sync,
@@ -37,8 +37,8 @@ async fn done(work: &OncePerWindow) -> Option<WindowDone> {
     sure(async || work.done().await).await
 }
 
-pub(crate) async fn many_clients_do_the_work_once(place: &Place, sharing: bool) {
-    let clients = [client(place, sharing).await, client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn many_clients_do_the_work_once(backend: &TestBackend, sharing: bool) {
+    let clients = [client(backend, sharing).await, client(backend, sharing).await, client(backend, sharing).await];
     let counted = Arc::new(AtomicU32::new(0));
     let (mut tasks, mut results) = (Vec::new(), Vec::new());
     for client in clients.iter().cycle().take(15) {
@@ -61,23 +61,23 @@ pub(crate) async fn many_clients_do_the_work_once(place: &Place, sharing: bool) 
     assert_eq!(sure(async || clients[0].inspect("job").await).await, None, "the lock is free");
 }
 
-pub(crate) async fn a_failure_gives_the_window_back(place: &Place, sharing: bool) {
-    let client = client(place, sharing).await;
+pub(crate) async fn a_failure_gives_the_window_back(backend: &TestBackend, sharing: bool) {
+    let client = client(backend, sharing).await;
     assert_eq!(runs(work(&client), || Err("no paper")).await, Err("no paper"));
     assert_eq!(done(&work(&client)).await, None);
     assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
     assert!(matches!(runs::<()>(work(&client), || Ok(8)).await, Ok(Once::AlreadyDone(_))));
 }
 
-pub(crate) async fn a_start_uses_the_window_up(place: &Place, sharing: bool) {
-    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+pub(crate) async fn a_start_uses_the_window_up(backend: &TestBackend, sharing: bool) {
+    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
     assert_eq!(runs(work(&client).even_if_failed(), || Err("no paper")).await, Err("no paper"));
     assert!(matches!(runs::<()>(work(&other).even_if_failed(), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
     assert!(matches!(runs::<()>(work(&other), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
 }
 
-pub(crate) async fn a_lost_run_does_not_count(place: &Place, sharing: bool) {
-    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+pub(crate) async fn a_lost_run_does_not_count(backend: &TestBackend, sharing: bool) {
+    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
     if !client.capabilities().evicts {
         return;
     }
@@ -88,15 +88,15 @@ pub(crate) async fn a_lost_run_does_not_count(place: &Place, sharing: bool) {
     let run = run.await;
     let seen = sure(async || other.inspect("job").await).await.expect("it runs");
     sure(async || other.evict(&seen).await).await;
-    place.clear("job");
+    backend.clear("job");
     let error = run.succeed().await.unwrap_err();
     assert!(error.is_lost(), "{error:#}");
     assert_eq!(done(&work(&other)).await, None);
     assert_eq!(runs::<()>(work(&other), || Ok(8)).await, Ok(Once::Done(8)));
 }
 
-pub(crate) async fn cleared_work_runs_again(place: &Place, sharing: bool) {
-    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+pub(crate) async fn cleared_work_runs_again(backend: &TestBackend, sharing: bool) {
+    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
     assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
     let first = done(&work(&other)).await.expect("it is done");
     assert!(sure(async || work(&other).clear(&first).await).await);
@@ -107,8 +107,8 @@ pub(crate) async fn cleared_work_runs_again(place: &Place, sharing: bool) {
     assert!(!sure(async || work(&other).clear(&first).await).await, "it belongs to a later run");
 }
 
-pub(crate) async fn the_next_window_has_a_run_of_its_own(place: &Place, sharing: bool) {
-    let client = client(place, sharing).await;
+pub(crate) async fn the_next_window_has_a_run_of_its_own(backend: &TestBackend, sharing: bool) {
+    let client = client(backend, sharing).await;
     let short = || client.once("short", Duration::from_secs(1));
     let mut windows = Vec::new();
     while windows.len() < 2 {

@@ -1,15 +1,15 @@
 //! Shared locks: readers together, writers alone.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, Error, FencingToken, Guard, LossReason, Mode, Released};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-async fn two(place: &Place, sharing: bool) -> [Client; 2] {
-    [client(place, sharing).await, client(place, sharing).await]
+async fn two(backend: &TestBackend, sharing: bool) -> [Client; 2] {
+    [client(backend, sharing).await, client(backend, sharing).await]
 }
 
 async fn reads(client: &Client) -> Guard {
@@ -50,8 +50,8 @@ impl Inside {
     }
 }
 
-pub(crate) async fn readers_hold_together_and_writers_alone(place: &Place, sharing: bool) {
-    let clients = two(place, sharing).await;
+pub(crate) async fn readers_hold_together_and_writers_alone(backend: &TestBackend, sharing: bool) {
+    let clients = two(backend, sharing).await;
     let inside = Arc::<Inside>::default();
     // These two hold at the same time for certain.
     let both = [reads(&clients[0]).await, reads(&clients[1]).await];
@@ -83,8 +83,8 @@ pub(crate) async fn readers_hold_together_and_writers_alone(place: &Place, shari
     }
 }
 
-pub(crate) async fn a_downgraded_writer_lets_readers_in_and_no_writer(place: &Place, sharing: bool) {
-    let [client, other] = two(place, sharing).await;
+pub(crate) async fn a_downgraded_writer_lets_readers_in_and_no_writer(backend: &TestBackend, sharing: bool) {
+    let [client, other] = two(backend, sharing).await;
     let writer = writes(&client).await;
     let exclusive = writer.fencing_token();
     let waiting = tokio::spawn(other.lock("k").shared().acquire());
@@ -98,8 +98,8 @@ pub(crate) async fn a_downgraded_writer_lets_readers_in_and_no_writer(place: &Pl
     assert!(writes(&other).await.fencing_token() > exclusive);
 }
 
-pub(crate) async fn a_reader_that_is_evicted_is_notified_and_the_other_reads_on(place: &Place, sharing: bool) {
-    let [client, other] = two(place, sharing).await;
+pub(crate) async fn a_reader_that_is_evicted_is_notified_and_the_other_reads_on(backend: &TestBackend, sharing: bool) {
+    let [client, other] = two(backend, sharing).await;
     if !client.capabilities().evicts {
         return;
     }
@@ -117,8 +117,8 @@ pub(crate) async fn a_reader_that_is_evicted_is_notified_and_the_other_reads_on(
     assert_eq!(theirs.release().await.unwrap(), Released::Released);
 }
 
-pub(crate) async fn a_reader_goes_on_in_another_client(place: &Place, sharing: bool) {
-    let [client, other] = two(place, sharing).await;
+pub(crate) async fn a_reader_goes_on_in_another_client(backend: &TestBackend, sharing: bool) {
+    let [client, other] = two(backend, sharing).await;
     if !client.capabilities().portable {
         return;
     }

@@ -1,7 +1,7 @@
-//! Permits: no more in use than the limit, wherever a place has semaphores, and a refusal elsewhere.
+//! Permits: no more in use than the limit, wherever a backend has semaphores, and a refusal elsewhere.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, Error, Guard, Mode, Released, Semaphore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 const LIMIT: u32 = 3;
 
-/// Two clients; `None` if the place has no semaphores, which it says at once.
-async fn two(place: &Place, sharing: bool) -> Option<[Client; 2]> {
-    let clients = [client(place, sharing).await, client(place, sharing).await];
+/// Two clients; `None` if the backend has no semaphores, which it says at once.
+async fn two(backend: &TestBackend, sharing: bool) -> Option<[Client; 2]> {
+    let clients = [client(backend, sharing).await, client(backend, sharing).await];
     if clients[0].capabilities().modes.permits {
         return Some(clients);
     }
@@ -29,8 +29,8 @@ async fn takes(client: &Client, weight: u32) -> Guard {
     timeout(GENEROUS, pool(client).acquire(weight)).await.expect("in time").unwrap()
 }
 
-pub(crate) async fn no_more_permits_are_in_use_than_the_limit(place: &Place, sharing: bool) {
-    let Some(clients) = two(place, sharing).await else { return };
+pub(crate) async fn no_more_permits_are_in_use_than_the_limit(backend: &TestBackend, sharing: bool) {
+    let Some(clients) = two(backend, sharing).await else { return };
     let (inside, most) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let mut tasks = Vec::new();
     for number in 0..8 {
@@ -62,8 +62,8 @@ pub(crate) async fn no_more_permits_are_in_use_than_the_limit(place: &Place, sha
     }
 }
 
-pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(place: &Place, sharing: bool) {
-    let Some([client, other]) = two(place, sharing).await else { return };
+pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(backend: &TestBackend, sharing: bool) {
+    let Some([client, other]) = two(backend, sharing).await else { return };
     let held = takes(&client, 1).await;
     assert_eq!(held.mode(), Mode::permits(1, LIMIT).unwrap());
     for refused in [
@@ -76,8 +76,8 @@ pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(place: &Place
     held.release().await.unwrap();
 }
 
-pub(crate) async fn permits_go_on_in_another_client(place: &Place, sharing: bool) {
-    let Some([client, other]) = two(place, sharing).await else { return };
+pub(crate) async fn permits_go_on_in_another_client(backend: &TestBackend, sharing: bool) {
+    let Some([client, other]) = two(backend, sharing).await else { return };
     if !client.capabilities().portable {
         return;
     }

@@ -1,7 +1,7 @@
 //! Several keys: all or none, no deadlock, each key in the order of its claims.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, Error, Eviction, Guards, ReleasedAll};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,8 +38,8 @@ async fn takes(client: &Client, keys: &[&str]) -> Guards {
     .await
 }
 
-pub(crate) async fn clients_with_opposite_orders_never_deadlock(place: &Place, sharing: bool) {
-    let clients = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn clients_with_opposite_orders_never_deadlock(backend: &TestBackend, sharing: bool) {
+    let clients = [client(backend, sharing).await, client(backend, sharing).await];
     let inside: Arc<[AtomicUsize; 3]> = Arc::default();
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]];
     let mut tasks = Vec::new();
@@ -75,8 +75,8 @@ pub(crate) async fn clients_with_opposite_orders_never_deadlock(place: &Place, s
     }
 }
 
-pub(crate) async fn a_busy_key_leaves_the_others_free(place: &Place, sharing: bool) {
-    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn a_busy_key_leaves_the_others_free(backend: &TestBackend, sharing: bool) {
+    let [one, other] = [client(backend, sharing).await, client(backend, sharing).await];
     let held = sure(|| one.lock("b").try_acquire()).await.expect("free");
     for client in [&one, &other] {
         assert!(sure(|| client.lock_all(["a", "b", "c"]).try_acquire()).await.is_none());
@@ -92,8 +92,8 @@ pub(crate) async fn a_busy_key_leaves_the_others_free(place: &Place, sharing: bo
     takes(&other, &["c", "b", "a"]).await.release().await.unwrap();
 }
 
-pub(crate) async fn sixteen_keys_are_locked_together(place: &Place, sharing: bool) {
-    let client = client(place, sharing).await;
+pub(crate) async fn sixteen_keys_are_locked_together(backend: &TestBackend, sharing: bool) {
+    let client = client(backend, sharing).await;
     let names: Vec<_> = (0..16).rev().map(|number| format!("k{number:02}")).collect();
     let guards = sure(|| client.lock_all(&names).acquire()).await;
     assert!(guards.is_held() && guards.remaining() > Duration::ZERO);
@@ -105,10 +105,10 @@ pub(crate) async fn sixteen_keys_are_locked_together(place: &Place, sharing: boo
     }
 }
 
-pub(crate) async fn each_key_is_granted_in_the_order_of_its_claims(place: &Place, sharing: bool) {
-    let client = client(place, sharing).await;
+pub(crate) async fn each_key_is_granted_in_the_order_of_its_claims(backend: &TestBackend, sharing: bool) {
+    let client = client(backend, sharing).await;
     if !sharing && !client.capabilities().queues {
-        // There is no queue, neither at the place nor in the client.
+        // There is no queue, neither on the backend nor in the client.
         return;
     }
     let held = client.lock("b").await.unwrap();
@@ -139,8 +139,8 @@ pub(crate) async fn each_key_is_granted_in_the_order_of_its_claims(place: &Place
     assert!(order.lock().unwrap().iter().copied().eq(0..6), "{order:?}");
 }
 
-pub(crate) async fn a_wait_that_is_given_up_releases_what_is_held(place: &Place, sharing: bool) {
-    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn a_wait_that_is_given_up_releases_what_is_held(backend: &TestBackend, sharing: bool) {
+    let [one, other] = [client(backend, sharing).await, client(backend, sharing).await];
     let held = sure(|| one.lock("b").try_acquire()).await.expect("free");
     let waiting = tokio::spawn(other.lock_all(["b", "a"]).acquire());
     within(async {
@@ -158,8 +158,8 @@ pub(crate) async fn a_wait_that_is_given_up_releases_what_is_held(place: &Place,
     }
 }
 
-pub(crate) async fn the_loss_of_one_is_the_loss_of_all(place: &Place, sharing: bool) {
-    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn the_loss_of_one_is_the_loss_of_all(backend: &TestBackend, sharing: bool) {
+    let [one, other] = [client(backend, sharing).await, client(backend, sharing).await];
     let guards = sure(|| one.lock_all(["c", "b", "a"]).acquire()).await;
     let seen = sure(|| other.inspect("b")).await.expect("held");
     if !one.capabilities().evicts {
@@ -179,8 +179,8 @@ pub(crate) async fn the_loss_of_one_is_the_loss_of_all(place: &Place, sharing: b
     takes(&other, &["a", "b", "c"]).await.release().await.unwrap();
 }
 
-pub(crate) async fn a_loss_while_waiting_begins_anew(place: &Place, sharing: bool) {
-    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn a_loss_while_waiting_begins_anew(backend: &TestBackend, sharing: bool) {
+    let [one, other] = [client(backend, sharing).await, client(backend, sharing).await];
     if !one.capabilities().evicts {
         return;
     }
@@ -211,8 +211,8 @@ pub(crate) async fn a_loss_while_waiting_begins_anew(place: &Place, sharing: boo
     guards.release().await.unwrap();
 }
 
-pub(crate) async fn a_set_goes_on_in_another_client(place: &Place, sharing: bool) {
-    let [one, other] = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn a_set_goes_on_in_another_client(backend: &TestBackend, sharing: bool) {
+    let [one, other] = [client(backend, sharing).await, client(backend, sharing).await];
     if !one.capabilities().portable {
         return;
     }

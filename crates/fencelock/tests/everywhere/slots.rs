@@ -1,7 +1,7 @@
-//! Numbered slots, at every kind of place.
+//! Numbered slots, on every kind of backend.
 
+use crate::backends::TestBackend;
 use crate::facts::{GENEROUS, client, sure};
-use crate::places::Place;
 use fencelock::{Client, Error, SlotGuard, Slots};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ fn pool(client: &Client) -> Slots {
     client.slots("pool", 3)
 }
 
-/// A slot, however often the place does not reply.
+/// A slot, however often the backend does not reply.
 async fn takes(slots: &Slots) -> SlotGuard {
     for _ in 0..600 {
         match timeout(GENEROUS, slots.clone().acquire()).await.expect("served") {
@@ -35,8 +35,8 @@ async fn nothing_is_held(client: &Client) {
     }
 }
 
-pub(crate) async fn a_slot_has_one_holder_and_tokens_of_its_own(place: &Place, sharing: bool) {
-    let clients = [client(place, sharing).await, client(place, sharing).await];
+pub(crate) async fn a_slot_has_one_holder_and_tokens_of_its_own(backend: &TestBackend, sharing: bool) {
+    let clients = [client(backend, sharing).await, client(backend, sharing).await];
     let held: Arc<Mutex<HashMap<u32, u64>>> = Arc::default();
     let last: Arc<Mutex<HashMap<u32, u64>>> = Arc::default();
     let mut tasks = Vec::new();
@@ -62,8 +62,11 @@ pub(crate) async fn a_slot_has_one_holder_and_tokens_of_its_own(place: &Place, s
     nothing_is_held(&clients[0]).await;
 }
 
-pub(crate) async fn a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing(place: &Place, sharing: bool) {
-    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+pub(crate) async fn a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothing(
+    backend: &TestBackend,
+    sharing: bool,
+) {
+    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(takes(&pool(&client)).await);
@@ -84,8 +87,8 @@ pub(crate) async fn a_full_set_is_busy_and_a_wait_that_is_given_up_leaves_nothin
     nothing_is_held(&client).await;
 }
 
-pub(crate) async fn a_slot_goes_on_in_another_client(place: &Place, sharing: bool) {
-    let (client, other) = (client(place, sharing).await, client(place, sharing).await);
+pub(crate) async fn a_slot_goes_on_in_another_client(backend: &TestBackend, sharing: bool) {
+    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
     if !client.capabilities().portable {
         return;
     }

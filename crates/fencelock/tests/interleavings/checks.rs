@@ -12,7 +12,7 @@ use std::time::Duration;
 const GRAIN: Duration = Duration::from_millis(2);
 /// The client waits a second for stragglers, then everything is quiet.
 const SOON: Duration = Duration::from_millis(2500);
-/// With packets lost, places in line and leases may have to end by themselves.
+/// With packets lost, positions in the queue and leases may have to end by themselves.
 const LATE: Duration = Duration::from_secs(40);
 
 pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const GENEROUS: Duration = Duration::from_secs(60);
 
-fn place() -> Arc<dyn Backend> {
+fn backend() -> Arc<dyn Backend> {
     Arc::new(Memory::new())
 }
 
@@ -26,16 +26,16 @@ fn evict(client: &Client, key: &str) {
     assert_eq!(client.evict(&seen).unwrap(), Eviction::Evicted);
 }
 
-/// The number of waiting threads that the place reports.
-fn waiters_at_the_place(builder: Builder) -> u32 {
-    let client = builder.backend(place()).unwrap();
+/// The number of waiting threads that the backend reports.
+fn waiters_at_the_backend(builder: Builder) -> u32 {
+    let client = builder.backend(backend()).unwrap();
     let held = client.lock("k").acquire().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| client.lock("k").acquire().unwrap().release().unwrap());
         }
         until("both wait", || client.waiting("k") == 2);
-        until("the place knows", || client.inspect("k").unwrap().unwrap().waiters > 0);
+        until("the backend knows", || client.inspect("k").unwrap().unwrap().waiters > 0);
         let waiters = client.inspect("k").unwrap().unwrap().waiters;
         held.release().unwrap();
         waiters
@@ -44,22 +44,22 @@ fn waiters_at_the_place(builder: Builder) -> u32 {
 
 #[test]
 fn the_builder_sets_what_it_says() {
-    assert_eq!(waiters_at_the_place(Client::builder()), 1, "threads that share a lease are one waiter");
+    assert_eq!(waiters_at_the_backend(Client::builder()), 1, "threads that share a lease are one waiter");
     let apart = || {
         let builder = Client::builder().sharing(false).batch(1, Duration::ZERO);
-        waiters_at_the_place(
+        waiters_at_the_backend(
             builder.yield_interval(Duration::from_secs(1), Duration::ZERO).idle_timeout(Duration::ZERO),
         )
     };
     until("each claims for itself", || apart() == 2);
-    let absurd = Client::builder().idle_timeout(Duration::from_secs(90_000)).backend(place());
+    let absurd = Client::builder().idle_timeout(Duration::from_secs(90_000)).backend(backend());
     assert!(absurd.unwrap_err().is_config(), "settings out of range");
 }
 
 #[test]
 fn clients_of_one_backend_exclude_each_other() {
-    let place = place();
-    let (a, b) = (Client::with_backend(Arc::clone(&place)).unwrap(), Client::with_backend(place).unwrap());
+    let backend = backend();
+    let (a, b) = (Client::with_backend(Arc::clone(&backend)).unwrap(), Client::with_backend(backend).unwrap());
     let held = a.lock("k").acquire().unwrap();
     assert!(b.lock(held.key()).try_acquire().unwrap().is_none());
     assert!(b.lock("k").retry(0, GENEROUS).acquire().unwrap_err().is_busy(), "none is once");
@@ -67,7 +67,7 @@ fn clients_of_one_backend_exclude_each_other() {
 
 #[test]
 fn a_run_returns_what_the_body_returned() {
-    let client = Client::with_backend(place()).unwrap();
+    let client = Client::with_backend(backend()).unwrap();
     assert_eq!(client.lock("k").run(|held| Ok::<_, ()>(held.is_held())), Ok(true));
     let failed: Result<(), _> = client.lock("k").run(|_| Err("no paper"));
     assert_eq!(failed, Err(RunError::Body("no paper")));
@@ -86,7 +86,7 @@ fn a_run_returns_what_the_body_returned() {
 
 #[test]
 fn a_thread_can_wait_for_the_loss() {
-    let client = Client::with_backend(place()).unwrap();
+    let client = Client::with_backend(backend()).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     assert_eq!(guard.lost_within(Duration::from_millis(1)), None);
     std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ fn a_thread_can_wait_for_the_loss() {
 
 #[test]
 fn a_view_outlives_its_client_and_holds_nothing() {
-    let client = Client::with_backend(place()).unwrap();
+    let client = Client::with_backend(backend()).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     let held = guard.held();
     guard.release().unwrap();
@@ -111,7 +111,7 @@ fn a_view_outlives_its_client_and_holds_nothing() {
 
 #[test]
 fn several_keys_are_locked_together() {
-    let client = Client::with_backend(place()).unwrap();
+    let client = Client::with_backend(backend()).unwrap();
     let guards = client.lock_all(["b", "a"]).acquire().unwrap();
     assert_eq!(guards.keys(), ["b", "a"]);
     assert!(client.lock_all(["c", "a"]).try_acquire().unwrap().is_none());
@@ -129,7 +129,7 @@ fn several_keys_are_locked_together() {
 
 #[test]
 fn threads_read_together_and_take_permits() {
-    let client = Client::builder().backend(place()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let writer = client.lock("k").acquire().unwrap();
     let held = writer.held();
     let reader = writer.downgrade().unwrap();
@@ -158,7 +158,7 @@ fn end_of(wait: impl FnOnce(Duration) -> bool + Send + 'static) -> bool {
 
 #[test]
 fn waiting_for_a_loss_ends_with_the_release() {
-    let client = Client::builder().backend(place()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     let held = guard.held();
     let waiting = std::thread::spawn(move || end_of(move |within| held.lost_within(within).is_none()));
@@ -174,7 +174,7 @@ fn waiting_for_a_loss_ends_with_the_release() {
 
 #[test]
 fn a_callback_that_calls_the_client_is_refused_and_blocks_nothing() {
-    let client = Client::builder().backend(place()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let held = client.lock("k").acquire().unwrap();
     let (sender, refusals) = std::sync::mpsc::channel();
     let (again, view) = (client.clone(), held.held());
@@ -192,7 +192,7 @@ fn a_callback_that_calls_the_client_is_refused_and_blocks_nothing() {
 
 #[test]
 fn a_panic_of_a_callback_continues_on_the_calling_thread() {
-    let client = Client::builder().backend(place()).unwrap();
+    let client = Client::builder().backend(backend()).unwrap();
     let held = client.lock("k").acquire().unwrap();
     let waiting = client.lock("k").on_wait(|_| panic!("on purpose"));
     let panic = std::thread::spawn(move || waiting.acquire()).join().unwrap_err();

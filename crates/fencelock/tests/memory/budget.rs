@@ -1,6 +1,6 @@
 //! A task that acquires free keys, and never has to wait, leaves its thread to other tasks.
 //!
-//! All tests of a process use one place, so each has keys of its own.
+//! All tests of a process use one backend, so each has keys of its own.
 
 use fencelock::Client;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A wait that is given up at any moment leaves no key and no place in line.
+//! A wait that is given up at any moment leaves no key and no position in the queue.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Client, Guard};

@@ -126,8 +126,8 @@ async fn closing_waits_for_stragglers_as_long_as_they_may_arrive_and_says_so() {
 fn a_client_whose_runtime_has_ended_acquires_nothing() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (of_client, other) = (runtime(), runtime());
-    let place: Arc<dyn Backend> = Arc::new(Memory::new());
-    let start = async |sharing| Client::builder().sharing(sharing).backend(Arc::clone(&place)).unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(Memory::new());
+    let start = async |sharing| Client::builder().sharing(sharing).backend(Arc::clone(&backend)).unwrap();
     let client = of_client.block_on(start(crate::SHARING));
     let holder = other.block_on(start(crate::SHARING));
     let held = other.block_on(holder.lock("k").acquire()).unwrap();

@@ -193,7 +193,7 @@ async fn work_that_ends_by_itself_resigns_and_gives_its_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_waits_for_the_end_of_an_outage_and_not_for_a_place_that_refuses() {
+async fn work_waits_for_the_end_of_an_outage_and_not_for_a_backend_that_refuses() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Lost);
     let observed = Counter::default();
@@ -267,7 +267,7 @@ async fn an_observer_reports_an_outage_once_and_then_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_seen_at_once_if_the_place_reports_it() {
+async fn a_change_is_seen_at_once_if_the_backend_reports_it() {
     let scene = Scene::new();
     let leading = scene.neighbour().election("e").campaign().await.unwrap();
     let mut observer = scene.client.election("e").observe().unwrap();

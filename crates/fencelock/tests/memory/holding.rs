@@ -110,7 +110,7 @@ async fn one_lease_in_trouble_does_not_trouble_its_neighbours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_leases_that_a_slow_place_cannot_renew_do_not_trouble_long_ones() {
+async fn short_leases_that_a_slow_backend_cannot_renew_do_not_trouble_long_ones() {
     let scene = Scene::new();
     let long = scene.client.lock("long").ttl(secs(30)).await.unwrap();
     scene.pass(secs(1)).await;

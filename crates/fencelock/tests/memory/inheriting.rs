@@ -36,7 +36,7 @@ impl Queue {
     async fn second_comes_before_the_other(self, scene: &Scene) -> Guard {
         self.held.release().await.unwrap();
         scene.pass(ms(1)).await;
-        assert!(self.second.is_finished() && !self.other.is_finished(), "the place was its client's");
+        assert!(self.second.is_finished() && !self.other.is_finished(), "the position was its client's");
         let guard = self.second.await.unwrap().unwrap();
         drop(self.other);
         guard
@@ -70,7 +70,7 @@ async fn the_next_task_takes_over_the_position_of_one_whose_wait_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_is_handed_down_again_and_again_and_kept_alive() {
+async fn the_position_is_handed_down_again_and_again_and_kept_alive() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").await.unwrap();
     let mut mine = Vec::new();
@@ -116,7 +116,7 @@ async fn a_task_that_requests_another_lease_gets_its_own_position() {
         let queue = queue(&scene, plain(&scene), different(plain(&scene))).await;
         queue.first.abort();
         scene.pass(ms(1)).await;
-        assert_eq!(in_line(&scene).await, 2, "the place was given up, and another taken");
+        assert_eq!(in_line(&scene).await, 2, "the position was given up, and another taken");
         queue.held.release().await.unwrap();
         scene.pass(ms(1)).await;
         assert!(queue.other.is_finished() && !queue.second.is_finished());

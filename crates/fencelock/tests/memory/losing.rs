@@ -17,7 +17,7 @@ async fn a_backend_that_stops_answering_costs_the_lock_at_the_deadline_to_the_mi
     assert_eq!(guard.lost().await, LossReason::Expired);
     assert!(scene.now() >= deadline, "not before: {:?} {deadline:?}", scene.now());
     assert!(scene.now().since(deadline) <= ms(2), "not after: {:?}", scene.now().since(deadline));
-    assert!(scene.holding("k").await.is_some(), "the place grants it to no other holder yet");
+    assert!(scene.holding("k").await.is_some(), "the backend grants it to no other holder yet");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), ms(0));
     assert!(matches!(guard.check(), Err(Error::Lost { reason: LossReason::Expired, .. })));
@@ -37,7 +37,7 @@ async fn a_backend_that_hangs_costs_the_lock_at_the_deadline_too() {
 async fn a_renewal_that_succeeds_too_late_revives_nothing() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
-    // Sent at 3 s at the latest, answered at 3 + 2 x 4 s, and carried out while the place still has the key.
+    // Sent at 3 s at the latest, answered at 3 + 2 x 4 s, and carried out while the backend still has the key.
     scene.net.always(Verb::Renew, Fate::Slow(secs(4)));
     assert_eq!(guard.lost().await, LossReason::Expired);
     scene.net.always(Verb::Renew, Fate::Pass);
@@ -157,7 +157,7 @@ async fn a_hold_without_leases_never_lapses_also_when_it_was_handed_over() {
     tokio::time::sleep(ms(1)).await;
     drop(first);
     let second = second.await.unwrap().unwrap();
-    // The runtime is blocked for an hour: nothing is renewed, and the place takes nothing away.
+    // The runtime is blocked for an hour: nothing is renewed, and the backend takes nothing away.
     clock.advance(secs(3600));
     assert!(second.is_held());
     assert!(client.inspect("k").await.unwrap().is_some());

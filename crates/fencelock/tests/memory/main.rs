@@ -7,6 +7,7 @@ mod common;
 /// See `memory_alone`.
 const SHARING: bool = true;
 
+mod backends;
 mod blocking;
 mod budget;
 mod cancelling;
@@ -22,7 +23,6 @@ mod log;
 mod losing;
 mod once;
 mod permits;
-mod places;
 mod reading;
 mod reaping;
 mod refusing;

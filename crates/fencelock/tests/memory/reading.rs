@@ -93,8 +93,8 @@ async fn a_stream_of_readers_keeps_no_writer_waiting() {
             reader.await.unwrap();
         }
         let order = order.lock().unwrap();
-        let place = order.iter().position(|who| who == "writer").unwrap();
-        assert!(place < 40, "{place} readers overtook the writer");
+        let ahead = order.iter().position(|who| who == "writer").unwrap();
+        assert!(ahead < 40, "{ahead} readers overtook the writer");
         assert_eq!(order.len(), 101);
     }
 }
@@ -133,7 +133,7 @@ async fn a_holder_id_that_is_given_away_ends_the_reading_of_the_others_and_stays
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_reader_leaves_its_place_to_the_next() {
+async fn a_cancelled_reader_leaves_its_position_to_the_next() {
     let scene = Scene::new();
     let writer = scene.neighbour().lock("k").await.unwrap();
     let leader = tokio::spawn(scene.client.lock("k").shared().acquire());

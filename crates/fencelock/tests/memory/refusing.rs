@@ -1,4 +1,4 @@
-//! The place answers, and takes no locks.
+//! The backend answers, and takes no locks.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
 use crate::log::Log;

@@ -102,8 +102,8 @@ async fn a_batch_is_bounded_in_time_too() {
     tasks.extend(line_up(&b, 'b', 1, ms(0), &log).await);
     held.release().await.unwrap();
     all(tasks).await;
-    let place = log.lock().unwrap().iter().position(|entry| entry.0 == 'b').unwrap();
-    assert!(place <= 8, "{place}");
+    let ahead = log.lock().unwrap().iter().position(|entry| entry.0 == 'b').unwrap();
+    assert!(ahead <= 8, "{ahead}");
 }
 
 #[tokio::test(start_paused = true)]

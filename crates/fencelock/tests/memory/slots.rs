@@ -69,7 +69,7 @@ async fn numbers_and_keys_that_cannot_be_used_are_refused_without_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_up_at_any_moment_leaves_no_slot_and_no_place_in_a_queue() {
+async fn giving_up_at_any_moment_leaves_no_slot_and_no_position_in_a_queue() {
     for full in [false, true] {
         for polls in 0..2000 {
             let scene = Scene::new();

@@ -25,7 +25,7 @@ async fn a_wait_is_bounded() {
     assert_eq!((key.as_str(), label(&holders)), ("k", Some("other")));
     assert!(waited >= secs(5) && scene.now().since(before) < secs(5) + ms(10), "{waited:?}");
     assert!((6..9).contains(&attempts), "once a second: {attempts}");
-    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no position in the queue is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,16 +121,16 @@ async fn a_waiter_learns_its_position_and_the_holder() {
     let held = scene.client.lock("k").label("payroll").await.unwrap();
     let reports = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
-    for place in 0..3 {
+    for ahead in 0..3 {
         let reports = Arc::clone(&reports);
         let lock = scene.client.lock("k").on_wait(move |waiting| {
             let label = label(&waiting.holders).map(str::to_owned);
-            reports.lock().unwrap().push((place, waiting.ahead, label));
+            reports.lock().unwrap().push((ahead, waiting.ahead, label));
         });
         waiting.push(tokio::spawn(lock.acquire()));
         scene.pass(ms(1)).await;
     }
-    let expected: Vec<_> = (0..3).map(|place| (place, Some(place), Some("payroll".to_owned()))).collect();
+    let expected: Vec<_> = (0..3).map(|ahead| (ahead, Some(ahead), Some("payroll".to_owned()))).collect();
     assert_eq!(*reports.lock().unwrap(), expected);
     drop(held);
     scene.pass(ms(1500)).await;
@@ -291,7 +291,7 @@ async fn a_wait_is_over_in_time_though_an_answer_is_under_way() {
     assert!(matches!(outcome, Err(Error::Busy { .. })), "the holder was reported before: {outcome:?}");
     assert!(scene.now().since(before) < secs(2) + ms(60), "{:?}", scene.now().since(before));
     scene.pass(secs(5)).await;
-    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no place in line is left");
+    assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "no position in the queue is left");
 }
 
 #[tokio::test(start_paused = true)]

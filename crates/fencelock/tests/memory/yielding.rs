@@ -73,7 +73,7 @@ async fn the_bound_is_settable_and_holds_for_any_rhythm_below_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_far_away_is_left_free_as_soon() {
+async fn a_backend_that_is_far_away_is_left_free_as_soon() {
     let scene = Scene::new();
     // From one lease to the next it takes longer than a pause, and a lease is used up before the stretch is over.
     for verb in [Verb::Acquire, Verb::Release] {

@@ -33,8 +33,8 @@ type History = Arc<Mutex<Vec<(usize, Duration, String)>>>;
 /// Moves the slot of a key to the next master.
 fn move_on(cluster: &ClusterNodes, key: &str) {
     let (slot, masters) = (cluster.slot_of(key), cluster.masters());
-    let place = masters.iter().position(|master| *master == cluster.owner_of(slot)).unwrap();
-    cluster.move_slots([slot], masters[(place + 1) % masters.len()]).unwrap();
+    let index = masters.iter().position(|master| *master == cluster.owner_of(slot)).unwrap();
+    cluster.move_slots([slot], masters[(index + 1) % masters.len()]).unwrap();
 }
 
 /// A task that acquires and releases a key until it is stopped; its tokens must increase. Returns how many it got.

@@ -15,7 +15,7 @@ async fn urls_that_cannot_be_used_are_configuration_errors() {
 }
 
 #[tokio::test]
-async fn an_empty_url_is_no_place_and_says_so() {
+async fn an_empty_url_is_no_backend_and_says_so() {
     for url in ["", " ", "\n"] {
         let error = Client::connect(url).await.unwrap_err();
         assert!(matches!(error, Error::Config(_)) && error.to_string().contains("is empty"), "{url:?}: {error}");

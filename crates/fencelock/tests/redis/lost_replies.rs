@@ -36,7 +36,7 @@ async fn of_a_claim_that_was_put_in_line() {
         let next = tokio::spawn(waiter.lock("k").acquire());
         proxy.until_dropped(1).await;
         for _ in 0..50 {
-            assert!(in_line(&server, "k") <= 1, "one waiter, one place: {then:?}");
+            assert!(in_line(&server, "k") <= 1, "one waiter, one position: {then:?}");
             tokio::time::sleep(ms(20)).await;
         }
         assert_eq!(in_line(&server, "k"), 1);

@@ -124,7 +124,7 @@ async fn a_prefix_stands_before_the_key() {
 }
 
 #[tokio::test]
-async fn another_database_is_another_place() {
+async fn another_database_is_another_backend() {
     let Some(server) = server() else { return };
     let (zero, three) = (client(&server.url()).await, client(&format!("{}/3", server.url())).await);
     let _zero = zero.lock("k").await.unwrap();

@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 
 /// A client, and when it requested the keys.
 type Call<'a> = (&'a str, u64);
-/// The granted keys, each with its view and the place of its hold.
+/// The granted keys, each with its view and the index of its hold.
 type Set<'v, 'a> = Vec<(&'a str, &'v KeyView<'a>, usize)>;
 
 pub(super) fn check(view: &View<'_>, found: &mut Vec<Violation>) {
     let mut sets: BTreeMap<Call<'_>, Set<'_, '_>> = BTreeMap::new();
     for (key, of_key) in &view.keys {
-        for (place, hold) in of_key.holds.iter().enumerate() {
+        for (index, hold) in of_key.holds.iter().enumerate() {
             if hold.acquire.op == Op::Acquire && !hold.acquire.keys.is_empty() {
                 let call = (hold.acquire.client.as_str(), hold.acquire.invoke_us);
-                sets.entry(call).or_default().push((key, of_key, place));
+                sets.entry(call).or_default().push((key, of_key, index));
             }
         }
     }
@@ -33,8 +33,8 @@ pub(super) fn check(view: &View<'_>, found: &mut Vec<Violation>) {
 }
 
 fn granted_together(set: &Set<'_, '_>, run: &RunView<'_>, found: &mut Vec<Violation>) {
-    let Some((_, view, place)) = set.first() else { return };
-    let first = &view.holds[*place];
+    let Some((_, view, index)) = set.first() else { return };
+    let first = &view.holds[*index];
     // The process may have been killed while it recorded the grants.
     if run.last_of.get(first.acquire.client.as_str()).is_none_or(|last| *last <= first.acquire.return_us) {
         return;
@@ -53,24 +53,24 @@ fn granted_together(set: &Set<'_, '_>, run: &RunView<'_>, found: &mut Vec<Violat
 }
 
 fn lost_together(set: &Set<'_, '_>, found: &mut Vec<Violation>) {
-    let losses = set.iter().flat_map(|(key, view, place)| of_hold(&view.losses, *place).map(move |at| (*key, at)));
+    let losses = set.iter().flat_map(|(key, view, index)| of_hold(&view.losses, *index).map(move |at| (*key, at)));
     let Some((key, lost)) = losses.min_by_key(|(_, at)| at.line.return_us) else { return };
-    let told = set.iter().flat_map(|(_, view, place)| of_hold(&view.held, *place));
+    let told = set.iter().flat_map(|(_, view, index)| of_hold(&view.held, *index));
     for at in told.filter(|at| at.line.invoke_us >= lost.line.return_us) {
         let text = format!("{} was told that it holds a set that had lost this key", at.line.client);
         found.push(violation(key, lost, at, text));
     }
-    for (key, view, place) in set {
-        let Some(lost) = of_hold(&view.losses, *place).next() else { continue };
-        for at in of_hold(&view.releases, *place).filter(|at| at.line.invoke_us >= lost.line.return_us) {
+    for (key, view, index) in set {
+        let Some(lost) = of_hold(&view.losses, *index).next() else { continue };
+        for at in of_hold(&view.releases, *index).filter(|at| at.line.invoke_us >= lost.line.return_us) {
             let text = format!("{} was told that it released the key, which it had lost", at.line.client);
             found.push(violation(key, lost, at, text));
         }
     }
 }
 
-fn of_hold<'v, 'a>(lines: &'v [(At<'a>, usize)], place: usize) -> impl Iterator<Item = At<'a>> + use<'v, 'a> {
-    lines.iter().filter(move |(_, hold)| *hold == place).map(|(at, _)| *at)
+fn of_hold<'v, 'a>(lines: &'v [(At<'a>, usize)], index: usize) -> impl Iterator<Item = At<'a>> + use<'v, 'a> {
+    lines.iter().filter(move |(_, hold)| *hold == index).map(|(at, _)| *at)
 }
 
 fn violation(key: &str, lost: At<'_>, at: At<'_>, text: String) -> Violation {

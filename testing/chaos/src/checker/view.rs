@@ -104,8 +104,8 @@ impl<'a> View<'a> {
     pub(super) fn of(history: &'a History) -> Self {
         let mut view = Self::default();
         let mut by_key: HashMap<&str, Vec<At<'a>>> = HashMap::new();
-        for (place, line) in history.lines.iter().enumerate() {
-            let at = At { number: place + 1, line };
+        for (index, line) in history.lines.iter().enumerate() {
+            let at = At { number: index + 1, line };
             match line.op {
                 Op::Fault => view.run.faults.push(at),
                 Op::Heal => view.run.heals.push(at),
@@ -143,17 +143,17 @@ impl<'a> View<'a> {
 
 /// The index of the hold of each line. Tasks of one process may share a lease, each with its own token. Readers may
 /// share a hold, and a token too, and a task may join the hold again.
-struct Places<'a>(HashMap<&'a str, BTreeMap<Option<u64>, Vec<usize>>>);
+struct HoldIndexes<'a>(HashMap<&'a str, BTreeMap<Option<u64>, Vec<usize>>>);
 
-impl<'a> Places<'a> {
+impl<'a> HoldIndexes<'a> {
     fn of(holds: &[Hold<'a>]) -> Self {
-        let mut places: HashMap<_, BTreeMap<_, Vec<_>>> = HashMap::new();
-        for (place, hold) in holds.iter().enumerate() {
+        let mut indexes: HashMap<_, BTreeMap<_, Vec<_>>> = HashMap::new();
+        for (index, hold) in holds.iter().enumerate() {
             if let Some(holder) = hold.acquire.holder.as_deref() {
-                places.entry(holder).or_default().entry(hold.acquire.fence).or_default().push(place);
+                indexes.entry(holder).or_default().entry(hold.acquire.fence).or_default().push(index);
             }
         }
-        Self(places)
+        Self(indexes)
     }
 
     /// A line without a token refers to the last hold of its holder; if several holds have the token, it refers to the
@@ -164,8 +164,8 @@ impl<'a> Places<'a> {
             Some(_) => of_holder.get(&line.fence)?,
             None => of_holder.values().next_back()?,
         };
-        let begun = |place: &&usize| {
-            let hold = &holds[**place];
+        let begun = |index: &&usize| {
+            let hold = &holds[**index];
             hold.acquire.client == line.client && hold.start() <= line.return_us
         };
         same.iter().rev().find(begun).or(same.last()).copied()
@@ -181,15 +181,15 @@ impl<'a> KeyView<'a> {
             view.holds.push(Hold { number: *number, acquire: line, until, ended_by: *number });
         }
         view.holds.sort_by_key(|hold| (hold.start(), hold.acquire.invoke_us));
-        let places = Places::of(&view.holds);
+        let indexes = HoldIndexes::of(&view.holds);
         for at in lines {
-            let hold = places.get(&view.holds, at.line);
+            let hold = indexes.get(&view.holds, at.line);
             view.add(*at, hold);
         }
         // At the end, because a renewal may be recorded after the release that ended the hold.
         for at in lines {
-            if let Some(place) = places.get(&view.holds, at.line) {
-                view.holds[place].end(at);
+            if let Some(index) = indexes.get(&view.holds, at.line) {
+                view.holds[index].end(at);
             }
         }
         view

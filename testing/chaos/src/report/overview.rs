@@ -51,20 +51,20 @@ fn grants(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let slices = 200;
     let mut counts = vec![0u64; slices];
     let slice = |at: u64| {
-        let place = float(at.saturating_sub(scale.from)) / scale.span() * 200.0;
+        let slice = float(at.saturating_sub(scale.from)) / scale.span() * 200.0;
         // A double from 0 to 200 fits.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let place = place as usize;
-        place.min(slices - 1)
+        let slice = slice as usize;
+        slice.min(slices - 1)
     };
     for span in timeline.holds.values().flatten() {
         counts[slice(span.acquire.return_us)] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(1).max(1);
     let width = (WIDTH - LEFT - 14.0) / 200.0;
-    for (place, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+    for (slice, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let height = float(*count) / float(most) * (GRANTS - 14.0);
-        let x = LEFT + float(place as u64) * width;
+        let x = LEFT + float(slice as u64) * width;
         svg.titled_rect(
             (x, top + GRANTS - 14.0 - height),
             (width - 0.5, height),

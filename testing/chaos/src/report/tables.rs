@@ -28,8 +28,8 @@ pub(super) fn operations(history: &History) -> String {
             .collect();
         took.sort_unstable();
         let at = |percent: usize| {
-            let place = (took.len() * percent / 100).min(took.len().saturating_sub(1));
-            took.get(place).map_or(String::new(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
+            let index = (took.len() * percent / 100).min(took.len().saturating_sub(1));
+            took.get(index).map_or(String::new(), |us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
         };
         // The renewal of a watchdog is observed late, a loss has no duration, and an observer waits for the next change.
         let times = if matches!(op, Op::Renew | Op::Lost | Op::Observe) {

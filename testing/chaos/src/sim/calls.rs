@@ -89,8 +89,8 @@ impl World<'_> {
         let calls = &mut self.clients[client].memory.calls;
         if is_over {
             calls.remove(&id);
-        } else if let Some(place) = calls.get_mut(&id) {
-            *place = Some(running);
+        } else if let Some(call) = calls.get_mut(&id) {
+            *call = Some(running);
         }
         if let Some((of, done)) = result {
             self.on_done(client, of, done);

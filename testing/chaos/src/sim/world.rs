@@ -374,7 +374,7 @@ fn settings(scenario: &Scenario, size: Quorum) -> Settings {
         drift: scenario.drift(),
         expires: true,
         names: (0..scenario.nodes).map(|number| format!("n{number}")).collect(),
-        place: "quorum".to_owned(),
+        backend: "quorum".to_owned(),
         shortest_limit: scenario.node_timeout,
     }
 }
@@ -383,5 +383,5 @@ fn config(scenario: &Scenario) -> Config {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.cross_process, capabilities.fresh_holders) = (true, true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-    Config { place: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None }
+    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None }
 }

@@ -44,8 +44,8 @@ impl RecordedSet {
 
     /// Checks which keys the watchdog has renewed, and which are lost.
     pub(crate) fn look(&mut self, held: &HeldAll) {
-        for (place, part) in held.parts().iter().enumerate() {
-            self.holds[place].look(part);
+        for (index, part) in held.parts().iter().enumerate() {
+            self.holds[index].look(part);
             if let Err(Error::Lost { key, reason, .. }) = part.check() {
                 self.lost(key.as_str(), &reason);
             }
@@ -64,15 +64,15 @@ impl RecordedSet {
 
     /// Records the loss of a key, once.
     pub(crate) fn lost(&mut self, key: &str, why: &LossReason) {
-        let Some(place) = self.holds.iter().position(|hold| hold.key == key) else { return };
-        if !std::mem::replace(&mut self.lost[place], true) {
-            self.holds[place].lost(why);
+        let Some(index) = self.holds.iter().position(|hold| hold.key == key) else { return };
+        if !std::mem::replace(&mut self.lost[index], true) {
+            self.holds[index].lost(why);
         }
     }
 
     /// Releases one of the keys at the server, without its guard. Whether the server has confirmed that.
-    pub(crate) async fn end_one(&self, place: usize, client: &Client, id: HolderId) -> bool {
-        let hold = &self.holds[place];
+    pub(crate) async fn end_one(&self, index: usize, client: &Client, id: HolderId) -> bool {
+        let hold = &self.holds[index];
         let invoke_us = hold.begin_release();
         let answer = client.release(&hold.key, id).await;
         let line = hold.line(Op::Release, invoke_us, now()).what("without its guard");
@@ -82,10 +82,10 @@ impl RecordedSet {
     }
 
     /// Records the loss of the key that [`RecordedSet::end_one`] has ended. It proves nothing about faults.
-    pub(crate) fn lost_as_ended(&mut self, place: usize, why: &LossReason) {
-        self.lost[place] = true;
-        self.holds[place].note_loss(why);
-        self.holds[place].recorder.seen("several keys of which one was released");
+    pub(crate) fn lost_as_ended(&mut self, index: usize, why: &LossReason) {
+        self.lost[index] = true;
+        self.holds[index].note_loss(why);
+        self.holds[index].recorder.seen("several keys of which one was released");
     }
 
     /// Releases all keys.

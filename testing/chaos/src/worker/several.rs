@@ -27,8 +27,8 @@ impl Task {
             6..31 if set.holds[0].mode == Mode::Exclusive => return self.lose_one(guards, set, writer).await,
             31..39 => {
                 tokio::time::sleep(self.rng.millis(1, 40)).await;
-                let place = self.rng.usize(..set.holds.len());
-                set.holds[place].renew(&self.client, guards.holders()[place]).await;
+                let index = self.rng.usize(..set.holds.len());
+                set.holds[index].renew(&self.client, guards.holders()[index]).await;
             }
             _ => tokio::time::sleep(self.rng.millis(1, 25)).await,
         }
@@ -97,15 +97,15 @@ impl Task {
 
     /// Releases one key at the server without its guard. The loss of this key must be that of all.
     async fn lose_one(&mut self, guards: Guards, mut set: RecordedSet, writer: &mut Writer) -> Result<(), Failure> {
-        let place = self.rng.usize(..set.holds.len());
-        let id = guards.holders()[place];
-        if !set.end_one(place, &self.client, id).await {
+        let index = self.rng.usize(..set.holds.len());
+        let id = guards.holders()[index];
+        if !set.end_one(index, &self.client, id).await {
             // The request may be executed later, so no other task may get this lease.
             abandon(guards);
             return Ok(());
         }
         let held = guards.held();
-        let part = &held.parts()[place];
+        let part = &held.parts()[index];
         let loss = tokio::time::timeout(self.ttl() + SLACK, part.lost()).await;
         if loss.is_err() && self.may_hold(part.key(), id).await {
             // A new master may not have received the release. Then the lock is still held, and renewed.
@@ -113,7 +113,7 @@ impl Task {
             return Ok(());
         }
         // Without a notification, its lease has certainly ended by now.
-        set.lost_as_ended(place, &loss.unwrap_or(LossReason::Expired));
+        set.lost_as_ended(index, &loss.unwrap_or(LossReason::Expired));
         set.look(&held);
         set.ask(&guards).await;
         set.access(writer).await?;

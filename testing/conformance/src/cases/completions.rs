@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Completions], a_completion_is_cleared_for_every_client),
         case_for(&[Need::Completions], a_completion_that_has_changed_is_not_cleared),
         case_for(&[Need::Completions], confirming_a_completion_changes_nothing),
-        case_for(&[Need::Completions], the_time_of_the_place_passes),
+        case_for(&[Need::Completions], the_time_of_the_backend_passes),
         case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_a_later_one),
         case_for(&[Need::LacksCompletions], a_missing_completion_is_refused_permanently),
     ]
@@ -212,7 +212,7 @@ async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
     assert_eq!(a.still_holds().await, token);
 }
 
-async fn the_time_of_the_place_passes(fixture: &dyn Fixture) {
+async fn the_time_of_the_backend_passes(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let before = now(&a).await;
     fixture.let_time_pass(SHORT).await;

@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Permits, Need::Shared], a_shared_lock_is_not_resized),
         case_for(PERMITS, limits_that_no_semaphore_has_are_refused),
         case_for(LINE, a_larger_limit_lets_waiters_in_at_once).within(ALIVE),
-        case_for(LINE, a_waiter_keeps_its_place_when_its_semaphore_is_resized).within(ALIVE),
+        case_for(LINE, a_waiter_keeps_its_position_when_its_semaphore_is_resized).within(ALIVE),
         case_for(LINE, a_waiter_that_wants_more_than_there_is_after_a_resize_is_refused).within(ALIVE),
     ]
 }
@@ -137,7 +137,7 @@ async fn a_larger_limit_lets_waiters_in_at_once(fixture: &dyn Fixture) {
     d.still_holds().await;
 }
 
-async fn a_waiter_keeps_its_place_when_its_semaphore_is_resized(fixture: &dyn Fixture) {
+async fn a_waiter_keeps_its_position_when_its_semaphore_is_resized(fixture: &dyn Fixture) {
     let [a, b, c, late] = users(fixture, 3).await;
     let a = a.in_mode(permits(3, 3));
     a.takes().await;

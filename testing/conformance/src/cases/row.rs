@@ -131,7 +131,7 @@ async fn many_holders_are_counted(fixture: &dyn Fixture) {
 
 async fn several_holders_of_one_key_are_renewed_in_one_batch(fixture: &dyn Fixture) {
     let [a, stranger] = readers(fixture).await;
-    // A client renews its own holds, and some places know no others.
+    // A client renews its own holds, and some backends know no others.
     let b = a.new_attempt();
     a.takes().await;
     b.takes().await;

@@ -1,7 +1,7 @@
 //! The servers, a fencelock client, and one peer.
 
 use fencelock::{Client, Guard};
-use fencelock_interop::{Peer, Places, Preset, Process};
+use fencelock_interop::{Peer, Preset, Process, Servers};
 use fencelock_testkit::{RedisServer, Reply, redlock_url};
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub(crate) struct TestEnvironment {
 }
 
 impl TestEnvironment {
-    pub(crate) async fn of(places: Places, preset: Option<Preset>) -> Self {
-        let many = if places == Places::Five { 5 } else { 1 };
+    pub(crate) async fn of(servers: Servers, preset: Option<Preset>) -> Self {
+        let many = if servers == Servers::Five { 5 } else { 1 };
         let servers: Vec<_> = (0..many).map(|_| RedisServer::start().expect("a server")).collect();
         let client = Client::connect(&url(&servers, preset)).await.expect("a client");
         Self { servers, client, preset }

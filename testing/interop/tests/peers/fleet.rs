@@ -1,7 +1,7 @@
 //! Processes of all languages concurrently, each adding to one number that only the lock protects.
 
 use crate::environment::{KEY, TestEnvironment, in_time, request, zero};
-use fencelock_interop::{KNOWN, Peer, Places, Preset, Process, Shares};
+use fencelock_interop::{KNOWN, Peer, Preset, Process, Servers, Shares};
 use std::fs;
 use tokio::task::JoinSet;
 
@@ -10,25 +10,25 @@ const SIBLINGS: usize = 2;
 
 /// The users of one key: all installed libraries that share locks on these servers, and two fencelock processes.
 pub(crate) struct Fleet {
-    places: Places,
+    servers: Servers,
     /// The prefix that the libraries add to a key. Libraries without it use the full name.
     preset: Option<Preset>,
 }
 
 impl Fleet {
     /// The libraries without a prefix.
-    pub(crate) const fn of(places: Places) -> Self {
-        Self { places, preset: None }
+    pub(crate) const fn of(servers: Servers) -> Self {
+        Self { servers, preset: None }
     }
 
     /// The libraries without a prefix, and those with this one.
-    pub(crate) const fn with(places: Places, preset: Option<Preset>) -> Self {
-        Self { places, preset }
+    pub(crate) const fn with(servers: Servers, preset: Option<Preset>) -> Self {
+        Self { servers, preset }
     }
 
     fn has(&self, peer: &Peer) -> bool {
         let names_alike = peer.preset.is_none() || peer.preset == self.preset;
-        peer.places == self.places && peer.shares == Shares::Locks && names_alike && peer.command().is_ok()
+        peer.servers == self.servers && peer.shares == Shares::Locks && names_alike && peer.command().is_ok()
     }
 
     /// The processes, and the name of the key for each.
@@ -46,7 +46,7 @@ impl Fleet {
 
     /// The number that was counted, and the expected number.
     async fn count(&self, key: impl Fn(usize, String) -> String) -> (u32, u32) {
-        let environment = TestEnvironment::of(self.places, self.preset).await;
+        let environment = TestEnvironment::of(self.servers, self.preset).await;
         let dir = tempfile::tempdir().expect("a directory");
         let file = zero(dir.path());
         let processes = self.processes(&environment).await;
@@ -72,6 +72,6 @@ pub(crate) async fn loses_nothing(fleet: Fleet) {
 
 /// A control, without which the other tests would prove nothing.
 pub(crate) async fn without_a_common_key_increments_are_lost() {
-    let (counted, expected) = Fleet::of(Places::One).count(|number, name| format!("{name}:{number}")).await;
+    let (counted, expected) = Fleet::of(Servers::One).count(|number, name| format!("{name}:{number}")).await;
     assert!(counted < expected, "{counted} of {expected}");
 }

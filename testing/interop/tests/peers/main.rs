@@ -5,7 +5,7 @@ mod facts;
 mod fleet;
 
 use environment::TestEnvironment;
-use fencelock_interop::{KNOWN, Peer, Places, Process, Shares};
+use fencelock_interop::{KNOWN, Peer, Process, Servers, Shares};
 use fencelock_testkit::{RedisServer, StartError};
 use fleet::Fleet;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -35,15 +35,15 @@ fn main() -> ExitCode {
 /// A test for each number of servers and each prefix, and the controls without a common key.
 fn fleets() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (places, name) in [(Places::One, "on_one_server"), (Places::Five, "on_five_servers")] {
-        let presets = KNOWN.into_iter().filter(|peer| peer.places == places && peer.command().is_ok());
+    for (servers, name) in [(Servers::One, "on_one_server"), (Servers::Five, "on_five_servers")] {
+        let presets = KNOWN.into_iter().filter(|peer| peer.servers == servers && peer.command().is_ok());
         for preset in presets.filter_map(|peer| peer.preset) {
             let library = preset.compat.split(':').next().unwrap_or_default().replace('-', "_");
             let fact = format!("fleet::{name}_with_{library}_nothing_is_lost");
-            trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::with(places, Some(preset))))));
+            trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::with(servers, Some(preset))))));
         }
         let fact = format!("fleet::{name}_nothing_is_lost");
-        trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::of(places)))));
+        trials.push(trial(fact, move || run(fleet::loses_nothing(Fleet::of(servers)))));
     }
     let control = || run(fleet::without_a_common_key_increments_are_lost());
     trials.push(trial("fleet::without_a_common_key_increments_are_lost".into(), control));
@@ -99,7 +99,7 @@ fn trial(name: String, check: impl FnOnce() + Send + 'static) -> Trial {
 
 fn on_stage(peer: &Peer, fact: impl AsyncFnOnce(&TestEnvironment, Process)) {
     run(async {
-        let environment = TestEnvironment::of(peer.places, peer.preset).await;
+        let environment = TestEnvironment::of(peer.servers, peer.preset).await;
         let process = environment.peer(peer).await;
         fact(&environment, process).await;
     });

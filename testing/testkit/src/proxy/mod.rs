@@ -88,7 +88,7 @@ impl Proxy {
         self.shared.strand();
     }
 
-    /// Drops all data of the connections, open and new ones, whose first data from the client has these bytes at this place, within the
+    /// Drops all data of the connections, open and new ones, whose first data from the client has these bytes at this offset, within the
     /// first 128 bytes. The mode of the others stays.
     ///
     /// This ends with [`Proxy::keep_all`].

@@ -27,7 +27,7 @@ pub(super) enum Mode {
 /// How much of the first data of a client is known of each connection.
 pub(super) const OPENING: usize = 128;
 
-/// The connections whose first data has these bytes at this place.
+/// The connections whose first data has these bytes at this offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opening {
     pub(super) at: usize,

@@ -57,7 +57,7 @@ impl WallClock {
             Shift::Back(span) => (-micros(span), 0),
             Shift::Rate(millionths) => (0, millionths),
         };
-        let write = |number: i64, place: u64| self.file.write_all_at(&number.to_ne_bytes(), place * 8);
+        let write = |number: i64, index: u64| self.file.write_all_at(&number.to_ne_bytes(), index * 8);
         write(0, 2)?;
         write(shift, 0)?;
         write(boot_micros(), 3)?;

@@ -24,7 +24,7 @@ pub(crate) struct Elect {
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
     /// The environment of the command contains the name in FENCELOCK_KEY, the term in FENCELOCK_FENCE, the backend in
-    /// FENCELOCK_PLACE and the holder ID in FENCELOCK_HOLDER, as with `run`.
+    /// FENCELOCK_BACKEND and the holder ID in FENCELOCK_HOLDER, as with `run`.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

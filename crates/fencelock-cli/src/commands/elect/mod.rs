@@ -27,8 +27,8 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
         client = context.connect_to_wait() => client?,
     };
     check_settings(&name, &plan, &client)?;
-    let place = check(&name, plan.nested_ok, &client, context)?;
-    let exit = lead(&name, &plan, &client, &place, &mut signals, context).await;
+    let backend = check(&name, plan.nested_ok, &client, context)?;
+    let exit = lead(&name, &plan, &client, &backend, &mut signals, context).await;
     let _ = client.close(CLOSING).await;
     exit
 }
@@ -46,12 +46,12 @@ async fn lead(
     name: &str,
     plan: &Plan,
     client: &Client,
-    place: &str,
+    backend: &str,
     signals: &mut Signals,
     context: &Context,
 ) -> Result<Exit, Failure> {
     loop {
-        match hold(plan, client, place, signals, context.report).await {
+        match hold(plan, client, backend, signals, context.report).await {
             Ok(Ended { by_loss: true, .. }) => {}
             // The lock was lost before the command was started.
             Err(failure) if failure.exit == Exit::Lost => {}

@@ -58,8 +58,8 @@ impl<'a> Differential<'a> {
         self.surround(around);
         let mut published = Vec::new();
         let (mut calls, mut expected) = (Vec::new(), Vec::new());
-        let places = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
-        for (step, ((key, marker), [name, ..])) in steps.iter().zip(places) {
+        let states = self.keys.iter_mut().zip(&mut self.markers).zip(&self.names);
+        for (step, ((key, marker), [name, ..])) in steps.iter().zip(states) {
             let run_id = step
                 .quarantined_client
                 .map_or(RUN_ID, |quarantined_client| EpochCheck::without_marker(quarantined_client.epoch()).epoch);

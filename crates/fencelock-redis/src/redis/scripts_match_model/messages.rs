@@ -24,12 +24,12 @@ fn message(rng: &mut Rng) -> String {
     let (words, key) = text.split_once('\t').unwrap();
     let mut words: Vec<&str> = words.split(' ').collect();
     for _ in 0..rng.below(3) {
-        let place = usize::try_from(rng.below(words.len() as u64)).unwrap();
+        let index = usize::try_from(rng.below(words.len() as u64)).unwrap();
         match rng.below(4) {
-            0 => words.insert(place, rng.pick(&WORDS)),
+            0 => words.insert(index, rng.pick(&WORDS)),
             1 => words.push(rng.pick(&WORDS)),
-            2 if words.len() > 1 => drop(words.remove(place)),
-            _ => words[place] = rng.pick(&WORDS),
+            2 if words.len() > 1 => drop(words.remove(index)),
+            _ => words[index] = rng.pick(&WORDS),
         }
     }
     format!("{}\t{key}", words.join(" "))

@@ -45,8 +45,8 @@ impl Memory {
 
     /// The locks of this process, which are shared by all callers and live as long as the process.
     pub fn of_this_process() -> Arc<Self> {
-        static PLACE: LazyLock<Arc<Memory>> = LazyLock::new(|| Arc::new(Memory::new()));
-        Arc::clone(&PLACE)
+        static BACKEND: LazyLock<Arc<Memory>> = LazyLock::new(|| Arc::new(Memory::new()));
+        Arc::clone(&BACKEND)
     }
 
     /// The locks with this name in this process: the same name refers to the same locks as long as they are in use. Another
@@ -76,8 +76,8 @@ impl Memory {
             let mut slots = self.lock();
             let slot = slots.entry(key.clone()).or_default();
             slot.expire(now);
-            let (place, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
-            let answer = step(slot, Step { place, key, now, wall, leases, events: &mut events });
+            let (backend, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
+            let answer = step(slot, Step { backend, key, now, wall, leases, events: &mut events });
             if slot.watched_has_ended() {
                 events.push(Event::Changed { key: key.clone() });
             }
@@ -193,7 +193,7 @@ impl Backend for Memory {
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(async {
-            vec![Finding::fine("place", "memory of this process: other processes do not see these locks")]
+            vec![Finding::fine("backend", "memory of this process: other processes do not see these locks")]
         })
     }
 }

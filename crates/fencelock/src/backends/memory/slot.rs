@@ -23,7 +23,7 @@ pub(super) struct Slot {
     line: VecDeque<Waiter>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
-    /// The place has reported that no client waits, and will announce the next waiter.
+    /// The backend has reported that no client waits, and will announce the next waiter.
     announces: bool,
 }
 
@@ -46,7 +46,7 @@ impl Waiter {
 
 /// The inputs of a step.
 pub(super) struct Step<'a> {
-    pub(super) place: &'a str,
+    pub(super) backend: &'a str,
     pub(super) key: &'a Key,
     pub(super) now: Moment,
     pub(super) wall: u64,
@@ -64,7 +64,7 @@ impl Step<'_> {
     }
 
     fn refused(&self, invalid: &Invalid) -> Unknown {
-        Unknown::new(self.place, Fault::Other, invalid.to_string())
+        Unknown::new(self.backend, Fault::Other, invalid.to_string())
     }
 }
 
@@ -83,7 +83,7 @@ impl Slot {
         if let Some(present) = self.conflict(me, mode, &step) {
             self.line.retain(|waiter| waiter.holder.id != me);
             self.advance(None, &mut step)?;
-            return Err(claim.conflicting(step.place, present));
+            return Err(claim.conflicting(step.backend, present));
         }
         let mut granted = self.advance(Some(me), &mut step)?;
         let is_free = self.line.is_empty() && self.row.fits(mode) && self.row.get(&me).is_none();
@@ -111,11 +111,11 @@ impl Slot {
 
     /// The answer to a claim without room.
     fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
-        let place = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
-        let place = match (place, claim.intent) {
+        let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
+        let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return self.row.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
-            (Some(place), _) => place,
+            (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
                 self.line.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
@@ -125,7 +125,7 @@ impl Slot {
                 self.line.len() - 1
             }
         };
-        let ahead = u32::try_from(place).unwrap_or(u32::MAX);
+        let ahead = u32::try_from(position).unwrap_or(u32::MAX);
         self.row.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
             ahead,
             last_fence: self.fence,
@@ -207,7 +207,7 @@ impl Slot {
         };
         if matches!(held.mode, Mode::Permits { .. }) {
             let advice = format!("key {}: only an exclusive lock can be downgraded", step.key);
-            return Err(Unknown::new(step.place, Fault::ModeConflict(held.mode), advice).unsent());
+            return Err(Unknown::new(step.backend, Fault::ModeConflict(held.mode), advice).unsent());
         }
         if held.mode == Mode::Exclusive {
             let tokens = match proposal {

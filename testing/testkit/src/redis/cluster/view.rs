@@ -45,7 +45,7 @@ pub(super) fn read(text: &str) -> Option<Vec<NodeLine>> {
     text.lines().map(NodeLine::read).collect()
 }
 
-/// The owner of each slot, as its place in `ids`.
+/// The owner of each slot, as its index in `ids`.
 pub(super) fn owners(lines: &[NodeLine], ids: &[String]) -> Vec<Option<usize>> {
     let mut owners = vec![None; SLOTS.into()];
     let mut lines: Vec<&NodeLine> = lines.iter().collect();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Where the locks of one test live, and its files.
-pub(crate) struct Place {
+pub(crate) struct TestBackend {
     dir: TempDir,
     url: String,
     pub(crate) redis: Option<RedisServer>,
@@ -12,7 +12,7 @@ pub(crate) struct Place {
     pub(crate) nodes: Vec<RedisServer>,
 }
 
-impl Place {
+impl TestBackend {
     /// Files in a directory of this test's own.
     pub(crate) fn files() -> Self {
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
@@ -32,9 +32,9 @@ impl Place {
         let nodes = servers_or_skip(3)?;
         // A busy machine may not run one of them for some time. Some tests have long leases.
         let url = redlock_url(&nodes, "node_timeout=2000&max_ttl=3600000");
-        let place = Self { url, nodes, ..Self::files() };
-        Test::new(&place, "init --trust-empty").ok();
-        Some(place)
+        let backend = Self { url, nodes, ..Self::files() };
+        Test::new(&backend, "init --trust-empty").ok();
+        Some(backend)
     }
 
     /// Files, and a Redis server and a quorum if there is a server.
@@ -42,7 +42,7 @@ impl Place {
         [Some(Self::files()), Self::redis(), Self::quorum()].into_iter().flatten().collect()
     }
 
-    /// The places that have semaphores.
+    /// The backends that have semaphores.
     pub(crate) fn with_semaphores() -> Vec<Self> {
         [Some(Self::files()), Self::redis()].into_iter().flatten().collect()
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 
-/// One key at a place with a queue: readers of one client, and a writer of another one.
+/// One key on a backend with a queue: readers of one client, and a writer of another one.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct TestBackend {
     pub(crate) row: Vec<(HolderId, Moment)>,
     pub(crate) writes: bool,
     queue: VecDeque<Option<HolderId>>,
@@ -20,7 +20,7 @@ pub(crate) struct Place {
     pub(crate) handed: Vec<(HolderId, TokenBlock)>,
 }
 
-impl Place {
+impl TestBackend {
     pub(crate) fn expire(&mut self, now: Moment) {
         self.row.retain(|(_, until)| now < *until);
         self.advance(now);
@@ -73,12 +73,12 @@ impl Place {
             self.row.push((me, now + claim.ttl.get()));
             return Acquire::Granted { tokens };
         }
-        let place = self.queue.iter().position(|waiter| *waiter == Some(me));
-        match (place, claim.intent) {
+        let position = self.queue.iter().position(|waiter| *waiter == Some(me));
+        match (position, claim.intent) {
             (None, Intent::Poll) => Acquire::Gone,
             (None, Intent::Try) => Acquire::Busy(self.occupied(claim)),
-            (place, _) => {
-                let ahead = place.unwrap_or_else(|| {
+            (position, _) => {
+                let ahead = position.unwrap_or_else(|| {
                     self.queue.push_back(Some(me));
                     self.queue.len() - 1
                 });

@@ -1,4 +1,4 @@
-//! `memory:` is one place for the whole process, and a test can have one of its own.
+//! `memory:` is one backend for the whole process, and a test can have one of its own.
 
 use fencelock::backends::Memory;
 use fencelock::{Backend, Client};
@@ -14,18 +14,18 @@ async fn clients_of_one_process_exclude_each_other() {
     let (a, b) = (Client::connect("memory:").await.unwrap(), Client::connect("memory:").await.unwrap());
     let held = a.lock(key).await.unwrap();
     assert!(!is_free(&b, key).await);
-    assert!(is_free(&Client::connect("memory:apart").await.unwrap(), key).await, "a name is another place");
+    assert!(is_free(&Client::connect("memory:apart").await.unwrap(), key).await, "a name is another backend");
     let own: Arc<dyn Backend> = Arc::new(Memory::new());
     assert!(is_free(&Client::with_backend(own).unwrap(), key).await, "so is a memory of one's own");
     let token = held.fencing_token();
     held.release().await.unwrap();
     drop((a, b));
     let later = Client::connect("memory:").await.unwrap().lock(key).await.unwrap();
-    assert!(later.fencing_token() > token, "the place remembers a key without a holder");
+    assert!(later.fencing_token() > token, "the backend remembers a key without a holder");
 }
 
 #[test]
-fn a_blocking_client_has_the_same_place() {
+fn a_blocking_client_has_the_same_backend() {
     let key = "a_blocking_client";
     let a = fencelock::blocking::Client::connect("memory:").unwrap();
     let held = a.lock(key).acquire().unwrap();

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 
-/// A semaphore at a place with a queue, for one client and the claims of others.
+/// A semaphore on a backend with a queue, for one client and the claims of others.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TestBackend {
     limit: u32,
     pub(crate) row: Vec<Hold>,
     queue: VecDeque<(HolderId, u32, NonZeroU32)>,
@@ -48,7 +48,7 @@ pub(crate) fn other(number: u8) -> HolderId {
     HolderId::from_bytes(bytes)
 }
 
-impl Place {
+impl TestBackend {
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -119,12 +119,12 @@ impl Place {
             self.row.push(Hold { holder: me, weight, until: now + claim.ttl.get(), last: tokens.last() });
             return Acquire::Granted { tokens };
         }
-        let place = self.queue.iter().position(|(waiter, ..)| *waiter == me);
-        match (place, claim.intent) {
+        let position = self.queue.iter().position(|(waiter, ..)| *waiter == me);
+        match (position, claim.intent) {
             (None, Intent::Poll) => Acquire::Gone,
             (None, Intent::Try) => Acquire::Busy(self.occupied(claim)),
-            (place, _) => {
-                let ahead = place.unwrap_or_else(|| {
+            (position, _) => {
+                let ahead = position.unwrap_or_else(|| {
                     // As Redis: a write of the client ends it without a message.
                     self.tracked = false;
                     self.queue.push_back((me, weight, claim.block));

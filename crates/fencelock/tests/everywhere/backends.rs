@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// One set of locks. Each client has its own way to it, as another process would.
-pub(crate) enum Place {
+pub(crate) enum TestBackend {
     Memory(Arc<Memory>),
     File(TempDir),
     Quorum(Vec<Arc<dyn QuorumNode>>),
@@ -15,7 +15,7 @@ pub(crate) enum Place {
     Cluster(ClusterNodes),
 }
 
-impl Place {
+impl TestBackend {
     pub(crate) async fn client(&self, settings: Builder) -> Client {
         match self {
             Self::Memory(memory) => settings.backend(memory.clone()),
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl TestBackend {
     /// Removes what an eviction without a reply from every node may have left. One node is enough to write a completion there.
     pub(crate) fn clear(&self, key: &str) {
         let servers = match self {
@@ -55,37 +55,37 @@ fn url(servers: &[RedisServer]) -> String {
     redlock_url(servers, "trust_empty=true")
 }
 
-pub(crate) fn memory() -> Option<Place> {
-    Some(Place::Memory(Arc::new(Memory::new())))
+pub(crate) fn memory() -> Option<TestBackend> {
+    Some(TestBackend::Memory(Arc::new(Memory::new())))
 }
 
-pub(crate) fn leases() -> Option<Place> {
-    Some(Place::Memory(Arc::new(Memory::with_leases(Arc::new(BootClock)))))
+pub(crate) fn leases() -> Option<TestBackend> {
+    Some(TestBackend::Memory(Arc::new(Memory::with_leases(Arc::new(BootClock)))))
 }
 
-pub(crate) fn file() -> Option<Place> {
-    Some(Place::File(TempDir::new().unwrap()))
+pub(crate) fn file() -> Option<TestBackend> {
+    Some(TestBackend::File(TempDir::new().unwrap()))
 }
 
-pub(crate) fn redis() -> Option<Place> {
-    Some(Place::Servers(vec![redis_or_skip()?]))
+pub(crate) fn redis() -> Option<TestBackend> {
+    Some(TestBackend::Servers(vec![redis_or_skip()?]))
 }
 
 /// Nothing fails over here.
-pub(crate) fn sentinel() -> Option<Place> {
+pub(crate) fn sentinel() -> Option<TestBackend> {
     let sentinels = Sentinels::of(vec![redis_or_skip()?]);
-    Some(Place::Sentinels(sentinels.unwrap()))
+    Some(TestBackend::Sentinels(sentinels.unwrap()))
 }
 
-pub(crate) fn cluster() -> Option<Place> {
-    Some(Place::Cluster(ClusterNodes::start_or_skip(2, 0)?))
+pub(crate) fn cluster() -> Option<TestBackend> {
+    Some(TestBackend::Cluster(ClusterNodes::start_or_skip(2, 0)?))
 }
 
-pub(crate) fn quorum() -> Option<Place> {
+pub(crate) fn quorum() -> Option<TestBackend> {
     let nodes = (0..3).map(|_| Arc::new(Memory::with_leases(Arc::new(BootClock))) as _).collect();
-    Some(Place::Quorum(nodes))
+    Some(TestBackend::Quorum(nodes))
 }
 
-pub(crate) fn quorum_of_redis() -> Option<Place> {
-    Some(Place::Servers(servers_or_skip(3)?))
+pub(crate) fn quorum_of_redis() -> Option<TestBackend> {
+    Some(TestBackend::Servers(servers_or_skip(3)?))
 }

@@ -1,25 +1,25 @@
-//! What a place consists of, and what works there: for programs, as [`crate::Finding`] is for people.
+//! What a backend consists of, and what works there: for programs, as [`crate::Finding`] is for people.
 
-/// The servers of a place, what works on each of them, and the options in effect.
+/// The servers of a backend, what works on each of them, and the options in effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PlaceReport {
-    /// The servers, in the order of the URL. Empty if the place has none.
+pub struct BackendReport {
+    /// The servers, in the order of the URL. Empty if the backend has none.
     pub servers: Vec<ServerReport>,
     /// The options in effect by their names in the URL, without passwords.
     pub options: Vec<(&'static str, String)>,
-    /// The version of the format in which clients share locks at this place; `None` if there is none.
+    /// The version of the format in which clients share locks on this backend; `None` if there is none.
     pub wire: Option<u32>,
 }
 
-impl PlaceReport {
-    /// Of a place with one server, without options.
+impl BackendReport {
+    /// Of a backend with one server, without options.
     pub fn of_server(server: ServerReport) -> Self {
         Self { servers: vec![server], ..Self::default() }
     }
 }
 
-/// One server of a place.
+/// One server of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
