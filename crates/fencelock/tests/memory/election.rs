@@ -285,13 +285,14 @@ async fn giving_up_the_wait_for_an_observation_loses_none() {
     let mut observer = scene.client.election("e").observe().unwrap();
     let mut seen = Vec::new();
     let mut leading = None;
-    for step in 0..400 {
+    // Without a leader, the observer inspects once a second: each state lasts for longer.
+    for step in 0..1200 {
         if let Ok(Some(observation)) = tokio::time::timeout(ms(3), observer.next()).await {
             seen.push(observation);
         }
         match step {
             100 => leading = Some(candidate(&scene, "v").campaign().await.unwrap()),
-            200 => drop(leading.take()),
+            600 => drop(leading.take()),
             _ => {}
         }
     }
