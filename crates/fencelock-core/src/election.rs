@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_key_is_looked_at_ever_less_often() {
+    fn a_free_key_is_inspected_less_and_less_often() {
         let mut history = LeaderHistory::default();
         let pauses = (0..8).map(|_| {
             history.on_answer(Ok(None));

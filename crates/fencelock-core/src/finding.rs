@@ -26,15 +26,15 @@ impl fmt::Display for Level {
     }
 }
 
-/// One line of an examination: what was looked at, what was seen, what to do.
+/// One line of an examination: what was examined, what was found, what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
     /// How much it matters.
     pub level: Level,
-    /// What was looked at, in a word or two.
+    /// What was examined, in a word or two.
     pub subject: &'static str,
-    /// What was seen, and what follows from it.
+    /// What was found, and what follows from it.
     pub text: String,
     /// What to do about it; empty if nothing.
     pub advice: String,

@@ -171,7 +171,7 @@ mod tests {
     fn a_renewal_comes_along_with_others_only_after_the_first_and_only_a_little_early() {
         let (ahead, soon) = (Duration::from_secs(1), Duration::from_millis(20));
         let mut plan = plan();
-        assert_eq!(plan.due_with_others(at(999), ahead), Due::At(at(1000)), "the first look");
+        assert_eq!(plan.due_with_others(at(999), ahead), Due::At(at(1000)), "the first renewal");
         assert_eq!(plan.due_with_others(at(1000), Duration::ZERO), Due::Renew);
         plan.renewed(at(1000), Drift::default(), at(1001), u64::MAX / 2).unwrap();
         let Due::At(next) = plan.due(at(1001)) else { panic!("it is fresh") };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_hold_is_looked_after_but_never_lapses() {
+    fn an_endless_hold_is_renewed_but_never_lapses() {
         let ttl = Ttl::default();
         let mut plan = RenewalPlan::new(Lease::endless(), ttl, at(0), Moment::NEVER);
         assert_eq!(plan.due(at(1 << 40)), Due::Renew);

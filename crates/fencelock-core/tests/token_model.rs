@@ -119,7 +119,7 @@ fn refuted(rule: Rule) -> (Broken, usize) {
 fn tokens_are_never_ahead_of_the_time_and_never_fall_over_a_loss_of_memory() {
     let found = search(own, |state| state.broken.is_some());
     assert_eq!(found.trace, None, "an order of events breaks the rule");
-    assert!(found.states > 1_000, "the search has looked at {} states only", found.states);
+    assert!(found.states > 1_000, "the search has visited only {} states", found.states);
 }
 
 #[test]

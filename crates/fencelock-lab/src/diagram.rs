@@ -75,8 +75,8 @@ impl Picture<'_> {
             let (from, to) = (y + height / 2.0, y + height / 2.0 + if last { 22.0 } else { gap(heights, at) });
             owner = row.owner.or(owner.filter(|_| row.owner.is_some()));
             if let Some(owner) = owner {
-                let look = format!("fill=\"{}\" opacity=\"0.75\"", COLOURS[usize::from(owner) % COLOURS.len()]);
-                svg.rect((self.redis - 5.0, from), (10.0, to - from), &look);
+                let style = format!("fill=\"{}\" opacity=\"0.75\"", COLOURS[usize::from(owner) % COLOURS.len()]);
+                svg.rect((self.redis - 5.0, from), (10.0, to - from), &style);
             }
             for (client, at_work) in (0..self.trace.clients).zip(&row.inside) {
                 inside[usize::from(client)] = *at_work;
@@ -102,8 +102,8 @@ impl Picture<'_> {
         }
         match row.who {
             Who::Time => {
-                let look = "stroke=\"#c9c9c9\" stroke-dasharray=\"5 5\"";
-                svg.line((48.0, y), (self.redis + NOTES - 16.0, y), look);
+                let style = "stroke=\"#c9c9c9\" stroke-dasharray=\"5 5\"";
+                svg.line((48.0, y), (self.redis + NOTES - 16.0, y), style);
                 let tick = match self.trace.lang() {
                     crate::Lang::En => format!("tick {}", row.tick),
                     crate::Lang::Zh => format!("第 {} 拍", row.tick),
@@ -170,7 +170,7 @@ fn gap(heights: &[f64], at: usize) -> f64 {
 }
 
 fn cross(svg: &mut Svg, (x, y): (f64, f64)) {
-    let look = "stroke=\"#b3261e\" stroke-width=\"3\"";
-    svg.line((x - 7.0, y - 7.0), (x + 7.0, y + 7.0), look);
-    svg.line((x - 7.0, y + 7.0), (x + 7.0, y - 7.0), look);
+    let style = "stroke=\"#b3261e\" stroke-width=\"3\"";
+    svg.line((x - 7.0, y - 7.0), (x + 7.0, y + 7.0), style);
+    svg.line((x - 7.0, y + 7.0), (x + 7.0, y - 7.0), style);
 }

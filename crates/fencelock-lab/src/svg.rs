@@ -29,30 +29,30 @@ impl Svg {
         Self { style, digits, body: String::new() }
     }
 
-    /// A rectangle, given by its upper left corner and its size. `look` contains further attributes.
-    pub fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), look: &str) {
+    /// A rectangle, given by its upper left corner and its size. `style` contains further attributes.
+    pub fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), style: &str) {
         let digits = self.digits;
         let _ = writeln!(
             self.body,
-            r#"<rect x="{x:.digits$}" y="{y:.digits$}" width="{w:.digits$}" height="{h:.digits$}" {look}/>"#
+            r#"<rect x="{x:.digits$}" y="{y:.digits$}" width="{w:.digits$}" height="{h:.digits$}" {style}/>"#
         );
     }
 
     /// A rectangle with a tooltip, wide enough to point at.
-    pub fn titled_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), look: &str, title: &str) {
+    pub fn titled_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), style: &str, title: &str) {
         let (digits, w, title) = (self.digits, w.max(0.8), escape(title));
         let _ = writeln!(
             self.body,
-            r#"<rect x="{x:.digits$}" y="{y:.digits$}" width="{w:.digits$}" height="{h:.digits$}" {look}><title>{title}</title></rect>"#
+            r#"<rect x="{x:.digits$}" y="{y:.digits$}" width="{w:.digits$}" height="{h:.digits$}" {style}><title>{title}</title></rect>"#
         );
     }
 
     /// A line between two points.
-    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), look: &str) {
+    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &str) {
         let digits = self.digits;
         let _ = writeln!(
             self.body,
-            r#"<line x1="{x1:.digits$}" y1="{y1:.digits$}" x2="{x2:.digits$}" y2="{y2:.digits$}" {look}/>"#
+            r#"<line x1="{x1:.digits$}" y1="{y1:.digits$}" x2="{x2:.digits$}" y2="{y2:.digits$}" {style}/>"#
         );
     }
 

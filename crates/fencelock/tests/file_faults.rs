@@ -140,7 +140,7 @@ fn a_file_that_was_too_open_is_closed_even_while_it_is_locked() {
 }
 
 #[test]
-fn files_that_cannot_be_looked_at_hide_no_others_from_a_list() {
+fn files_that_cannot_be_read_hide_no_others_from_a_list() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, _) = take(&locks, "k");

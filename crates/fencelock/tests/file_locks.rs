@@ -188,7 +188,7 @@ fn a_record_without_a_lock_is_no_hold() {
 }
 
 #[test]
-fn looking_never_makes_a_free_lock_seem_busy() {
+fn an_inspection_never_makes_a_free_lock_seem_busy() {
     let scratch = Scratch::new();
     let (locks, done, glances) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
@@ -204,7 +204,7 @@ fn looking_never_makes_a_free_lock_seem_busy() {
                 }
             });
         }
-        // A thread that panics would leave the others running: look at the answers afterwards.
+        // A thread that panics would leave the others running: check the answers afterwards.
         let mut answers = Vec::new();
         while answers.len() < 500 || glances.load(Ordering::Relaxed) < 10_000 {
             let claim = claim("k", Intent::Try);

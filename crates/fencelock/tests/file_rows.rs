@@ -62,7 +62,7 @@ fn an_eviction_of_a_row_is_refused_and_names_each_process() {
 }
 
 #[test]
-fn a_row_with_a_reader_at_all_times_never_looks_free() {
+fn a_row_with_a_reader_at_all_times_is_never_reported_free() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
     let done = AtomicBool::new(false);

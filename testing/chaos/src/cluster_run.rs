@@ -66,11 +66,11 @@ pub(crate) fn perform(
     drop(pulse);
     let ClusterNemesis { cluster, workers, client, keys, .. } = nemesis;
     let keys: Vec<_> = keys.iter().cloned().chain(measured.iter().map(|key| pulse::key_beside(key))).collect();
-    let look = |key: &str| {
+    let inspect = |key: &str| {
         let owner = cluster.owner_of(cluster.slot_of(key));
         held_at(&cluster.nodes[owner], key).into_iter().collect()
     };
-    phases::finish(settings, workers, client, &keys, recorder, &look)?;
+    phases::finish(settings, workers, client, &keys, recorder, &inspect)?;
     if loses_nothing {
         demand_no_loss(histories, recorder)?;
     }

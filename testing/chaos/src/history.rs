@@ -54,7 +54,7 @@ pub enum Op {
     /// All clients have stopped.
     Stop,
     /// The state of a key: `holder` is its value, and `valid_until_us` its expiry.
-    Look,
+    Inspect,
     /// The run is valid only if `what` is observed.
     Expect,
     /// `what` was observed.

@@ -90,8 +90,8 @@ impl Nemesis {
 
     fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
         let Self { nodes, workers, recorder, keys, ttl, .. } = self;
-        let (look, quorum) = (|key: &str| nodes.look(key), nodes.quorum());
-        ClientNemesis { workers, recorder, keys, ttl: *ttl, look: &look, quorum }.inject(step)
+        let (inspect, quorum) = (|key: &str| nodes.inspect(key), nodes.quorum());
+        ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum }.inject(step)
     }
 
     fn with_clock(&self, step: &Step, shift: Shift) -> Result<(), Failure> {
@@ -103,7 +103,7 @@ impl Nemesis {
 
     fn delete(&self) {
         for _ in 0..POLLS {
-            let held = self.keys.iter().find(|key| self.nodes.look(key).len() >= self.nodes.quorum());
+            let held = self.keys.iter().find(|key| self.nodes.inspect(key).len() >= self.nodes.quorum());
             if let Some(key) = held {
                 let gone =
                     self.nodes.all.iter().filter(|node| node.server().command(&["DEL", key]) == reply(1)).count();

@@ -174,7 +174,7 @@ impl Nodes {
     }
 
     /// The value of a key at each node, and its remaining TTL in milliseconds.
-    pub(crate) fn look(&self, key: &str) -> Vec<(String, i64)> {
+    pub(crate) fn inspect(&self, key: &str) -> Vec<(String, i64)> {
         self.all.iter().filter_map(|node| held_at(node.server(), key)).collect()
     }
 }

@@ -164,14 +164,14 @@ pub(crate) fn lead_last(
     LastLeader { client, recorder, histories, observers: settings.workers, ttl: settings.ttl }.lead()
 }
 
-/// Stops all clients, and records what is left. `look` returns the values of a key on the servers, and their remaining TTLs.
+/// Stops all clients, and records what is left. `inspect` returns the values of a key on the servers, and their remaining TTLs.
 pub(crate) fn finish(
     settings: &Settings,
     workers: Workers,
     client: Client,
     keys: &[String],
     recorder: &Recorder,
-    look: &dyn Fn(&str) -> Vec<(String, i64)>,
+    inspect: &dyn Fn(&str) -> Vec<(String, i64)>,
 ) -> Result<(), Failure> {
     workers.finish(DISMISSAL)?;
     // Its remaining holds are no longer needed.
@@ -181,17 +181,17 @@ pub(crate) fn finish(
     let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
     for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600)] {
         std::thread::sleep(pause);
-        record_left(&keys, recorder, look);
+        record_left(&keys, recorder, inspect);
     }
     Ok(())
 }
 
-fn record_left(keys: &[&str], recorder: &Recorder, look: &dyn Fn(&str) -> Vec<(String, i64)>) {
+fn record_left(keys: &[&str], recorder: &Recorder, inspect: &dyn Fn(&str) -> Vec<(String, i64)>) {
     for key in keys {
         let invoke_us = now();
-        let held = look(key);
+        let held = inspect(key);
         let at = now();
-        let line = HistoryLine::new("run", key, Op::Look, invoke_us, at);
+        let line = HistoryLine::new("run", key, Op::Inspect, invoke_us, at);
         if held.is_empty() {
             recorder.note(&line);
         }

@@ -52,7 +52,7 @@ pub(crate) fn perform(
     drop(foreign_client);
     phases::lead_last(settings, &client, &nemesis.recorder, histories)?;
     let Nemesis { nodes, workers, keys, recorder, .. } = nemesis;
-    phases::finish(settings, workers, client, &keys, &recorder, &|key| nodes.look(key))
+    phases::finish(settings, workers, client, &keys, &recorder, &|key| nodes.inspect(key))
 }
 
 /// After the end of a fault, each key must be granted soon.

@@ -260,7 +260,7 @@ fn a_claim_that_is_made_before_it_is_awaited_is_caught() {
 }
 
 #[test]
-fn a_look_that_takes_is_caught() {
+fn an_inspection_that_acquires_is_caught() {
     caught(Defect::InspectTakes, &["a_free_key_shows_nothing", "inspecting_does_not_hold_the_key"]);
 }
 

@@ -6,7 +6,7 @@ use super::server::Server;
 /// What a client receives about the holders.
 impl KeyModel {
     /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
-    pub fn look(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
+    pub fn checked_inspect(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
         self.expire(server);
         if self.shared().is_some() && server.time_refused {
             return Err(ScriptError::Time);

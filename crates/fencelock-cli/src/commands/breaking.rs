@@ -80,7 +80,7 @@ enum Kind {
 
 impl Kind {
     fn of(seen: &Holding) -> Self {
-        // Every grant of fencelock stores a fencing token; if nodes disagree on the token, the age shows it. A value that only looks
+        // Every grant of fencelock stores a fencing token; if nodes disagree on the token, the age shows it. A value that only appears to be
         // like a holder may be data.
         let hold = seen.first();
         let granted = hold.fence.is_some() || hold.held_for.is_some();

@@ -87,10 +87,10 @@ async fn inspect_within_limit(
     progress: &Progress,
     last: Option<Holding>,
 ) -> Result<Option<Holding>, Error> {
-    let looked = client.inspect(&wait.key);
-    let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return looked.await };
+    let inspection = client.inspect(&wait.key);
+    let Some(limit) = wait.limit.filter(|limit| !limit.is_zero()) else { return inspection.await };
     let left = limit.saturating_sub(progress.waited()).max(MIN_INSPECT_TIMEOUT);
-    timeout(left, looked).await.unwrap_or_else(|_| {
+    timeout(left, inspection).await.unwrap_or_else(|_| {
         let cause = Unknown::new(client.name(), Fault::Timeout, "the wait ended before a reply arrived");
         last.map(Some).ok_or_else(|| Error::unreachable(cause))
     })

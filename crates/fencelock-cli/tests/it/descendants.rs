@@ -174,7 +174,7 @@ fn one_that_flees_from_process_to_process_is_caught() {
     wait_until("some hops", || (hop() > 20).then_some(()));
     wrapper.kill("KILL");
     no_process_is_left(&key);
-    // A look may come between two hops, and a hop takes a few milliseconds.
+    // The search may come between two hops, and a hop takes a few milliseconds.
     let last = hop();
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(hop(), last, "it flees on");

@@ -183,7 +183,7 @@ fn just_renewed(backend: &TestBackend, ttl: u64) -> Duration {
 }
 
 impl TestBackend {
-    /// The clock by which the file system stamps: a file is written and looked at.
+    /// The clock by which the file system stamps: a file is written, and its metadata read.
     fn now(&self) -> SystemTime {
         let probe = self.file("probe");
         fs::write(&probe, "").unwrap();

@@ -66,7 +66,7 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
 }
 
 #[test]
-fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its_data() {
+fn read_only_commands_write_nothing_and_never_say_free_of_a_server_that_may_have_lost_its_data() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (backend, url) = (TestBackend::files(), url(&servers));
     let fresh = |url: &str| {
@@ -89,7 +89,7 @@ fn looking_writes_nothing_and_never_says_free_of_a_server_that_may_have_lost_its
     fresh(&url);
     fresh(&format!("redis://127.0.0.1:{}?quarantine=on", servers[0].port()));
     for server in &servers {
-        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "looking wrote something");
+        assert_eq!(server.command(&["DBSIZE"]), Reply::Int(0), "a read-only command wrote something");
     }
     // The first claim of servers that are all new begins their quarantine.
     assert_eq!(test(&backend, &url, "run -n k -- true").output().status, 69);

@@ -18,7 +18,7 @@ pub(crate) enum Act {
     Drop(usize),
     Release(usize),
     GiveUpRelease(usize),
-    Look(usize),
+    CheckGuard(usize),
     /// A writer wants to read from now on.
     Downgrade(usize),
     GiveUpDowngrade(usize),
@@ -97,7 +97,7 @@ impl World {
         may(plan.releases && holds, Act::Release(index));
         may(plan.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
         may(plan.detaches && holds && user.lost.is_none(), Act::Detach(index));
-        may(user.looks > 0 && holds, Act::Look(index));
+        may(user.checks > 0 && holds, Act::CheckGuard(index));
         let writes = user.guard.as_ref().is_some_and(|guard| guard.grant.tenure.mode == Mode::Exclusive);
         may(plan.downgrades && holds && writes, Act::Downgrade(index));
         may(plan.gives_up_downgrade && downgrades, Act::GiveUpDowngrade(index));
@@ -167,9 +167,9 @@ impl World {
             Act::Drop(user) => self.drop_guard(user),
             Act::Release(user) => self.release(user),
             Act::GiveUpRelease(user) => self.give_up_release(user),
-            Act::Look(user) => {
-                self.users[user].looks -= 1;
-                checks::look(self, user)?;
+            Act::CheckGuard(user) => {
+                self.users[user].checks -= 1;
+                checks::check_guard(self, user)?;
             }
             Act::Detach(user) => self.detach(user),
             Act::Downgrade(user) => self.downgrade(user),

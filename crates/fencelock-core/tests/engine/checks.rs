@@ -224,7 +224,7 @@ impl World {
 }
 
 /// A user checks its own guard.
-pub(crate) fn look(world: &mut World, user: usize) -> Result<(), String> {
+pub(crate) fn check_guard(world: &mut World, user: usize) -> Result<(), String> {
     let Some(guard) = world.users[user].guard.clone() else { return Ok(()) };
     let (client, told) = (world.client_of(user), world.users[user].lost.is_some());
     let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
@@ -232,9 +232,9 @@ pub(crate) fn look(world: &mut World, user: usize) -> Result<(), String> {
     let until = certainty(world, &guard).map(|until| until.min(guard.ends));
     let over = told || until.is_some_and(|until| world.now >= until);
     match (valid, over) {
-        (true, true) => Err(format!("user {user}: it looks held after its end")),
+        (true, true) => Err(format!("user {user}: it is reported held after its end")),
         (false, false) if until.is_some() && !world.was_deleted(guard.holder) => {
-            Err(format!("user {user}: it looks lost before its end"))
+            Err(format!("user {user}: it is reported lost before its end"))
         }
         _ => Ok(()),
     }

@@ -96,7 +96,7 @@ impl Hash for UserDigest<'_> {
             // Another user may resume it.
             return user.holder.filter(|_| user.detached).hash(state);
         }
-        (&user.guard, &user.releasing, &user.downgrading, user.looks).hash(state);
+        (&user.guard, &user.releasing, &user.downgrading, user.checks).hash(state);
         (&user.holder, user.let_go, &user.lost, &user.ended).hash(state);
     }
 }

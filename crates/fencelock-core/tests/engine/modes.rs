@@ -39,7 +39,7 @@ pub(crate) const READERS: Scenario = Scenario {
 /// Another program deletes the key, or the lease ends.
 pub(crate) const LOST_READERS: Scenario = Scenario {
     name: "lost-readers",
-    users: &[READS, Plan { looks: 1, ..READS }, Plan { client: 1, kind: Kind::Reader, ..READY }],
+    users: &[READS, Plan { checks: 1, ..READS }, Plan { client: 1, kind: Kind::Reader, ..READY }],
     ttl: SHORT,
     server_ppm: 9_000,
     budget: Budget { deletes: 1, time: 2, long: 3, ..NO_BUDGET },
@@ -97,7 +97,7 @@ pub(crate) const DOWNGRADE: Scenario = Scenario {
 pub(crate) const LOST_DOWNGRADE: Scenario = Scenario {
     name: "lost-downgrade",
     users: &[
-        Plan { downgrades: true, gives_up_downgrade: true, looks: 1, drops: true, ..READY },
+        Plan { downgrades: true, gives_up_downgrade: true, checks: 1, drops: true, ..READY },
         Plan { client: 1, drops: true, ..USER },
     ],
     ttl: SHORT,

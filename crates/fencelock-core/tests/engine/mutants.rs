@@ -21,7 +21,7 @@ pub(crate) enum Mutant {
     InventsHandOff,
     /// It grants what another has.
     GrantsTwice,
-    /// It hands off without looking whether the lock is free.
+    /// It hands off without a check whether the lock is free.
     HandsOffWhileHeld,
     /// A waiter that has got its message is passed over.
     SkipsReachedWaiter,

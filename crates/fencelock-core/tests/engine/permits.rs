@@ -59,7 +59,7 @@ pub(crate) const BESIDE_A_LARGE_CLAIM: Scenario = Scenario {
 /// Another program deletes the key, or a lease ends.
 pub(crate) const LOST: Scenario = Scenario {
     name: "lost-permits",
-    users: &[Plan { looks: 1, ..HELD }, Plan { looks: 1, ..HELD }, PERMIT, Plan { client: 1, ..PERMIT }],
+    users: &[Plan { checks: 1, ..HELD }, Plan { checks: 1, ..HELD }, PERMIT, Plan { client: 1, ..PERMIT }],
     ttl: SHORT,
     server_ppm: 9_000,
     budget: Budget { deletes: 1, time: 2, long: 3, ..NO_BUDGET },

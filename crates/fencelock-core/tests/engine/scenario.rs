@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     /// It does not acquire, but resumes the hold that this user has detached.
     pub(crate) resumes: Option<u8>,
     /// How often it may check its guard.
-    pub(crate) looks: u8,
+    pub(crate) checks: u8,
     pub(crate) wait: Option<Duration>,
     pub(crate) retry: Option<Retry>,
     pub(crate) max_hold: Option<Duration>,
@@ -139,7 +139,7 @@ pub(crate) const USER: Plan = Plan {
     gives_up_release: false,
     detaches: false,
     resumes: None,
-    looks: 0,
+    checks: 0,
     wait: None,
     retry: None,
     max_hold: None,

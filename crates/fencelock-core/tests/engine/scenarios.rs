@@ -32,7 +32,7 @@ pub(crate) const RENEW_RELEASE: Scenario = Scenario {
 
 pub(crate) const RENEW_LAPSE: Scenario = Scenario {
     name: "renew-lapse",
-    users: &[Plan { releases: true, looks: 1, ..USER }],
+    users: &[Plan { releases: true, checks: 1, ..USER }],
     ttl: SHORT,
     server_ppm: 9_000,
     budget: Budget { time: 3, long: 4, ..NO_BUDGET },
@@ -190,7 +190,7 @@ pub(crate) const YIELD_KEPT: Scenario = Scenario {
 pub(crate) const MAX_HOLD: Scenario = Scenario {
     name: "max-hold",
     users: &[
-        Plan { max_hold: Some(Duration::from_millis(40)), releases: true, looks: 1, ..READY },
+        Plan { max_hold: Some(Duration::from_millis(40)), releases: true, checks: 1, ..READY },
         Plan { max_hold: Some(Duration::from_millis(60)), drops: true, ..READY },
         Plan { max_hold: Some(Duration::from_millis(50)), drops: true, ..READY },
         Plan { client: 1, drops: true, ..USER },
@@ -268,7 +268,7 @@ pub(crate) const TRIES: Scenario = Scenario {
 /// A client is stopped, also for longer than its lease.
 pub(crate) const STOPPED: Scenario = Scenario {
     name: "stopped",
-    users: &[Plan { looks: 1, releases: true, ..READY }, Plan { client: 1, drops: true, ..READY }],
+    users: &[Plan { checks: 1, releases: true, ..READY }, Plan { client: 1, drops: true, ..READY }],
     ttl: SHORT,
     server_ppm: 9_000,
     budget: Budget { stops: 1, time: 1, long: 3, ..NO_BUDGET },

@@ -25,7 +25,7 @@ pub(crate) struct User {
     pub(crate) ended: Option<Ended>,
     pub(crate) refused: Option<RefusalReason>,
     pub(crate) detached: bool,
-    pub(crate) looks: u8,
+    pub(crate) checks: u8,
 }
 
 /// What the task of a user that wants the key is doing.
@@ -117,7 +117,7 @@ impl Ended {
 }
 
 impl User {
-    pub(crate) fn new(looks: u8) -> Self {
+    pub(crate) fn new(checks: u8) -> Self {
         Self {
             asked: false,
             turn: 0,
@@ -133,7 +133,7 @@ impl User {
             ended: None,
             refused: None,
             detached: false,
-            looks,
+            checks,
         }
     }
 

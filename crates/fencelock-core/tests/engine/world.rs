@@ -104,7 +104,7 @@ impl World {
             server: Server::new(scenario.queues, scenario.server_ppm),
             packets: Vec::new(),
             clients,
-            users: scenario.users.iter().map(|plan| User::new(plan.looks)).collect(),
+            users: scenario.users.iter().map(|plan| User::new(plan.checks)).collect(),
             left: scenario.budget,
             ledger: Ledger::default(),
             covered: CoverageSet::default(),

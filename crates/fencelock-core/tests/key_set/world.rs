@@ -15,7 +15,7 @@ pub(crate) enum Rule {
     WaitsInAllQueues,
     /// A client whose lease is lost keeps the other keys and waits for the lost one again.
     RetakesLostKeyAlone,
-    /// The leases are not looked at when the last claim is granted.
+    /// The leases are not checked when the last claim is granted.
     LastGrantUnchecked,
     /// A refused claim releases nothing.
     KeepsOnRefusal,

@@ -141,8 +141,8 @@ impl Ledger {
     /// The remaining amount, and the recorded amount.
     pub(super) fn balance(&mut self, account: u32) -> Result<(i64, i64), NotRun> {
         let (key, paid) = (self.protected(account), self.key("paid", account));
-        let look = if self.fenced { vec!["HGET", &key, "stock"] } else { vec!["GET", &key] };
-        let (left, paid): (i64, Option<i64>) = self.server.transaction(&[&look, &["GET", &paid]])?;
+        let query = if self.fenced { vec!["HGET", &key, "stock"] } else { vec!["GET", &key] };
+        let (left, paid): (i64, Option<i64>) = self.server.transaction(&[&query, &["GET", &paid]])?;
         Ok((left, paid.unwrap_or_default()))
     }
 

@@ -10,7 +10,7 @@ const AMOUNTS: [i64; 2] = [500, 300];
 /// With readers, one of so many workers buys.
 const READERS_AND_BUYER: u32 = 4;
 
-/// A purchase, a payment, a transfer, or a look at the stock.
+/// A purchase, a payment, a transfer, or a query of the stock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     /// The account, from 0. Each has its own lock.

@@ -10,7 +10,7 @@ const TRIES: u32 = 5;
 const MOVED_MAX: usize = 1000;
 
 impl Cluster {
-    /// Lists the locks of all nodes. All nodes must reply: a lock that is not listed looks free.
+    /// Lists the locks of all nodes. All nodes must reply: a lock that is not listed seems free.
     pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         self.refresh().await?;
         let mut masters = self.view.masters();
@@ -43,11 +43,11 @@ impl Cluster {
         if !causes.is_empty() {
             return Err(Unknown::of_nodes(causes));
         }
-        self.look_again(moved, &mut held).await?;
+        self.inspect_again(moved, &mut held).await?;
         Ok(held)
     }
 
-    async fn look_again(&self, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
+    async fn inspect_again(&self, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
         if moved.len() > MOVED_MAX {
             let why = "very many keys are being moved to other nodes: list the locks again after that";
             return Err(Unknown::new(&self.url.name, Fault::Moved, why));

@@ -19,8 +19,8 @@ impl Quorum {
         if claim.mode != Mode::Exclusive {
             return self.poll_nodes(claim).await;
         }
-        let look = self.inspect_all(&key).await;
-        Ok(look.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
+        let answers = self.inspect_all(&key).await;
+        Ok(answers.fence_of_holder(holder)?.map_or(Acquire::Gone, |fence| Acquire::Granted { tokens: fence.into() }))
     }
 
     /// The token that a majority of the nodes reports for this holder.

@@ -23,8 +23,8 @@ pub(crate) struct NodeReport {
 impl NodeReport {
     /// Queries one node.
     pub(crate) async fn of<N: QuorumNode + ?Sized>(name: String, node: &N) -> Self {
-        let look = async { (node.health().await, node.diagnose().await) };
-        match timeout(PATIENCE, look).await {
+        let query = async { (node.health().await, node.diagnose().await) };
+        match timeout(PATIENCE, query).await {
             Ok((health, findings)) => {
                 Self { name, answers: health.is_ok(), health: health.unwrap_or_default(), findings }
             }

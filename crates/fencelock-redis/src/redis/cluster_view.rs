@@ -43,7 +43,7 @@ impl ClusterView {
         self.read().map.masters().into_iter().cloned().collect()
     }
 
-    /// Each claim checks this, so it does not look at all slots.
+    /// Each claim checks this, so it does not read all slots.
     pub(crate) fn is_empty(&self) -> bool {
         self.read().map.is_empty()
     }

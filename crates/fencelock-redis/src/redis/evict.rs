@@ -9,7 +9,7 @@ use super::{reply::Evicting, script};
 use fencelock_core::{Eviction, HolderInfo, Holding, Key, Unknown};
 
 impl Redis {
-    async fn look(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+    async fn stored_lock(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let free = |epoch_check: EpochCheck<'_>| {
             script::inspect(&self.link.target.wire(key), EpochCheck { mark: None, ..epoch_check })
         };
@@ -19,7 +19,7 @@ impl Redis {
     /// Evicts the hold, if it is a lock and has not changed.
     pub(super) async fn end(&self, holding: &Holding) -> Result<Eviction, Unknown> {
         let key = &holding.key;
-        let Some(seen) = self.look(key).await? else { return Ok(Eviction::Changed(None)) };
+        let Some(seen) = self.stored_lock(key).await? else { return Ok(Eviction::Changed(None)) };
         if seen.is_shared() {
             return self.end_some(holding, &seen).await;
         }
@@ -74,7 +74,7 @@ impl Redis {
     }
 
     async fn changed(&self, key: &Key) -> Result<Eviction, Unknown> {
-        let now = self.look(key).await?;
+        let now = self.stored_lock(key).await?;
         Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, self.clock.wall_micros())))))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Several samples, so that a pause of a scheduler or a network is not mistaken for a clock difference.
 const CLOCK_SAMPLES: usize = 3;
 
-pub(crate) async fn look(redis: &Redis, session: &Session) -> Health {
+pub(crate) async fn query(redis: &Redis, session: &Session) -> Health {
     let info = session.send(redis::cmd("INFO").arg("server")).await.ok();
     let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
     let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());

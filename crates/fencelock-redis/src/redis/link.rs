@@ -138,9 +138,9 @@ impl Link {
         if run_id.is_empty() {
             return Err(no_run_id(node, session));
         }
-        let mut look = redis::pipe();
-        look.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
-        let answers = session.send_all(&look).await;
+        let mut query = redis::pipe();
+        query.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
+        let answers = session.send_all(&query).await;
         self.check(session);
         let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));

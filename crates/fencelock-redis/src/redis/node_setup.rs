@@ -141,9 +141,9 @@ impl NodeSetup {
         if session.server_info.run_id.is_empty() {
             return Err(no_run_id(&name, &session));
         }
-        let mut look = redis::cmd("HGET");
-        look.arg(&quarantine.marker).arg("nodes");
-        let answer = session.send(&look).await.map_err(|error| unknown(&name, &error))?;
+        let mut query = redis::cmd("HGET");
+        query.arg(&quarantine.marker).arg("nodes");
+        let answer = session.send(&query).await.map_err(|error| unknown(&name, &error))?;
         let was_in = redis::from_redis_value(answer).map_err(|error| unknown(&name, &error.into()))?;
         Ok(Self { link, quarantine, session, was_in })
     }

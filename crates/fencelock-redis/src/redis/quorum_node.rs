@@ -23,7 +23,7 @@ impl QuorumNode for Redis {
     }
 
     fn health(&self) -> Answer<'_, Health> {
-        Box::pin(async move { Ok(health::look(self, &*self.session().await?).await) })
+        Box::pin(async move { Ok(health::query(self, &*self.session().await?).await) })
     }
 
     fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {

@@ -88,24 +88,26 @@ impl Found {
     }
 
     fn finding(self) -> Finding {
-        let looked =
+        let of_checked =
             if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
         let (mut problems, mut advice) = (Vec::new(), Vec::new());
         if let Some((wire, unread)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());
-            problems
-                .push(format!("{many}{looked} with waiters whose entries cannot be read: {}", unread.describe(wire)));
+            problems.push(format!(
+                "{many}{of_checked} with waiters whose entries cannot be read: {}",
+                unread.describe(wire)
+            ));
             advice.push(Unread::advice(wire));
         }
         if let Some((wire, value)) = self.values.first_key_value() {
             let many = locks(self.values.len());
             problems.push(format!(
-                "{many}{looked} with values that cannot be read, which count as held: {wire:?} is {value}"
+                "{many}{of_checked} with values that cannot be read, which count as held: {wire:?} is {value}"
             ));
             advice.push("use a later fencelock here".to_owned());
         }
         if problems.is_empty() {
-            let text = format!("no lock{looked} has a value that this version, {WIRE}, cannot read");
+            let text = format!("no lock{of_checked} has a value that this version, {WIRE}, cannot read");
             return Finding::fine(SUBJECT, text);
         }
         Finding::new(Level::Warning, SUBJECT, problems.join("; "), advice.join("; "))

@@ -76,7 +76,7 @@ impl Target {
         let info = with_settings(info);
         let mut options = Options::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            // After a '?' in a password, the rest looks like an option.
+            // After a '?' in a password, the rest may be an option.
             let hidden =
                 |_| Invalid::new("an option of this URL cannot be read; in a password ? is written %3F, and @ %40");
             let read = options.read(pair);

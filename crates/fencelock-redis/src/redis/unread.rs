@@ -37,7 +37,7 @@ impl Unread {
     /// The remedy if the entry does not disappear by itself.
     pub(crate) fn advice(wire: &str) -> String {
         format!(
-            "use a later fencelock here if one writes such entries; else look at them with HGETALL {:?} and remove the \
+            "use a later fencelock here if one writes such entries; else read them with HGETALL {:?} and remove the \
              waiter with ZREM {:?}",
             side_key(wire, "waiters"),
             side_key(wire, "line")

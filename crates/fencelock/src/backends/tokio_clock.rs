@@ -9,7 +9,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// It begins at one hour, so that a test may also look back.
+    /// It begins at one hour, so that a test may use earlier moments, too.
     pub fn starting_now() -> Self {
         Self { start: tokio::time::Instant::now() }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// leadership.resign()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "an election does nothing until a candidate campaigns or an observer looks"]
+#[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
 #[derive(Debug, Clone)]
 pub struct Election {
     inner: crate::Election,

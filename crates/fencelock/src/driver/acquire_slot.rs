@@ -19,9 +19,9 @@ use tokio::time::sleep;
 /// The sleep for a timer that is not set. The loop does not depend on it.
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// The pause between two looks at slots outside of the set, and the pause after each of them was seen once.
-const LOOK: Duration = Duration::from_secs(1);
-const LATER_LOOK: Duration = Duration::from_secs(10);
+/// The pause between two inspections of slots outside of the set, and the pause after all of them were inspected once.
+const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
+const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The result of a claim of one slot.
 type Claimed = (u32, Result<Guard, Error>);
@@ -106,10 +106,10 @@ fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, index: usize, now: Mom
 }
 
 /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
-/// slot outside of this set shows such a client. As many slots as there are in the set are looked at, one after another.
+/// slot outside of this set shows such a client. As many slots as there are in the set are inspected, one after another.
 async fn report_larger_set(client: &ClientInner, set: &SlotSet, start: u32) -> Infallible {
-    for look in 0.. {
-        let beyond = set.slots + (start % set.slots + look % set.slots) % set.slots;
+    for count in 0.. {
+        let beyond = set.slots + (start % set.slots + count % set.slots) % set.slots;
         let seen = match Key::new(set.name_of(beyond)) {
             Ok(key) => client.backend.inspect(&key).await,
             Err(_) => Ok(None),
@@ -121,7 +121,7 @@ async fn report_larger_set(client: &ClientInner, set: &SlotSet, start: u32) -> I
             );
             break;
         }
-        sleep(if look < set.slots { LOOK } else { LATER_LOOK }).await;
+        sleep(if count < set.slots { INSPECTION_INTERVAL } else { LATER_INSPECTION_INTERVAL }).await;
     }
     std::future::pending().await
 }

@@ -45,7 +45,7 @@ use std::time::Duration;
 /// ```
 ///
 /// Invalid settings are reported by the method that uses them.
-#[must_use = "an election does nothing until a candidate campaigns or an observer looks"]
+#[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
 #[derive(Clone)]
 pub struct Election {
     client: Arc<ClientInner>,

@@ -20,7 +20,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Waits for something that must happen, looking often. The bound is for machines that are slow, not for the code.
+/// Waits for something that must happen, checking often. The bound is for machines that are slow, not for the code.
 ///
 /// # Panics
 /// If it has not happened within 20 s.

@@ -34,7 +34,7 @@ fn value(server: &RedisServer) -> Option<String> {
     server.command(&["GET", "k"]).text().map(str::to_owned)
 }
 
-/// How many scripts the server has run. One hold is looked at once in its first ten seconds.
+/// How many scripts the server has run. A hold is renewed once in its first ten seconds.
 fn scripts(server: &RedisServer) -> usize {
     let counters = server.command(&["INFO", "commandstats"]);
     let info = counters.text().unwrap();
@@ -112,7 +112,7 @@ async fn forks() {
     let mut client = Some(Client::connect(&url()).await.unwrap());
     let mut guard = Some(client.as_ref().unwrap().lock("k").ttl(Duration::from_secs(300)).await.unwrap());
     let held = guard.as_ref().unwrap().held();
-    // Its first look is over.
+    // Its first renewal is over.
     tokio::time::sleep(Duration::from_millis(500)).await;
     program::say_and_wait("held");
     for &child in CHILDREN {

@@ -92,7 +92,7 @@ async fn many_leases_are_renewed_in_few_calls() {
     scene.pass(secs(60)).await;
     assert!(guards.iter().all(fencelock::Guard::is_held));
     let calls = scene.net.calls(Verb::Renew);
-    // A batch each 25 ms, and those of the first looks.
+    // A batch each 25 ms, and those of the first renewals.
     let (renewals, batches) = (5000 * 6, 60 * 40 + 20);
     assert!(calls < batches, "{renewals} renewals at least, in {calls} calls");
 }

@@ -129,7 +129,7 @@ async fn a_task_that_requests_another_lease_gets_its_own_position() {
 async fn nothing_is_left_when_all_of_a_client_give_up() {
     let scene = Scene::new();
     let queue = queue(&scene, plain(&scene), plain(&scene)).await;
-    // In one breath: the second is called, and never looks.
+    // Without an await in between: the second is woken, and never polled.
     queue.first.abort();
     queue.second.abort();
     scene.pass(ms(1)).await;
@@ -154,7 +154,7 @@ async fn a_client_that_is_closed_leaves_no_waiter_behind() {
 async fn one_who_was_handed_the_key_and_is_gone_hands_it_to_the_next() {
     let scene = Scene::new();
     let queue = queue(&scene, plain(&scene), plain(&scene)).await;
-    // The message is there, and the first has not looked.
+    // The message has arrived, and the first was not polled.
     queue.held.release().await.unwrap();
     queue.first.abort();
     scene.pass(ms(1)).await;

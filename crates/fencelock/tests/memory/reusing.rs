@@ -98,5 +98,5 @@ async fn a_renewal_from_before_the_journey_does_not_trouble_the_hold_that_arrive
     let holder = guard.into_holder();
     let guard = scene.client.lock("k").ttl(secs(9)).resume(holder).await.unwrap();
     scene.pass(secs(100)).await;
-    assert!(guard.is_held(), "it is looked after");
+    assert!(guard.is_held(), "it is renewed");
 }

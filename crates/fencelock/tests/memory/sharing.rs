@@ -193,7 +193,7 @@ async fn a_cancelled_waiter_with_a_granted_lease_passes_it_on() {
     }
     let (claims, releases) = (scene.net.calls(Verb::Acquire), scene.net.calls(Verb::Release));
     guard.release().await.unwrap();
-    // None of them has looked yet. The first three leave one after the other, each with the lease.
+    // None of them was polled yet. The first three leave one after the other, each with the lease.
     waiting.drain(..3);
     let last = waiting.pop().unwrap();
     let fourth = waiting.pop().unwrap().await.unwrap();
@@ -290,7 +290,7 @@ async fn a_hold_that_was_taken_out_of_its_guard_is_never_shared() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let waiting = tokio::spawn(scene.client.lock("k").acquire());
-    // The first look gives it its full time.
+    // The first renewal gives it its full time.
     scene.pass(ms(100)).await;
     let holder = guard.into_holder();
     scene.pass(secs(3)).await;

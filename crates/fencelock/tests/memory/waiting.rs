@@ -202,7 +202,7 @@ async fn a_hand_off_needs_no_request_but_the_release() {
     let guard = waiting.await.unwrap().unwrap();
     assert_eq!((scene.net.calls(Verb::Acquire), scene.now()), (claims, before));
     scene.pass(ms(100)).await;
-    assert!(guard.remaining() > secs(29), "the first look gave it its full time: {:?}", guard.remaining());
+    assert!(guard.remaining() > secs(29), "the first renewal gave it its full time: {:?}", guard.remaining());
 }
 
 #[tokio::test(start_paused = true)]

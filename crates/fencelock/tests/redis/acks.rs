@@ -125,7 +125,7 @@ async fn a_hold_outlives_renewals_that_were_not_confirmed_if_a_later_one_is() {
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1&acks_timeout=500").await;
     let guard = client.lock("k").ttl(secs(6)).await.unwrap();
-    eventually("the first look is over", async || pair.waits() >= 3).await;
+    eventually("the first renewal is over", async || pair.waits() >= 3).await;
     pair.link.hold();
     let before = pair.waits();
     eventually("a renewal fails", async || pair.waits() >= before + 2).await;
@@ -281,7 +281,7 @@ async fn a_hold_deleted_by_another_program_is_reported_immediately_with_acks_too
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1&acks_timeout=20000").await;
     let guard = client.lock("k").ttl(secs(600)).await.unwrap();
-    eventually("the first look is over", async || pair.waits() >= 3).await;
+    eventually("the first renewal is over", async || pair.waits() >= 3).await;
     command(&pair.master, &["DEL", "k"]);
     tokio::time::timeout(secs(20), guard.lost()).await.expect("long before the lease ends");
 }
@@ -291,9 +291,9 @@ async fn a_hold_at_rest_is_not_renewed_on_and_on() {
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1&acks_timeout=20000").await;
     let _guard = client.lock("k").ttl(secs(600)).await.unwrap();
-    eventually("the first look is over", async || pair.waits() >= 3).await;
+    eventually("the first renewal is over", async || pair.waits() >= 3).await;
     tokio::time::sleep(ms(300)).await;
-    assert_eq!(pair.waits(), 3, "at connecting, at the claim, and at the first look");
+    assert_eq!(pair.waits(), 3, "at connecting, at the claim, and at the first renewal");
 }
 
 #[tokio::test]

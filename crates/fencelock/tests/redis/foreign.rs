@@ -47,7 +47,7 @@ async fn a_foreign_delete_of_a_held_key_is_reported_immediately() {
     for lock_command in ["DEL", "UNLINK"] {
         let guard = client.lock("k").ttl(secs(30)).await.unwrap();
         // Tracking is enabled after a hold has lasted some milliseconds.
-        eventually("looked at", async || calls(&server, "pexpire") > 0).await;
+        eventually("the first renewal", async || calls(&server, "pexpire") > 0).await;
         tokio::time::sleep(ms(20)).await;
         command(&server, &[lock_command, "k"]);
         assert_eq!(lost(&guard).await, LossReason::Deleted, "{lock_command}");

@@ -1,5 +1,5 @@
-//! Tasks of two clients share leases on a real server, and on a quorum of real servers. The other files look at the
-//! server's own line, so there each task claims for itself.
+//! Tasks of two clients share leases on a real server, and on a quorum of real servers. The other files test the
+//! queue of the server, so there each task claims for itself.
 
 use crate::common::{eventually, ms};
 use crate::support::{calls, command, in_line, keys, server, text};

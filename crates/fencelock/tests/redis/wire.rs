@@ -32,12 +32,15 @@ async fn an_uncontended_lock_costs_two_scripts_and_nothing_else() {
         for _ in 0..cycles {
             client.lock("k").await.unwrap().release().await.unwrap();
         }
-        // A hold that lasts 25 ms, on a machine that has other things to do, is looked at: a command before a script.
+        // A hold that lasts 25 ms, on a machine that has other things to do, is renewed: a command before a script.
         let scripts = calls(&server, "evalsha");
-        let looks = calls(&server, "client|caching");
+        let renewals = calls(&server, "client|caching");
         let least = 2 * cycles;
-        assert!((least..=least + looks).contains(&scripts), "{scripts} scripts, {looks} looks, sharing {sharing}");
-        assert!(looks < cycles / 4, "{looks} looks");
+        assert!(
+            (least..=least + renewals).contains(&scripts),
+            "{scripts} scripts, {renewals} renewals, sharing {sharing}"
+        );
+        assert!(renewals < cycles / 4, "{renewals} renewals");
         for other in ["eval", "publish", "ping", "subscribe", "hello", "zadd", "hset"] {
             assert_eq!(calls(&server, other), 0, "{other}, sharing {sharing}");
         }
@@ -62,12 +65,15 @@ async fn a_hand_off_costs_two_scripts_and_one_message() {
         held.release().await.unwrap();
         held = next.await.unwrap();
     }
-    // On a busy machine, holds last long enough for inspections, and for waiters to poll again.
+    // On a busy machine, holds last long enough for renewals, and for waiters to poll again.
     let scripts = calls(&server, "evalsha");
-    let (looks, polls) = (calls(&server, "client|caching"), calls(&server, "hset") - handoffs);
+    let (renewals, polls) = (calls(&server, "client|caching"), calls(&server, "hset") - handoffs);
     let least = 2 * handoffs;
-    assert!((least..=least + looks + polls).contains(&scripts), "{scripts} scripts, {looks} looks, {polls} polls");
-    assert!(looks + polls < handoffs, "{looks} looks, {polls} polls");
+    assert!(
+        (least..=least + renewals + polls).contains(&scripts),
+        "{scripts} scripts, {renewals} renewals, {polls} polls"
+    );
+    assert!(renewals + polls < handoffs, "{renewals} renewals, {polls} polls");
     assert_eq!(calls(&server, "publish"), handoffs);
     held.release().await.unwrap();
 }

@@ -19,9 +19,9 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mu
         found.push(Violation { check: Check::C7, key: key.to_owned(), lines, span_us, text });
     };
     let mut first: HashMap<&str, At<'_>> = HashMap::new();
-    let mut looked = false;
-    for at in view.looks.iter().filter(|at| at.line.invoke_us >= stop.line.return_us) {
-        looked |= at.line.invoke_us >= over;
+    let mut inspected = false;
+    for at in view.inspections.iter().filter(|at| at.line.invoke_us >= stop.line.return_us) {
+        inspected |= at.line.invoke_us >= over;
         let Some(holder) = at.line.holder.as_deref() else { continue };
         if at.line.invoke_us >= over {
             report(vec![stop.number, at.number], at.line.return_us, format!("{holder} still holds the key"));
@@ -31,7 +31,7 @@ pub(super) fn check(key: &str, view: &KeyView<'_>, run: &RunView<'_>, found: &mu
             report(vec![before.number, at.number], at.line.return_us, format!("the lock of {holder} is still renewed"));
         }
     }
-    if !looked && !view.holds.is_empty() {
+    if !inspected && !view.holds.is_empty() {
         report(vec![stop.number], over, "the final state of the key was not recorded".to_owned());
     }
 }

@@ -76,7 +76,7 @@ pub(super) struct KeyView<'a> {
     pub(super) led: Vec<At<'a>>,
     /// Writes and reads at the resource.
     pub(super) accesses: Vec<At<'a>>,
-    pub(super) looks: Vec<At<'a>>,
+    pub(super) inspections: Vec<At<'a>>,
 }
 
 /// The lines about the run.
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
                 | Op::Done
                 | Op::Write
                 | Op::Read
-                | Op::Look => {
+                | Op::Inspect => {
                     by_key.entry(&line.key).or_default().push(at);
                 }
             }
@@ -198,7 +198,7 @@ impl<'a> KeyView<'a> {
     fn add(&mut self, at: At<'a>, hold: Option<usize>) {
         match (at.line.op, hold) {
             (Op::Write | Op::Read, _) => self.accesses.push(at),
-            (Op::Look, _) => self.looks.push(at),
+            (Op::Inspect, _) => self.inspections.push(at),
             (Op::Succeed, _) => self.successes.push(at),
             (Op::Start, _) => self.starts.push(at),
             (Op::Observe, _) => self.observed.push(at),

@@ -19,7 +19,7 @@ pub(super) struct ClientNemesis<'a> {
     pub(super) keys: &'a [String],
     pub(super) ttl: Duration,
     /// The values of a key on the servers, and their remaining TTLs in milliseconds.
-    pub(super) look: &'a dyn Fn(&str) -> Vec<(String, i64)>,
+    pub(super) inspect: &'a dyn Fn(&str) -> Vec<(String, i64)>,
     /// The number of servers on which a lock must be.
     pub(super) quorum: usize,
 }
@@ -92,7 +92,7 @@ impl ClientNemesis<'_> {
         let mark = format!(":{} ", self.workers.pid(worker));
         let half = i64::try_from(self.ttl.as_millis() / 2).unwrap_or(i64::MAX);
         let held = keys.iter().filter_map(|key| {
-            let mut its = (self.look)(key);
+            let mut its = (self.inspect)(key);
             its.retain(|(value, left)| value.contains(&mark) && *left > half);
             (its.len() >= self.quorum).then(|| its.swap_remove(0).0)
         });

@@ -148,11 +148,11 @@ impl ClusterNemesis {
     fn with_clients(&mut self, step: &Step) -> Result<(), Failure> {
         let owners: Vec<(String, usize)> = self.keys.iter().map(|key| (key.clone(), self.owner_of(key))).collect();
         let Self { cluster, workers, recorder, keys, ttl, .. } = self;
-        let look = |key: &str| {
+        let inspect = |key: &str| {
             let owner = owners.iter().find(|(of, _)| of == key);
             owner.and_then(|(_, owner)| held_at(&cluster.nodes[*owner], key)).into_iter().collect()
         };
-        ClientNemesis { workers, recorder, keys, ttl: *ttl, look: &look, quorum: 1 }.inject(step)
+        ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum: 1 }.inject(step)
     }
 }
 

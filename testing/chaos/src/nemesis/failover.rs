@@ -21,8 +21,8 @@ impl SentinelNemesis {
     ) -> Result<T, Failure> {
         let Self { sentinels, master, workers, recorder, keys, ttl, .. } = self;
         let master = &sentinels.servers[*master];
-        let look = |key: &str| held_at(master, key).into_iter().collect();
-        work(&mut ClientNemesis { workers, recorder, keys, ttl: *ttl, look: &look, quorum: 1 })
+        let inspect = |key: &str| held_at(master, key).into_iter().collect();
+        work(&mut ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum: 1 })
     }
 
     /// The master returns before the sentinels consider it to be down, if the machine is fast enough.

@@ -69,13 +69,13 @@ fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y:
     }
     let mine = |other: &&&HistoryLine| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
     for write in timeline.writes.iter().filter(mine) {
-        let look = if write.result == Outcome::Fail {
+        let style = if write.result == Outcome::Fail {
             "stroke=\"#c0392b\" stroke-width=\"2.5\""
         } else {
             "stroke=\"#111\" stroke-width=\"1\""
         };
         let x = scale.x(write.return_us);
-        svg.line((x, y + ROW - 6.0), (x, y + ROW), look);
+        svg.line((x, y + ROW - 6.0), (x, y + ROW), style);
         if write.result == Outcome::Fail {
             svg.text((x + 3.0, y + ROW + 2.0), "", "refused");
         }

@@ -75,7 +75,7 @@ fn grants(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
     let per_second = float(most) / (scale.span() / 200.0 / 1e6);
     svg.text((LEFT - 8.0, top + 10.0), "end", "grants");
     svg.text((LEFT - 8.0, top + 24.0), "end faint", &format!("at most {per_second:.0}/s"));
-    for (lines, look) in [
+    for (lines, style) in [
         (
             timeline.losses.iter().map(|line| line.return_us).collect::<Vec<_>>(),
             "stroke=\"#c0392b\" stroke-width=\"1.5\"",
@@ -83,8 +83,8 @@ fn grants(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, top: f64) {
         (refusals(timeline), "stroke=\"#7d3cb5\" stroke-width=\"1.5\""),
     ] {
         for at in lines {
-            let offset = if look.contains("c0392b") { 0.0 } else { 7.0 };
-            svg.line((scale.x(at), top + GRANTS - 11.0 + offset), (scale.x(at), top + GRANTS - 5.0 + offset), look);
+            let offset = if style.contains("c0392b") { 0.0 } else { 7.0 };
+            svg.line((scale.x(at), top + GRANTS - 11.0 + offset), (scale.x(at), top + GRANTS - 5.0 + offset), style);
         }
     }
     svg.text((LEFT - 8.0, top + GRANTS - 2.0), "end faint", "losses / refused writes");

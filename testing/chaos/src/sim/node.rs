@@ -254,7 +254,7 @@ impl Node {
     }
 
     /// The holders of a lock, and the remaining time of each by the clock of the node.
-    pub(super) fn look(&mut self, at: u64, key: usize) -> Vec<(u128, Duration)> {
+    pub(super) fn inspect(&mut self, at: u64, key: usize) -> Vec<(u128, Duration)> {
         self.model.server.now_us = self.clock.micros(at);
         let (server, key) = self.model.key(&key);
         let Some(seen) = key.inspect(server) else { return Vec::new() };

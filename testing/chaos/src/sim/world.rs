@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Start of the wall clocks, in microseconds since 1970.
 const WALL_US: i64 = 1_790_000_000_000_000;
 /// Delay, beyond the TTL, between the end of the last client and the final inspection.
-const LAST_LOOK_US: u64 = 1_000_001;
+const LAST_INSPECTION_US: u64 = 1_000_001;
 
 /// The state of the simulation. Its time is true time, in microseconds since the start, which no client or node can read.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(super) enum Event {
     /// All clients end.
     Stop,
     /// The keys are inspected.
-    Look,
+    Inspect,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -180,7 +180,7 @@ impl<'a> World<'a> {
             Event::Restart { node, memory } => self.restart(node, memory),
             Event::Heal => self.heal(),
             Event::Stop => self.stop(),
-            Event::Look => self.look(),
+            Event::Inspect => self.inspect(),
         }
     }
 
@@ -341,16 +341,16 @@ impl<'a> World<'a> {
         self.trace(|| "all clients end".to_owned());
         self.lines.push(HistoryLine::new("", "", Op::Stop, self.now, self.now));
         let ttl_us = self.scenario.ttl.as_millis() * 1000;
-        for pause in [0, 1_000_000, LAST_LOOK_US + ttl_us] {
-            self.queue.put(self.now + pause, Event::Look);
+        for pause in [0, 1_000_000, LAST_INSPECTION_US + ttl_us] {
+            self.queue.put(self.now + pause, Event::Inspect);
         }
     }
 
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         for node in 0..self.nodes.len() {
             for key in 0..self.scenario.keys {
-                let mut line = HistoryLine::new("", self.keys[key].as_str(), Op::Look, self.now, self.now);
-                let holders = self.nodes[node].look(self.now, key);
+                let mut line = HistoryLine::new("", self.keys[key].as_str(), Op::Inspect, self.now, self.now);
+                let holders = self.nodes[node].inspect(self.now, key);
                 if holders.is_empty() {
                     self.lines.push(line.clone());
                 }

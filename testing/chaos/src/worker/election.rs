@@ -80,7 +80,7 @@ impl Task {
                     return hold.access(writer).await;
                 }
                 () = &mut ends => break,
-                () = tokio::time::sleep(POLL_INTERVAL) => hold.look(&leadership.held()),
+                () = tokio::time::sleep(POLL_INTERVAL) => hold.record_renewal(&leadership.held()),
             }
         }
         hold.access(writer).await?;

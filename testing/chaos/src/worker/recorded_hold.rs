@@ -101,7 +101,7 @@ impl RecordedHold {
     }
 
     /// Checks whether the watchdog has renewed the lease. The new end shows when the renewal was requested.
-    pub(crate) fn look(&mut self, held: &Held) {
+    pub(crate) fn record_renewal(&mut self, held: &Held) {
         let at = now();
         let left = held.remaining();
         let until_us = at.saturating_add(micros(left));

@@ -43,9 +43,9 @@ impl RecordedSet {
     }
 
     /// Checks which keys the watchdog has renewed, and which are lost.
-    pub(crate) fn look(&mut self, held: &HeldAll) {
+    pub(crate) fn record_renewal(&mut self, held: &HeldAll) {
         for (index, part) in held.parts().iter().enumerate() {
-            self.holds[index].look(part);
+            self.holds[index].record_renewal(part);
             if let Err(Error::Lost { key, reason, .. }) = part.check() {
                 self.lost(key.as_str(), &reason);
             }

@@ -61,7 +61,7 @@ impl Task {
         mut set: RecordedSet,
         writer: &mut Writer,
     ) -> Result<(), Failure> {
-        set.look(&guards.held());
+        set.record_renewal(&guards.held());
         abandon(guards);
         let until_us = set.holds.iter().map(|hold| hold.until_us).max().unwrap_or(0);
         let left = Duration::from_micros(until_us.saturating_sub(now()));
@@ -84,7 +84,7 @@ impl Task {
                     set.lost(loss.key.as_str(), &loss.reason);
                     break;
                 }
-                () = tokio::time::sleep(POLL_INTERVAL) => set.look(&guards.held()),
+                () = tokio::time::sleep(POLL_INTERVAL) => set.record_renewal(&guards.held()),
             }
             set.ask(&guards).await;
         }
@@ -114,7 +114,7 @@ impl Task {
         }
         // Without a notification, its lease has certainly ended by now.
         set.lost_as_ended(index, &loss.unwrap_or(LossReason::Expired));
-        set.look(&held);
+        set.record_renewal(&held);
         set.ask(&guards).await;
         set.access(writer).await?;
         set.release(guards).await;

@@ -193,7 +193,7 @@ impl Task {
     }
 
     async fn overrun(&mut self, guard: Guard, mut hold: RecordedHold, writer: &mut Writer) -> Result<(), Failure> {
-        hold.look(&guard.held());
+        hold.record_renewal(&guard.held());
         guard.into_holder();
         let left = Duration::from_micros(hold.until_us.saturating_sub(now()));
         tokio::time::sleep(left + self.rng.millis(20, 400)).await;
@@ -211,7 +211,7 @@ impl Task {
                     // The task does not know that its lease has ended: the resource rejects the write.
                     return hold.access(writer).await;
                 }
-                () = tokio::time::sleep(POLL_INTERVAL) => hold.look(&guard.held()),
+                () = tokio::time::sleep(POLL_INTERVAL) => hold.record_renewal(&guard.held()),
             }
         }
         hold.access(writer).await?;

@@ -107,13 +107,13 @@ async fn the_list_contains_held_keys_only(fixture: &dyn Fixture) {
 async fn the_list_shows_what_inspect_shows(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     a.takes().await;
-    let (looked, listed) = (b.seen().await, b.lists().await.expect("a held key is listed"));
-    assert_eq!((listed.holders.count(), looked.holders.count()), (1, 1));
-    assert_eq!(listed.waiters, looked.waiters);
-    let (listed, looked) = (listed.first(), looked.first());
-    assert_eq!(listed.occupant, looked.occupant);
-    assert_eq!(listed.fence, looked.fence);
-    assert_eq!(listed.expiry.span().is_some(), looked.expiry.span().is_some());
+    let (inspected, listed) = (b.seen().await, b.lists().await.expect("a held key is listed"));
+    assert_eq!((listed.holders.count(), inspected.holders.count()), (1, 1));
+    assert_eq!(listed.waiters, inspected.waiters);
+    let (listed, inspected) = (listed.first(), inspected.first());
+    assert_eq!(listed.occupant, inspected.occupant);
+    assert_eq!(listed.fence, inspected.fence);
+    assert_eq!(listed.expiry.span().is_some(), inspected.expiry.span().is_some());
 }
 
 async fn an_eviction_ends_the_hold_that_was_seen(fixture: &dyn Fixture) {

@@ -112,7 +112,7 @@ impl Both<'_> {
                 (Sent::script(call, changes), ended(answer))
             }
             Command::Inspect => {
-                let (answer, call) = (key.look(server, &gate), script::inspect(name, epoch_check));
+                let (answer, call) = (key.checked_inspect(server, &gate), script::inspect(name, epoch_check));
                 (Sent::script(call, changes), Expected::or_refused(answer, inspected))
             }
             Command::Evict { seen, kind, proposal } => {

@@ -17,7 +17,7 @@ const LOCK: &str = "k";
 const STORED: &str = "fencelock:{k}:once";
 /// The text of [`holder`].
 const ID: &str = "00000000000000000000000000000007";
-const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
+const READ_STATE: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
     return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}";
 const SEQUENCES: u64 = 1000;
 const STEPS: u64 = 40;
@@ -173,8 +173,8 @@ impl Model {
         }
     }
 
-    /// As [`LOOK`] reports it.
-    fn look(&self) -> Vec<String> {
+    /// As [`READ_STATE`] reports it.
+    fn state(&self) -> Vec<String> {
         let (kind, text, left) = match &self.stored {
             Stored::Nothing => ("none", "", -2),
             Stored::Hash => ("hash", "", -1),
@@ -304,8 +304,8 @@ fn difference(real: &mut Real, seed: u64, mutant: Option<Mutant>) -> Option<Stri
         };
         model.expire();
         played.push(format!("{step:?} -> {found:?}"));
-        let state = words(&real.command(&["EVAL", LOOK, "1", STORED])).unwrap_or_default();
-        let expected = (expected, model.look());
+        let state = words(&real.command(&["EVAL", READ_STATE, "1", STORED])).unwrap_or_default();
+        let expected = (expected, model.state());
         if expected != (found, state.clone()) {
             let played = played.join("\n  ");
             return Some(format!("seed {seed}:\n  {played}\n  expected {expected:?}\n  state {state:?}"));

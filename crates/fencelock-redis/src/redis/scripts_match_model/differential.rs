@@ -122,7 +122,7 @@ impl<'a> Differential<'a> {
                 return differ(key, format!("the answer\n  model  {expected:?}\n  server {reply:?}"));
             }
             let (model, server) =
-                (look(&self.keys[key], &self.markers[key], &self.server), in_order(outcome.states[key].clone()));
+                (state_of(&self.keys[key], &self.markers[key], &self.server), in_order(outcome.states[key].clone()));
             if model != server {
                 return differ(key, format!("what is there afterwards\n  model  {model:?}\n  server {server:?}"));
             }
@@ -156,7 +156,7 @@ fn delivery(around: &Around, message: &HandOff) -> Delivery {
 }
 
 /// The state of the model, in the form in which the server is queried after each step.
-fn look(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
+fn state_of(key: &KeyModel, marker: &Marker, server: &Server) -> Reply {
     let text = |text: &str| Reply::Text(text.to_owned());
     // -2: the key does not exist. -1: it has no expiry.
     let pttl = |there: bool, end: Option<u64>| match (there, end) {
@@ -205,8 +205,8 @@ fn held(key: &KeyModel) -> Vec<String> {
 }
 
 /// A hash has no order, so its fields are compared by name, as are the live waiters and the holds.
-fn in_order(look: Reply) -> Reply {
-    let Reply::Array(mut parts) = look else { return look };
+fn in_order(state: Reply) -> Reply {
+    let Reply::Array(mut parts) = state else { return state };
     for hash in [7, 9, 11, 13, 15] {
         let Some(Reply::Array(fields)) = parts.get_mut(hash) else { continue };
         let mut pairs: Vec<_> = fields.chunks(2).map(<[Reply]>::to_vec).collect();

@@ -5,7 +5,7 @@ use super::step::Around;
 use fencelock_testkit::{RedisServer, Reply, RespClient, ServerVersion, WallClock, redis_or_skip, say_skipped};
 
 /// Reads a key and its side keys. The read deletes expired keys.
-const LOOK: &str = "\
+const READ_STATE: &str = "\
 local kind = redis.call('TYPE', KEYS[1]).ok
 return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
   redis.call('GET', KEYS[2]) or '', redis.call('PTTL', KEYS[2]),
@@ -27,7 +27,7 @@ pub(super) struct Real {
     client: RespClient,
     /// Reads the channels, as a separate user whose rights do not change.
     subscriber: RespClient,
-    look: String,
+    read_state: String,
     around: Around,
 }
 
@@ -63,9 +63,9 @@ impl Real {
             .args(version.debug_arguments().iter().copied())
             .start()
             .unwrap();
-        let (client, subscriber, look) = Self::connect(&server);
+        let (client, subscriber, read_state) = Self::connect(&server);
         let around = Around { readers: [false; 2], ..Around::CALM };
-        Some(Self { server, clock, _dir: dir, client, subscriber, look, around })
+        Some(Self { server, clock, _dir: dir, client, subscriber, read_state, around })
     }
 
     fn connect(server: &RedisServer) -> (RespClient, RespClient, String) {
@@ -74,8 +74,8 @@ impl Real {
         subscriber.command(&["SUBSCRIBE", ALWAYS]);
         // Keys expire when they are read, not when the server runs its active expiry.
         assert_eq!(client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).text(), Some("OK"));
-        let look = load(&mut client);
-        (client, subscriber, look)
+        let read_state = load(&mut client);
+        (client, subscriber, read_state)
     }
 
     /// An empty and healthy server.
@@ -88,7 +88,7 @@ impl Real {
         self.clock.stop_at(now_us).unwrap();
         if around.restarts {
             self.server.restart_empty().unwrap();
-            (self.client, self.subscriber, self.look) = Self::connect(&self.server);
+            (self.client, self.subscriber, self.read_state) = Self::connect(&self.server);
             self.around = Around { readers: [false; 2], ..Around::CALM };
         }
         if around.full != self.around.full {
@@ -110,7 +110,7 @@ impl Real {
         }
         if around.forgets_scripts {
             self.must(&["SCRIPT", "FLUSH"]);
-            self.look = load(&mut self.client);
+            self.read_state = load(&mut self.client);
         }
         if around.flushed {
             self.must(&["FLUSHALL"]);
@@ -137,13 +137,13 @@ impl Real {
             self.client.send_written(&calls[*i].in_full()).unwrap();
             replies[*i] = self.client.receive();
         }
-        let mut looks = Vec::new();
+        let mut reads = Vec::new();
         for name in names {
             let words: Vec<_> =
-                ["EVALSHA", &self.look, "8"].into_iter().chain(name.iter().map(String::as_str)).collect();
-            write(&mut looks, words.iter().map(|word| word.as_bytes()));
+                ["EVALSHA", &self.read_state, "8"].into_iter().chain(name.iter().map(String::as_str)).collect();
+            write(&mut reads, words.iter().map(|word| word.as_bytes()));
         }
-        self.client.send_written(&looks).unwrap();
+        self.client.send_written(&reads).unwrap();
         let states = names.iter().map(|_| self.client.receive()).collect();
         Outcome { replies, states, messages: self.messages(), sent_in_full: again.len() }
     }
@@ -164,5 +164,5 @@ impl Real {
 }
 
 fn load(client: &mut RespClient) -> String {
-    client.command(&["SCRIPT", "LOAD", LOOK]).text().unwrap().to_owned()
+    client.command(&["SCRIPT", "LOAD", READ_STATE]).text().unwrap().to_owned()
 }

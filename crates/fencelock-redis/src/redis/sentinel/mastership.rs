@@ -73,9 +73,9 @@ impl Mastership {
     }
 
     async fn replication_id(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<String, Unknown> {
-        let mut look = redis::pipe();
-        look.cmd("ROLE").cmd("INFO").arg("replication");
-        let answers = connection.send_packed_commands(&look, 0, look.len()).await.map_err(|e| unknown(node, &e))?;
+        let mut query = redis::pipe();
+        query.cmd("ROLE").cmd("INFO").arg("replication");
+        let answers = connection.send_packed_commands(&query, 0, query.len()).await.map_err(|e| unknown(node, &e))?;
         let mut answers = answers.into_iter().map(Value::extract_error);
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
         let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));

@@ -13,7 +13,7 @@ pub(super) struct Row {
     holds: Vec<MemoryHold>,
     /// The permits in use.
     used: u32,
-    /// No hold ends before this. So a call looks at all of them only when one may have ended.
+    /// No hold ends before this. So a call checks all of them only when one may have ended.
     first_end: Moment,
 }
 

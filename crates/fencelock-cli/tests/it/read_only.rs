@@ -1,4 +1,4 @@
-//! Commands that only look create and change nothing, whether the backend exists or not.
+//! Read-only commands create and change nothing, whether the backend exists or not.
 
 use crate::backend::TestBackend;
 use crate::test::Test;
@@ -34,8 +34,8 @@ const COMMANDS: [(&str, i32); 21] = [
     ("elect --help", 0),
 ];
 
-/// Runs every command that only looks.
-fn look(backend: &TestBackend, url: &str, is_held: bool) {
+/// Runs all read-only commands.
+fn run_all(backend: &TestBackend, url: &str, is_held: bool) {
     for (line, status) in COMMANDS {
         let status = if is_held || line.contains("--help") { status } else { 0 };
         let output = Test::new(backend, line).env("FENCELOCK_URL", url).output();
@@ -65,12 +65,12 @@ fn files(root: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 #[test]
-fn looking_at_a_missing_directory_does_not_create_it_and_the_first_lock_does() {
+fn read_only_commands_do_not_create_a_missing_directory_and_the_first_lock_does() {
     let backend = TestBackend::files();
     let before = files(backend.dir());
-    look(&backend, backend.url(), false);
+    run_all(&backend, backend.url(), false);
     for below in ["locks/deeper", "./relative"] {
-        look(&backend, &format!("file:{below}"), false);
+        run_all(&backend, &format!("file:{below}"), false);
     }
     assert_eq!(files(backend.dir()), before);
     Test::new(&backend, "list").run();
@@ -116,7 +116,7 @@ fn doctor_reports_what_is_no_directory_as_a_failure_and_the_other_commands_as_an
 }
 
 #[test]
-fn looking_changes_no_file_of_a_directory_with_locks() {
+fn read_only_commands_change_no_file_of_a_directory_with_locks() {
     let backend = TestBackend::files();
     Test::new(&backend, "run free -- true").run();
     Test::new(&backend, "run --once-per 1h free-done -- true").ok();
@@ -128,7 +128,7 @@ fn looking_changes_no_file_of_a_directory_with_locks() {
     fs::set_permissions(backend.file("locks/free.lock"), Permissions::from_mode(0o644)).unwrap();
     fs::write(backend.file("locks/none.lock"), "no record").unwrap();
     let before = files(backend.dir());
-    look(&backend, backend.url(), true);
+    run_all(&backend, backend.url(), true);
     Test::new(&backend, "status free-done").ok();
     assert_eq!(files(backend.dir()), before);
     for held in [&mut holder, &mut reader] {
@@ -150,11 +150,11 @@ fn keys(server: &RedisServer) -> (String, BTreeMap<String, Reply>) {
     (changes, keys.iter().map(dump).collect())
 }
 
-/// Looks at these servers without a key, and with holders.
-fn look_at_servers(backend: &TestBackend, url: &str, servers: &[&RedisServer]) {
+/// Runs them on these servers without a key, and with holders.
+fn run_all_on_servers(backend: &TestBackend, url: &str, servers: &[&RedisServer]) {
     let all = || servers.iter().map(|server| keys(server)).collect::<Vec<_>>();
     let before = all();
-    look(backend, url, false);
+    run_all(backend, url, false);
     assert_eq!(all(), before);
     assert!(before.iter().all(|(_, keys)| keys.keys().all(|key| key == "fencelock:node")), "{before:?}");
     let hold = |line: &str| Test::new(backend, line).env("FENCELOCK_URL", url).ok();
@@ -162,27 +162,27 @@ fn look_at_servers(backend: &TestBackend, url: &str, servers: &[&RedisServer]) {
     hold("acquire --ttl 50s --shared read");
     hold("run --once-per 1h --ttl 50s free-done -- true");
     let before = all();
-    look(backend, url, true);
+    run_all(backend, url, true);
     assert_eq!(all(), before);
 }
 
 #[test]
-fn looking_writes_no_key_on_a_server() {
+fn read_only_commands_write_no_key_on_a_server() {
     let Some(backend) = TestBackend::redis() else { return };
-    look_at_servers(&backend, backend.url(), &[backend.server()]);
+    run_all_on_servers(&backend, backend.url(), &[backend.server()]);
 }
 
 #[test]
-fn looking_writes_no_key_on_the_servers_of_a_quorum() {
+fn read_only_commands_write_no_key_on_the_servers_of_a_quorum() {
     let Some(servers) = servers_or_skip(3) else { return };
     let (backend, url) = (TestBackend::files(), redlock_url(&servers, "max_ttl=50000&node_timeout=2000"));
     Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
-    look_at_servers(&backend, &url, &servers.iter().collect::<Vec<_>>());
+    run_all_on_servers(&backend, &url, &servers.iter().collect::<Vec<_>>());
 }
 
 #[test]
-fn looking_writes_no_key_on_a_cluster() {
+fn read_only_commands_write_no_key_on_a_cluster() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let backend = TestBackend::files();
-    look_at_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
+    run_all_on_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
 }
