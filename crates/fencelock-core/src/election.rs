@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_term_is_never_told_after_a_newer_one() {
+    fn an_older_term_is_never_reported_after_a_newer_one() {
         assert_eq!(observed("b2 a1 a1 b2"), "b2 . b2");
         assert_eq!(observed("a1 . a1 a1 b2"), "a1 . b2");
         assert_eq!(observed("b2 . a1 c2 d3"), "b2 . d3");

@@ -190,14 +190,14 @@ fn a_record_without_a_lock_is_no_hold() {
 #[test]
 fn an_inspection_never_makes_a_free_lock_seem_busy() {
     let scratch = Scratch::new();
-    let (locks, done, glances) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
+    let (locks, done, inspections) = (scratch.locks(), AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let locks = scratch.locks();
                 while !done.load(Ordering::Relaxed) {
                     now(locks.inspect(&key("k"))).unwrap();
-                    glances.fetch_add(1, Ordering::Relaxed);
+                    inspections.fetch_add(1, Ordering::Relaxed);
                     // Without a sleep the scheduler may suspend this thread in the middle of an inspection for longer
                     // than the other waits for it.
                     std::thread::sleep(Duration::from_micros(20));
@@ -206,7 +206,7 @@ fn an_inspection_never_makes_a_free_lock_seem_busy() {
         }
         // A thread that panics would leave the others running: check the answers afterwards.
         let mut answers = Vec::new();
-        while answers.len() < 500 || glances.load(Ordering::Relaxed) < 10_000 {
+        while answers.len() < 500 || inspections.load(Ordering::Relaxed) < 10_000 {
             let claim = claim("k", Intent::Try);
             answers.push(acquire(&locks, &claim));
             free(&locks, &claim);

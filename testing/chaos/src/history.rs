@@ -38,7 +38,7 @@ pub enum Op {
     Start,
     /// A client read that the work of a window is done, or was started, by the run with this fence.
     Done,
-    /// An observer of an election was told who leads. It failed if nobody is known to lead, and is unknown if the observer
+    /// An observer of an election was notified who leads. It failed if nobody is known to lead, and is unknown if the observer
     /// ended before the next report. From `invoke_us` on, the observer had waited for it.
     Observe,
     /// From `invoke_us` to `return_us`, this leader led without faults, and every observer had to notice.
@@ -119,7 +119,7 @@ pub struct HistoryLine {
     /// The end of a window, in microseconds of the clock of the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_us: Option<u64>,
-    /// What a leader publishes, or what an observer of its election was told.
+    /// What a leader publishes, or what an observer of its election has observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The position of a write or a read in the order of the resource.

@@ -76,7 +76,7 @@ impl LastLeader<'_> {
         Ok(lasted)
     }
 
-    /// How many observers were told of it.
+    /// How many observers were notified of it.
     fn noticed_by(&self, value: &str) -> Result<usize, Failure> {
         let history = recorder::collect(self.histories)?;
         let reports = history.lines.iter().filter(|line| line.is(Op::Observe) && line.value.as_deref() == Some(value));

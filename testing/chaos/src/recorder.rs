@@ -114,10 +114,10 @@ pub(crate) fn done_line(client: &str, invoke_us: u64, done: &WindowDone) -> Hist
     line
 }
 
-/// The line about what an observer of an election was told since `invoke_us`; `None` if it ended before the next report.
-pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, told: Option<&Observation>) -> HistoryLine {
+/// The line about what an observer of an election has observed since `invoke_us`; `None` if it ended before the next report.
+pub(crate) fn observation_line(client: &str, key: &str, invoke_us: u64, notified: Option<&Observation>) -> HistoryLine {
     let mut line = HistoryLine::new(client, key, Op::Observe, invoke_us, now());
-    match told {
+    match notified {
         Some(Observation::Leader(leader)) => {
             line.fence = leader.term.map(FencingToken::get);
             line.value.clone_from(&leader.value);

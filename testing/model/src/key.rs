@@ -31,13 +31,13 @@ impl Lock {
     }
 
     /// Extends the expiry, or shortens one that is more than a second later than `ttl_ms` and the end that its holder knows.
-    pub(super) fn renew(&mut self, server: &Server, ttl_ms: u64, told_ms: u64) {
+    pub(super) fn renew(&mut self, server: &Server, ttl_ms: u64, known_ms: u64) {
         let left = self.ttl_ms(server).unwrap_or(0);
-        self.expires_ms = Some(server.now_ms() + Self::renewed(left, ttl_ms, told_ms));
+        self.expires_ms = Some(server.now_ms() + Self::renewed(left, ttl_ms, known_ms));
     }
 
-    pub(super) fn renewed(left_ms: u64, ttl_ms: u64, told_ms: u64) -> u64 {
-        let longest = ttl_ms.max(told_ms);
+    pub(super) fn renewed(left_ms: u64, ttl_ms: u64, known_ms: u64) -> u64 {
+        let longest = ttl_ms.max(known_ms);
         let left_ms = if left_ms > longest + SLACK_MS { longest } else { left_ms };
         left_ms.max(ttl_ms)
     }

@@ -35,7 +35,7 @@ impl KeyModel {
     }
 
     /// `renew.lua`: a held lock has at least this TTL from now, and never less than its holder knows. It creates no lock.
-    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, told_ms: u64) -> Result<Renew, ScriptError> {
+    pub fn renew(&mut self, server: &Server, holder: u128, ttl_ms: u64, known_ms: u64) -> Result<Renew, ScriptError> {
         self.expire(server);
         let waiters = self.living(server);
         if self.shared().is_some() {
@@ -45,9 +45,9 @@ impl KeyModel {
             let Some(left) = self.rest(server, holder) else {
                 return Ok(self.listed(server).map_or(Renew::Absent, Renew::Shared));
             };
-            self.prolong_hold(server, holder, Lock::renewed(left, ttl_ms, told_ms));
+            self.prolong_hold(server, holder, Lock::renewed(left, ttl_ms, known_ms));
         } else if let Some(lock) = self.lock_of(holder) {
-            lock.renew(server, ttl_ms, told_ms);
+            lock.renew(server, ttl_ms, known_ms);
         } else {
             return Ok(self.lock.as_ref().map_or(Renew::Absent, |lock| Renew::Taken(lock.value.clone())));
         }

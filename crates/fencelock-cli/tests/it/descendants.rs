@@ -81,7 +81,7 @@ fn kill_9_of_the_wrapper_ends_all_that_the_command_has_started() {
 }
 
 #[test]
-fn kill_9_of_the_guardian_ends_all_that_the_command_has_started() {
+fn kill_9_of_the_watcher_ends_all_that_the_command_has_started() {
     let backend = TestBackend::files();
     let mut wrapper = scattered(&backend, "");
     send(&watcher(&wrapper), "KILL");
@@ -194,7 +194,7 @@ fn what_is_left_at_an_end_of_its_own_is_left_alone() {
 }
 
 #[test]
-fn signals_that_end_a_whole_unit_leave_the_guardian_at_its_post() {
+fn signals_that_end_a_whole_unit_leave_the_watcher_running() {
     let backend = TestBackend::files();
     let mut wrapper = Test::script(&backend, "k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");

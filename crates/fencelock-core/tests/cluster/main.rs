@@ -1,5 +1,5 @@
 //! Every order of waiting, subscribing, moving a slot and releasing, on a cluster of two nodes: no live waiter leaves the line without
-//! a grant. It models `advance` and `tell` in `line.lua`, and the subscriptions of `ShardChannels`.
+//! a grant. It models `advance` and `notify` in `line.lua`, and the subscriptions of `ShardChannels`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_lab::search::{Explored, System, explore};
@@ -16,7 +16,7 @@ enum Rule {
     NoPresence,
     /// `PUBLISH` of one node counts its own subscribers, and clients subscribe at any node.
     OneChannel,
-    /// A waiter is told about its channel before it has subscribed.
+    /// A waiter is notified of its channel before it has subscribed.
     EntryFirst,
 }
 
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Whether `tell` finds nobody.
+    /// Whether `notify` finds nobody.
     fn counts_as_dead(&self, entry: Entry, rule: Rule) -> bool {
         let here = usize::from(self.owner);
         match (entry.channel, rule) {

@@ -44,12 +44,12 @@ fn announced(world: &mut World) -> Result<(), String> {
     let client = &world.clients[number];
     let soon = world.now + Duration::from_millis(10);
     let ends = client.next_timer().is_some_and(|timer| timer <= soon);
-    let told = world.packets.iter().any(|packet| {
+    let notified = world.packets.iter().any(|packet| {
         let answers = matches!(packet.load, Load::Answer { .. });
         let is_read = !answers || packet.op().is_some_and(|op| world.waits_for(packet.client, op));
         usize::from(packet.client) == number && packet.load.tells_of_waiters() && is_read
     });
-    if ends || told || !client.renewals.is_empty() {
+    if ends || notified || !client.renewals.is_empty() {
         return Ok(());
     }
     Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
@@ -107,16 +107,16 @@ fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
     let late = |at: Moment, until: Moment| at.since(until) > GRAIN && budget.stops + budget.ends == 0;
     match (&user.lost, certain) {
         (Some((LossReason::Expired, at)), Some(until)) if *at < until || late(*at, until) => {
-            Err(format!("its lease ended at {until:?}, it was told so at {at:?}"))
+            Err(format!("its lease ended at {until:?}, it was notified at {at:?}"))
         }
         (Some((LossReason::MaxHold, at)), _) if *at < guard.ends || late(*at, guard.ends) => {
-            Err(format!("its longest hold ended at {:?}, it was told so at {at:?}", guard.ends))
+            Err(format!("its longest hold ended at {:?}, it was notified at {at:?}", guard.ends))
         }
         (Some((LossReason::Deleted | LossReason::TakenBy(_), _)), _) if !deleted => {
-            Err("it was told of a loss that was none".into())
+            Err("it was notified of a loss that was none".into())
         }
         (None, Some(until)) if !user.let_go && !stopped && world.now.since(until.min(guard.ends)) > GRAIN => {
-            Err(format!("its lease ended at {until:?}, and it was not told"))
+            Err(format!("its lease ended at {until:?}, and it was not notified"))
         }
         _ => Ok(()),
     }
@@ -132,7 +132,7 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
     match (ended, &user.lost) {
         (Ended::Released | Ended::PassedOn, Some((reason, _))) => Err(format!("released, and lost too: {reason}")),
         (Ended::AlreadyLost(why), Some((reason, _))) if why != reason => {
-            Err(format!("the release says {why}, and its user was told {reason}"))
+            Err(format!("the release says {why}, and its user was notified of {reason}"))
         }
         (Ended::AlreadyLost(why), None) if long && !deleted && !world.ledger.time_passed => {
             Err(format!("no other client took it, and the release says {why}"))
@@ -226,11 +226,11 @@ impl World {
 /// A user checks its own guard.
 pub(crate) fn check_guard(world: &mut World, user: usize) -> Result<(), String> {
     let Some(guard) = world.users[user].guard.clone() else { return Ok(()) };
-    let (client, told) = (world.client_of(user), world.users[user].lost.is_some());
+    let (client, notified) = (world.client_of(user), world.users[user].lost.is_some());
     let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
     let valid = matches!(world.call(client, |engine, cx| engine.status(hold, tenure, cx)), Status::Held(_));
     let until = certainty(world, &guard).map(|until| until.min(guard.ends));
-    let over = told || until.is_some_and(|until| world.now >= until);
+    let over = notified || until.is_some_and(|until| world.now >= until);
     match (valid, over) {
         (true, true) => Err(format!("user {user}: it is reported held after its end")),
         (false, false) if until.is_some() && !world.was_deleted(guard.holder) => {

@@ -65,7 +65,7 @@ pub(crate) enum Coverage {
     Straggler,
     /// A user was granted the key beside another holder.
     Together,
-    /// Several users were told of the loss of the hold that they shared.
+    /// Several users were notified of the loss of the hold that they shared.
     LostTogether,
     /// A writer became a reader.
     Downgraded,

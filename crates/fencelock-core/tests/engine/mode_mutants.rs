@@ -10,7 +10,7 @@ fn permits_that_are_not_counted_are_found() {
 }
 
 #[test]
-fn a_reader_that_is_not_told_of_its_loss_is_found() {
+fn a_reader_that_is_not_notified_of_its_loss_is_found() {
     found(Mutant::TellsOneReader, &modes::LOST_READERS, 1);
 }
 

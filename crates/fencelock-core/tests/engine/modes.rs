@@ -118,7 +118,7 @@ fn a_reader_that_is_done_ends_its_own_reading_only() {
 }
 
 #[test]
-fn each_reader_is_told_of_the_loss_of_a_shared_hold() {
+fn each_reader_is_notified_of_the_loss_of_a_shared_hold() {
     explore(&LOST_READERS);
 }
 

@@ -55,7 +55,7 @@ pub(crate) enum Mutant {
     RenewRecreates,
     /// It does not count the permits in use.
     CountsNoPermits,
-    /// Only one of the tasks that read together is told of the loss of their hold.
+    /// Only one of the tasks that read together is notified of the loss of their hold.
     TellsOneReader,
     /// A writer that downgrades writes until the reply.
     WritesUntilTheReply,
@@ -113,7 +113,7 @@ fn a_renewal_that_did_not_happen_is_found() {
 
 #[test]
 fn a_loss_that_is_not_reported_is_found() {
-    assert!(found(Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE, 1).contains("are told"));
+    assert!(found(Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE, 1).contains("are notified"));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn permits_that_are_passed_on_do_not_keep_a_large_claim_waiting() {
 }
 
 #[test]
-fn the_holder_of_passed_permits_is_told_of_their_loss() {
+fn the_holder_of_passed_permits_is_notified_of_their_loss() {
     explore(&LOST);
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Server {
     pub(crate) foreign_until: Option<Moment>,
     /// A holder got the key before another that waited at the server for longer.
     pub(crate) overtaken: bool,
-    /// Clients that are told when the next waiter comes.
+    /// Clients that are notified when the next waiter comes.
     pub(crate) announces_to: Vec<u8>,
     /// Whose holds ended by a release.
     pub(crate) freed: Vec<HolderId>,
@@ -38,7 +38,7 @@ pub(crate) struct Done {
     pub(crate) messages: Vec<HandOff>,
     /// The key was freed without a hand-off.
     pub(crate) changed: bool,
-    /// Clients that are told that another one waits.
+    /// Clients that are notified that another one waits.
     pub(crate) announced_to: Vec<u8>,
 }
 
@@ -182,8 +182,8 @@ impl Server {
         }
         // As tracking with NOLOOP does: any change of the queue, once for each client that has read it, and to nobody if the client
         // made the change itself.
-        let (told, moved) = (mutant != Some(Mutant::AnnouncesNothing), before != self.key.queue.members.len());
-        let mut announced_to = if told && moved { std::mem::take(&mut self.announces_to) } else { Vec::new() };
+        let (notified, moved) = (mutant != Some(Mutant::AnnouncesNothing), before != self.key.queue.members.len());
+        let mut announced_to = if notified && moved { std::mem::take(&mut self.announces_to) } else { Vec::new() };
         announced_to.retain(|other| *other != client);
         Done { reply, again, messages, changed, announced_to }
     }
@@ -215,7 +215,7 @@ impl Server {
             wanted: claim.block.get().into(),
             mode: claim.mode,
         };
-        let publish = &mut |hand_off| hear(messages, hand_off);
+        let publish = &mut |hand_off| deliver(messages, hand_off);
         self.key.expire(&server);
         let held = self.holders(now).contains(&claim.holder.id);
         let (line, was_open) =
@@ -260,8 +260,8 @@ impl Server {
         if mutant == Some(Mutant::FalseRenewals) {
             return Renew::Renewed { waiters: 0 };
         }
-        let told_ms = u64::try_from(renewal.assumed.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
-        let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), told_ms.min(u64::MAX / 4));
+        let known_ms = u64::try_from(renewal.assumed.as_millis()).unwrap_or(u64::MAX / 4).saturating_add(1);
+        let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), known_ms.min(u64::MAX / 4));
         match answer.expect("a healthy server") {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },
             model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
@@ -284,7 +284,7 @@ impl Server {
             proposed: false,
             ..model::Claim::try_for(number(renewal.holder), renewal.ttl.as_millis(), server.now_us)
         };
-        let publish = &mut |hand_off| hear(messages, hand_off);
+        let publish = &mut |hand_off| deliver(messages, hand_off);
         match self.key.downgrade(&server, &claim, &Gate::Open, publish).expect("a healthy server") {
             model::Downgrade::Downgraded { fence, .. } => {
                 Downgrade::Downgraded { token: FencingToken::new(fence).unwrap() }
@@ -316,7 +316,7 @@ impl Server {
         if mutant == Some(Mutant::HandsOffWhileHeld) {
             self.key.lock.take_if(|lock| lock.value.holder() != Some(whom));
         }
-        let publish = &mut |hand_off| hear(messages, hand_off);
+        let publish = &mut |hand_off| deliver(messages, hand_off);
         let released = self.key.release(&server, whom, server.now_us, CLAIM_TTL_MS, &Gate::Open, publish);
         match released.expect("a healthy server") {
             model::Release::Released(_) => {
@@ -359,7 +359,7 @@ fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, mes
     answer
 }
 
-fn hear(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Delivery {
+fn deliver(messages: &mut Vec<HandOff>, hand_off: HandOff) -> Delivery {
     messages.push(hand_off);
     Delivery::Received
 }

@@ -29,18 +29,18 @@ fn run(world: &mut World) -> Result<(), String> {
         world.act(Act::ForeignRelease)?;
     }
     let ttl = world.scenario.ttl;
-    until(world, "users whose key was deleted are told", ttl, |world| {
+    until(world, "users whose key was deleted are notified", ttl, |world| {
         let mut users = world.users.iter();
         // A request that came twice may have taken the key again.
-        let told = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
-        users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || told(guard.holder)))
+        let notified = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
+        users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || notified(guard.holder)))
     })?;
     until(world, "every user is served", within, |world| world.users.iter().all(User::is_through))?;
     until(world, "every client comes to rest", within, |world| {
         world.packets.is_empty() && world.clients.iter().all(crate::client::Client::is_idle)
     })?;
     if world.clients.iter().any(|client| (client.holds, client.claims) != (0, 0)) {
-        return Err("the engine has not told the end of each hold and each claim".into());
+        return Err("the engine has not reported the end of each hold and each claim".into());
     }
     if leases_end {
         // What is left of a lost release, or of a request that came twice, ends with its lease.

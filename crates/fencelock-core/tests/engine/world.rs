@@ -43,7 +43,7 @@ pub(crate) struct Ledger {
     pub(crate) certain: Vec<(HolderId, Moment)>,
     /// The claims that were answered with a position in the queue: when they were sent, and the last token then.
     pub(crate) backends: Vec<(HolderId, Moment, u64)>,
-    /// Whose key another program deleted, and the last token then. A holder that has been told since that it waits is not
+    /// Whose key another program deleted, and the last token then. A holder that has been notified since that it waits is not
     /// among them.
     pub(crate) deleted: Vec<(HolderId, u64)>,
     /// When the last claim of each holder was sent, for the mutant that counts from it.
@@ -204,10 +204,10 @@ impl World {
         let End::Lost(reason) = ended.end else { return };
         let of_all = ended.tenure.mode == Mode::Shared && self.mutant != Some(Mutant::TellsOneReader);
         let has_lost = |guard: &Guard| guard.grant.hold == ended.hold && (of_all || guard.grant.tenure == ended.tenure);
-        let told = (0..self.users.len()).filter(|user| self.client_of(*user) == client);
-        let told: Vec<_> = told.filter(|user| self.users[*user].guard.as_ref().is_some_and(has_lost)).collect();
-        self.cover_if(told.len() > 1, Coverage::LostTogether);
-        for user in told {
+        let notified = (0..self.users.len()).filter(|user| self.client_of(*user) == client);
+        let notified: Vec<_> = notified.filter(|user| self.users[*user].guard.as_ref().is_some_and(has_lost)).collect();
+        self.cover_if(notified.len() > 1, Coverage::LostTogether);
+        for user in notified {
             self.cover(match &reason {
                 LossReason::Expired => Coverage::Expired,
                 LossReason::MaxHold => Coverage::MaxHold,

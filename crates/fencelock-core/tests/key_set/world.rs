@@ -192,7 +192,7 @@ impl World {
             }
         }
         if setting.at_once {
-            self.hear(setting);
+            self.receive(setting);
         }
         self.refuse_tries(setting);
         Ok(())
@@ -323,7 +323,7 @@ impl World {
     }
 
     /// The clients learn everything that has happened.
-    fn hear(&mut self, setting: &Setting) {
+    fn receive(&mut self, setting: &Setting) {
         while let Some(act) =
             self.acts(setting).into_iter().find(|act| matches!(act, Act::ReceiveGrant(_) | Act::ReceiveLoss(_)))
         {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Timers stop while the machine is suspended, so a sleep is never longer than this.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sends the releases, on the runtime of the client or of a thread.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl ReaperTask {
         }
         let now = self.releases.clock.now();
         let batch = state.queue.next(now);
-        Work::Send(batch, state.queue.due().map(|due| due.since(now).min(LONGEST_NAP)))
+        Work::Send(batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP)))
     }
 
     fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {

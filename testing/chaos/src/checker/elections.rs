@@ -1,8 +1,8 @@
-//! C13: observers of an election are told of its terms in order, each with its value, and of a leader that stays.
+//! C13: observers of an election are notified of its terms in order, each with its value, and of a leader that stays.
 //!
-//! - An observer is not told of a smaller term after a greater one.
+//! - An observer is not notified of a smaller term after a greater one.
 //! - A term has the value that its leader published.
-//! - A leader that leads without faults is the last one that every observer was told of.
+//! - A leader that leads without faults is the last one that every observer was notified of.
 //!
 //! A leader is the holder of a lock, so the other checks apply to leaders too.
 
@@ -42,7 +42,7 @@ fn terms_never_decrease(key: &str, reports: &[At<'_>], found: &mut Vec<Violation
         let Some(term) = at.line.fence else { continue };
         match greatest {
             Some((greater, before)) if greater > term => {
-                let text = format!("{} was told of the term {term} after {greater}", at.line.client);
+                let text = format!("{} was notified of the term {term} after {greater}", at.line.client);
                 found.push(violation(key, before, *at, text));
             }
             _ => greatest = Some((term, *at)),
@@ -78,11 +78,11 @@ fn leader_is_noticed(key: &str, reports: &[At<'_>], leader: &At<'_>, found: &mut
         return;
     }
     let is_in_time = |at: &&At<'_>| at.line.return_us <= leader.line.return_us && at.line.result != Outcome::Info;
-    let told = reports.iter().rfind(is_in_time);
+    let notified = reports.iter().rfind(is_in_time);
     let is_it = |at: &At<'_>| at.line.result == Outcome::Ok && at.line.value == leader.line.value;
-    if told.is_none_or(|at| !is_it(at)) {
+    if notified.is_none_or(|at| !is_it(at)) {
         let span = (leader.line.return_us - leader.line.invoke_us) / 1000;
-        let text = format!("{} was not told of the leader within {span} ms", first.line.client);
-        found.push(violation(key, *leader, *told.unwrap_or(first), text));
+        let text = format!("{} was not notified of the leader within {span} ms", first.line.client);
+        found.push(violation(key, *leader, *notified.unwrap_or(first), text));
     }
 }

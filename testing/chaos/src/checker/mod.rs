@@ -14,7 +14,7 @@
 //! | C10 | a slot that is granted is one of its set, and its key has its number | `slots.rs` |
 //! | C11 | several keys are granted together, and the loss of one is the loss of all | `sets.rs` |
 //! | C12 | work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have | `windows.rs` |
-//! | C13 | observers of an election are told of its terms in order, each with its value, and of a leader that stays | `elections.rs` |
+//! | C13 | observers of an election are notified of its terms in order, each with its value, and of a leader that stays | `elections.rs` |
 //!
 //! Two holds conflict if their [modes](crate::history::HoldMode::conflicts) do: a writer with every other hold, permits with those
 //! of another limit, or permits that exceed the limit together. Readers need no order, and some may have the same

@@ -1,7 +1,7 @@
 //! C11: several keys are granted together, and the loss of one is the loss of all.
 //!
 //! - A grant of a set comes with a grant of each of its keys, in the same call.
-//! - After the loss of one key was reported, the holder is not told that it holds the set.
+//! - After the loss of one key was reported, the holder is not notified that it holds the set.
 //! - The release of a key that was lost does not report success.
 //!
 //! The other keys stay held until they are released, so the other checks apply to each key of its own.
@@ -55,15 +55,15 @@ fn granted_together(set: &Set<'_, '_>, run: &RunView<'_>, found: &mut Vec<Violat
 fn lost_together(set: &Set<'_, '_>, found: &mut Vec<Violation>) {
     let losses = set.iter().flat_map(|(key, view, index)| of_hold(&view.losses, *index).map(move |at| (*key, at)));
     let Some((key, lost)) = losses.min_by_key(|(_, at)| at.line.return_us) else { return };
-    let told = set.iter().flat_map(|(_, view, index)| of_hold(&view.held, *index));
-    for at in told.filter(|at| at.line.invoke_us >= lost.line.return_us) {
-        let text = format!("{} was told that it holds a set that had lost this key", at.line.client);
+    let notified = set.iter().flat_map(|(_, view, index)| of_hold(&view.held, *index));
+    for at in notified.filter(|at| at.line.invoke_us >= lost.line.return_us) {
+        let text = format!("{} was notified that it holds a set that had lost this key", at.line.client);
         found.push(violation(key, lost, at, text));
     }
     for (key, view, index) in set {
         let Some(lost) = of_hold(&view.losses, *index).next() else { continue };
         for at in of_hold(&view.releases, *index).filter(|at| at.line.invoke_us >= lost.line.return_us) {
-            let text = format!("{} was told that it released the key, which it had lost", at.line.client);
+            let text = format!("{} was notified that it released the key, which it had lost", at.line.client);
             found.push(violation(key, lost, at, text));
         }
     }

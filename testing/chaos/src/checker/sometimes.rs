@@ -13,10 +13,10 @@ pub(super) fn check(run: &RunView<'_>, found: &mut Vec<Violation>) {
         missing.push((Vec::new(), String::new(), "no lock was granted".to_owned()));
     }
     let seen: HashSet<_> = run.seen.iter().filter_map(|at| at.line.what.as_deref()).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for at in &run.expected {
         let what = at.line.what.as_deref().unwrap_or_default();
-        if !seen.contains(what) && told.insert(what) {
+        if !seen.contains(what) && reported.insert(what) {
             missing.push((vec![at.number], at.line.key.clone(), format!("{what:?} did not happen")));
         }
     }

@@ -62,7 +62,7 @@ pub(super) struct KeyView<'a> {
     pub(super) releases: Vec<(At<'a>, usize)>,
     /// Losses that were reported, with their hold.
     pub(super) losses: Vec<(At<'a>, usize)>,
-    /// When the holder of several keys was told that it holds them, with the hold of the first.
+    /// When the holder of several keys was notified that it holds them, with the hold of the first.
     pub(super) held: Vec<(At<'a>, usize)>,
     /// Attempts to record the success of work.
     pub(super) successes: Vec<At<'a>>,
@@ -70,7 +70,7 @@ pub(super) struct KeyView<'a> {
     pub(super) starts: Vec<At<'a>>,
     /// Reports that work is done.
     pub(super) reports: Vec<At<'a>>,
-    /// What observers of an election were told.
+    /// What observers of an election have observed.
     pub(super) observed: Vec<At<'a>>,
     /// Leaders that every observer had to notice.
     pub(super) led: Vec<At<'a>>,

@@ -58,7 +58,7 @@ impl Check {
                 "work succeeds, or starts if starts count, at most once in each window, and is reported as done only if it may have"
             }
             Self::C13 => {
-                "observers of an election are told of its terms in order, each with its value, and of a leader that stays"
+                "observers of an election are notified of its terms in order, each with its value, and of a leader that stays"
             }
         }
     }

@@ -43,10 +43,10 @@ fn reports_have_a_success(key: &str, view: &KeyView<'_>, found: &mut Vec<Violati
     let holds: HashMap<_, _> = view.holds.iter().map(|hold| (hold.acquire.fence, hold)).collect();
     // A process that was killed may have succeeded without recording it here.
     let has_given_up = |hold: &&&Hold<'_>| hold.ended_by != hold.number && !attempted.contains(&hold.acquire.fence);
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     for at in &view.reports {
         if let Some(hold) = holds.get(&at.line.fence).filter(has_given_up)
-            && told.insert(hold.number)
+            && reported.insert(hold.number)
         {
             found.push(Violation {
                 check: Check::C12,

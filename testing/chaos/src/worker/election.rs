@@ -11,7 +11,7 @@ use crate::workload::ELECTION;
 use fencelock::{Client, Leadership, Mode, Observation};
 use std::time::Duration;
 
-/// Records what an observer is told, until the run ends.
+/// Records what an observer observes, until the run ends.
 pub(super) async fn observe(
     job: &WorkerJob,
     client: &Client,
@@ -23,9 +23,9 @@ pub(super) async fn observe(
     let mut observer = client.election(ELECTION).observe()?;
     loop {
         let invoke_us = now();
-        let told = answer(observer.next(), Duration::MAX, stopped.clone()).await.flatten();
-        recorder.note(&observation_line(&name, ELECTION, invoke_us, told.as_ref()));
-        match told {
+        let notified = answer(observer.next(), Duration::MAX, stopped.clone()).await.flatten();
+        recorder.note(&observation_line(&name, ELECTION, invoke_us, notified.as_ref()));
+        match notified {
             Some(Observation::Leader(leader))
                 if leader.value.as_ref().is_some_and(|value| !value.starts_with(&own)) =>
             {

@@ -180,8 +180,8 @@ pub(super) async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorde
         let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
         if client.backend.capabilities().fresh_holders {
             // Without a queue, concurrent attempts would collide again, so each pauses for a different time.
-            let dice = char::from(turn.holder.id.hex()[0]).to_digit(16).unwrap_or(0);
-            tokio::time::sleep(A_SIXTEENTH_OF_A_PAUSE * (dice + 1)).await;
+            let sixteenths = char::from(turn.holder.id.hex()[0]).to_digit(16).unwrap_or(0);
+            tokio::time::sleep(A_SIXTEENTH_OF_A_PAUSE * (sixteenths + 1)).await;
             continue;
         }
         recorder.wait_for(pause, |event| handed(event).then_some(())).await;

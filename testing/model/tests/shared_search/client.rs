@@ -68,7 +68,7 @@ pub(crate) struct Client {
     /// When it sent its last claim that was answered with a position in the queue.
     pub(crate) asked_ms: u64,
     /// The token of a hand-off whose message has been sent since.
-    pub(crate) told: Option<u64>,
+    pub(crate) notified: Option<u64>,
 }
 
 impl Client {
@@ -81,7 +81,7 @@ impl Client {
             renewals: 0,
             stopped: false,
             asked_ms: 0,
-            told: None,
+            notified: None,
         }
     }
 

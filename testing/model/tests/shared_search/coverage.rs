@@ -106,7 +106,7 @@ pub(crate) fn of(before: &World, act: Act, after: &World) -> CoverageSet {
             set.insert_if(Coverage::OtherLimit, mode.limit().is_some() && after.clients[i].phase == Phase::Over);
         }
         Act::Poll(i) => set.insert_if(Coverage::Confirmed, before.holds_key(i) && after.belief(i).is_some()),
-        Act::Hear(i) => set.insert_if(Coverage::StartedEarly, after.belief(i).is_some()),
+        Act::Receive(i) => set.insert_if(Coverage::StartedEarly, after.belief(i).is_some()),
         Act::Downgrade(_) => set.insert_if(Coverage::DowngradeAdmits, new > 0 && held(after) > 1),
         Act::Release(i) => {
             let others_wait = (0..after.clients.len()).any(|other| after.waits(other));

@@ -22,7 +22,7 @@ impl World {
             let Name::Holder(holder) = to else { continue };
             let client = usize::try_from(holder).ok().and_then(|number| self.clients.get_mut(number.checked_sub(1)?));
             if let Some(client) = client.filter(|client| client.phase == Phase::Waiting && !client.stopped) {
-                client.told = Some(fence);
+                client.notified = Some(fence);
             }
         }
     }
@@ -33,11 +33,11 @@ impl World {
         let client = &mut self.clients[i];
         (client.phase, client.asked_ms) = (Phase::Waiting, now_ms);
         // Its message is not newer than the reply.
-        client.told.take_if(|_| rule != Rule::BelievesStaleMessages);
+        client.notified.take_if(|_| rule != Rule::BelievesStaleMessages);
     }
 
     /// Until when a message lets this client hold the key, if it believes it now.
-    pub(crate) fn told_until_ms(&self, i: usize, rule: Rule) -> Option<u64> {
+    pub(crate) fn notified_until_ms(&self, i: usize, rule: Rule) -> Option<u64> {
         let (client, now_ms) = (&self.clients[i], self.now_us / 1000);
         let (from_ms, ttl_ms) = match rule {
             Rule::CountsFromTheMessage => (now_ms, HAND_OFF_MS),
@@ -45,14 +45,14 @@ impl World {
             _ => (client.asked_ms, HAND_OFF_MS),
         };
         let until_ms = Some(from_ms + ttl_ms).filter(|until| *until >= now_ms)?;
-        (client.told.is_some() && client.phase == Phase::Waiting && !client.stopped).then_some(until_ms)
+        (client.notified.is_some() && client.phase == Phase::Waiting && !client.stopped).then_some(until_ms)
     }
 
     /// The message arrives.
-    pub(crate) fn hear(&mut self, i: usize, rule: Rule) {
-        let Some(until_ms) = self.told_until_ms(i, rule) else { return };
+    pub(crate) fn receive(&mut self, i: usize, rule: Rule) {
+        let Some(until_ms) = self.notified_until_ms(i, rule) else { return };
         let mode = self.clients[i].kind.mode();
-        self.token = self.token.max(self.clients[i].told.unwrap_or_default());
+        self.token = self.token.max(self.clients[i].notified.unwrap_or_default());
         self.clients[i].phase = Phase::Holding(Belief { mode, until_ms, downgrading: false });
     }
 
@@ -63,7 +63,7 @@ impl World {
             let waits = client.phase == Phase::Waiting && !client.stopped;
             let is_over = client.asked_ms + HAND_OFF_MS < now_ms;
             if !waits || is_over && rule == Rule::Production {
-                self.clients[i].told = None;
+                self.clients[i].notified = None;
                 self.clients[i].asked_ms = 0;
             }
         }

@@ -60,7 +60,7 @@ pub(crate) enum Act {
     Enqueue(usize),
     Poll(usize),
     /// The message of its hand-off arrives.
-    Hear(usize),
+    Receive(usize),
     Renew(usize),
     Release(usize),
     Downgrade(usize),
@@ -83,7 +83,7 @@ impl Act {
         match self {
             Self::Enqueue(i)
             | Self::Poll(i)
-            | Self::Hear(i)
+            | Self::Receive(i)
             | Self::Renew(i)
             | Self::Release(i)
             | Self::Downgrade(i)
@@ -141,7 +141,7 @@ impl World {
                 Phase::Waiting => {
                     acts.extend([Act::Release(i), Act::Stop(i)]);
                     acts.extend((client.polls > 0).then_some(Act::Poll(i)));
-                    acts.extend(self.told_until_ms(i, setting.rule).map(|_| Act::Hear(i)));
+                    acts.extend(self.notified_until_ms(i, setting.rule).map(|_| Act::Receive(i)));
                 }
                 Phase::Holding(belief) if belief.downgrading => acts.push(Act::Downgraded(i)),
                 Phase::Holding(belief) => {
@@ -210,7 +210,7 @@ impl World {
                 }
             }
             Act::Downgrade(i) => self.downgrade(i, &server, setting.rule)?,
-            Act::Hear(i) => self.hear(i, setting.rule),
+            Act::Receive(i) => self.receive(i, setting.rule),
             Act::Renew(i) => self.renew(i, &server, setting.rule),
             Act::Enqueue(i) => self.ask(i, Intent::Enqueue, &server, setting)?,
             Act::Poll(i) => {

@@ -290,7 +290,7 @@ mod tests {
         let directory = Directory::open(scratch.path().to_owned()).unwrap();
         let key = Key::new("k").unwrap();
         let subscriptions = Subscriptions::new(Mutex::new(Some(HashMap::from([(file_name(&key), key.clone())]))));
-        let _latch = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
+        let _guard = FlockGuard::take(&directory.file_of(&key)).unwrap().unwrap();
         let mut watcher = watcher(directory, Arc::default(), subscriptions.clone());
         watcher.happened(ReadFlags::CLOSE_WRITE, Some(file_name(&key)));
         for attempt in 0..=PROBE_DELAYS.len() {
