@@ -4,9 +4,10 @@ use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 
-/// Runs a workload with `--json` and returns the row of its only scheme.
+/// Runs a workload with `--json` and returns the row of its only scheme. On a busy machine a process may need longer than the default
+/// timeout to connect.
 fn results_of(backend: &TestBackend, line: &str) -> Value {
-    let output = Test::new(backend, &format!("lab {line} --json --url {}", backend.url())).output();
+    let output = Test::new(backend, &format!("lab {line} --json --url {}?timeout=10000", backend.url())).output();
     assert_eq!(output.status, 0, "{line}: {}", output.stderr);
     assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
