@@ -182,6 +182,23 @@ async fn a_release_waits_for_the_claim_that_it_would_overtake() {
     assert_eq!(test.taken("k").await, 0);
 }
 
+/// With one worker, the task that was spawned last runs first: that of the release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_release_waits_for_a_dropped_claim_whose_task_has_not_run() {
+    let on_the_worker = tokio::spawn(async {
+        let test = TestQuorum::new(3);
+        let claim = claim("k", TEN_SECONDS);
+        let mut claiming = Box::pin(test.quorum.acquire(&claim));
+        assert!(!poll_fn(|cx| Poll::Ready(claiming.as_mut().poll(cx).is_ready())).await, "it is under way");
+        drop(claiming);
+        let released = test.release(&claim).await;
+        assert!(matches!(released, Ok(Release::Released | Release::Absent)), "{released:?}");
+        let requests: usize = test.nodes.iter().map(|node| node.requests()).sum();
+        assert!(requests >= 2 * 2, "{requests}: a majority received the claim first");
+    });
+    on_the_worker.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_that_two_nodes_answer_late_is_still_reported() {
     let test = TestQuorum::new(3);

@@ -61,7 +61,7 @@ impl Quorum {
         let (took, taken) = oneshot::channel();
         let mut slots = Vec::new();
         slots.resize_with(2 * self.nodes.len() + 1, Slot::default);
-        let driver = Driver {
+        let mut driver = Driver {
             call,
             requests,
             nodes: Arc::clone(&self.nodes),
@@ -73,6 +73,9 @@ impl Quorum {
             result: Some(result),
             taken: Some(taken),
         };
+        // Not in the task: a release of this holder may be called, and its task may run, before the task of its claim does. It waits
+        // for the claims that are registered as in flight.
+        driver.start();
         tokio::spawn(driver.run());
         let ended = |_| Unknown::new(self.settings.backend.clone(), Fault::Other, "the runtime has ended");
         let answer = answer.await.map_err(ended)?;
@@ -83,10 +86,13 @@ impl Quorum {
 }
 
 impl<C: Call, R: Requests> Driver<C, R> {
-    async fn run(mut self) {
-        let mut sleep = pin!(sleep(FAR));
+    fn start(&mut self) {
         self.call.start(self.clock.now(), &mut self.out);
         self.act();
+    }
+
+    async fn run(mut self) {
+        let mut sleep = pin!(sleep(FAR));
         while !self.call.is_over() {
             let happened = poll_fn(|cx| self.poll(sleep.as_mut(), cx)).await;
             self.report(happened);
