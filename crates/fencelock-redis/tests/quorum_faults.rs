@@ -40,6 +40,22 @@ async fn a_hundred_claims_do_not_queue_behind_a_frozen_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn slow_servers_are_waited_for_as_long_as_the_url_says() {
+    let Some(servers) = servers_or_skip(3) else { return };
+    let url = redlock_url(&servers, "trust_empty=true&node_timeout=30000");
+    init(&url, true).await.unwrap();
+    let quorum = connect(&url).await.unwrap();
+    servers[1..].iter().for_each(RedisServer::freeze);
+    let key = fencelock_testkit::claim("k", Duration::from_secs(60));
+    let thawed = async {
+        // Longer than the default timeout of a request to one server.
+        sleep(Duration::from_millis(1500)).await;
+        servers[1..].iter().for_each(RedisServer::thaw);
+    };
+    tokio::join!(grants(&*quorum, &key), thawed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_the_servers_lose_between_any_two_commands_are_sent_again() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();

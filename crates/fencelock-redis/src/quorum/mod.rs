@@ -135,7 +135,8 @@ impl Quorum {
 
     /// Sets the minimum time limit for the reply of a node; the default is 100 ms. Normal latency is learned; set this
     /// only for distant or irregularly slow nodes. With a limit of more than a tenth of the TTL, an unreachable node
-    /// shortens the time that a holder can use its lease.
+    /// shortens the time that a holder can use its lease. The `timeout=` of a node (1 s by default) ends a request even
+    /// if it is shorter; the `node_timeout=` of a `redlock://` URL sets both.
     ///
     /// # Errors
     /// [`Invalid`] if it is less than 1 ms or more than a minute.

@@ -1,12 +1,14 @@
 use super::Quorum;
 use super::startup_check::{StartupCheck, check_nodes};
-use crate::redis::{Redis, members};
+use crate::redis::{DEFAULT_TIMEOUT, Redis, members, millis};
 use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The option that only quorum URLs have.
-const NODE_TIMEOUT: &str = "node_timeout=";
+const NODE_TIMEOUT: &str = "node_timeout";
+/// The option of a node that limits each request.
+const TIMEOUT: &str = "timeout";
 
 /// Connects to the nodes of `redlock://[user:password@]host[:port],...[?option=value&...]`, or `redlock+tls://` for TLS to
 /// all of them. The options are those of each node's `redis://` or `rediss://` URL, and `node_timeout=MS`:
@@ -31,11 +33,30 @@ pub(crate) fn on_demand(url: &str) -> Result<Quorum, Invalid> {
 /// Applies the `node_timeout=` of this URL.
 fn with_node_timeout(quorum: Quorum, url: &str) -> Result<Quorum, Invalid> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
-    let Some(millis) = query.split(['?', '&']).find_map(|option| option.strip_prefix(NODE_TIMEOUT)) else {
-        return Ok(quorum);
+    match value_of(NODE_TIMEOUT, query) {
+        Some(text) => quorum.node_timeout(millis(NODE_TIMEOUT, text)?),
+        None => Ok(quorum),
+    }
+}
+
+fn value_of<'a>(name: &str, query: &'a str) -> Option<&'a str> {
+    let mut pairs = query.split(['?', '&']).map(|option| option.split_once('=').unwrap_or((option, "")));
+    pairs.find(|(option, _)| *option == name).map(|(_, value)| value)
+}
+
+/// The `timeout=` of each node, if the options name none and the default would end a request before `node_timeout=` does.
+fn timeout_of_nodes(options: &str) -> Result<Option<Duration>, Invalid> {
+    let Some(text) = value_of(NODE_TIMEOUT, options) else { return Ok(None) };
+    let shortest = millis(NODE_TIMEOUT, text)?;
+    let Some(text) = value_of(TIMEOUT, options) else {
+        return Ok(Some(shortest).filter(|span| *span > DEFAULT_TIMEOUT));
     };
-    let millis: u64 = millis.parse().map_err(|_| Invalid::new("node_timeout= is a number of milliseconds"))?;
-    quorum.node_timeout(Duration::from_millis(millis))
+    if millis(TIMEOUT, text)? < shortest {
+        return Err(Invalid::new(
+            "timeout= is less than node_timeout=, so no request would wait that long; increase timeout=, or omit it",
+        ));
+    }
+    Ok(None)
 }
 
 fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
@@ -77,8 +98,10 @@ pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
         _ => return Err(without_names()),
     };
     let (list, options) = rest.split_once('?').unwrap_or((rest, ""));
-    let options =
-        options.split(['?', '&']).filter(|option| !option.starts_with(NODE_TIMEOUT)).collect::<Vec<_>>().join("&");
+    let is_of_quorum = |option: &&str| option.split('=').next() == Some(NODE_TIMEOUT);
+    let timeout = timeout_of_nodes(options)?.map(|span| format!("{TIMEOUT}={}", span.as_millis()));
+    let of_nodes = options.split(['?', '&']).filter(|option| !is_of_quorum(option));
+    let options = of_nodes.chain(timeout.as_deref()).filter(|option| !option.is_empty()).collect::<Vec<_>>().join("&");
     let query = if options.is_empty() { String::new() } else { format!("?{options}") };
     if query.split(['?', '&']).any(|option| option.starts_with("acks=") || option.starts_with("acks_timeout=")) {
         return Err(Invalid::new(
@@ -122,6 +145,16 @@ mod tests {
         for refused in ["0", "60001", "-1", "1s", ""] {
             assert!(lazily(&format!("a,b,c?node_timeout={refused}")).is_err(), "{refused}");
         }
+        assert!(lazily("a,b,c?node_timeout").is_err());
+    }
+
+    #[test]
+    fn no_node_ends_a_request_before_node_timeout() {
+        assert_eq!(node_urls("redlock://a?node_timeout=1001").unwrap(), ["redis://a?timeout=1001"]);
+        assert_eq!(node_urls("redlock://a?prefix=x&node_timeout=5000").unwrap(), ["redis://a?prefix=x&timeout=5000"]);
+        assert_eq!(node_urls("redlock://a?timeout=300&node_timeout=300").unwrap(), ["redis://a?timeout=300"]);
+        let refused = lazily("a,b,c?node_timeout=300&timeout=299").unwrap_err();
+        assert!(refused.contains("increase timeout="), "{refused}");
     }
 
     #[test]

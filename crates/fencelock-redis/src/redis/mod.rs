@@ -95,6 +95,7 @@ pub(crate) use hosts::{Address, host_and_port, listed_twice, shown};
 use link::Link;
 pub(crate) use list::Listed;
 pub(crate) use node_setup::{members, register};
+pub(crate) use options::{DEFAULT_TIMEOUT, millis};
 use quarantine::{EpochCheck, Quarantine, Refusal};
 use redis::{RedisError, Value};
 use reply::{Remaining, StoredLock};

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 /// A second is a thousand round trips in a data centre and five around the world.
-const LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 /// More replicas than any deployment has; a larger number is a typing error.
 const REPLICAS_MAX: u32 = 100;
 
@@ -41,7 +41,7 @@ impl Default for Options {
         Self {
             prefix: None,
             compat: None,
-            limit: LIMIT,
+            limit: DEFAULT_TIMEOUT,
             resp3: true,
             push: true,
             acks: 0,
@@ -190,7 +190,7 @@ impl Options {
     }
 }
 
-fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
+pub(crate) fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
     let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms));
     let invalid = || Invalid::new(format!("{name}= takes milliseconds from 1 to 60000, not {text:?}"));
     millis.map(Duration::from_millis).ok_or_else(invalid)
