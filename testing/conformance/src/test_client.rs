@@ -180,6 +180,21 @@ impl TestClient {
         self.granted(self.polls().await)
     }
 
+    /// Polls, and expects that it holds the key by the grant with this fence.
+    pub(crate) async fn still_holds_with(&self, fence: FencingToken) {
+        self.is_granted_again(&self.polls().await, fence);
+    }
+
+    /// Expects that a repeated claim has the same grant. A node of a quorum that answers only now may have greater tokens than those
+    /// that answered before.
+    pub(crate) fn is_granted_again(&self, answer: &Acquire, fence: FencingToken) {
+        let Acquire::Granted { tokens } = answer else {
+            panic!("{} should hold {}: {answer:?}", self.holder.id, self.key)
+        };
+        let may_be_greater = self.backend.capabilities().fresh_holders && tokens.last() > fence;
+        assert!(may_be_greater || *tokens == fence.into(), "{}: {fence} and then {tokens:?}", self.key);
+    }
+
     fn granted(&self, answer: Acquire) -> FencingToken {
         match answer {
             Acquire::Granted { tokens } => tokens.last(),

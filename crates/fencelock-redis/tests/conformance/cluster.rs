@@ -1,3 +1,4 @@
+use crate::TIMEOUT;
 use fencelock::backends::connect;
 use fencelock_conformance::{Fixture, FixtureFactory, Foreign, ForeignAttempt};
 use fencelock_core::{Backend, BoxFuture, Key};
@@ -17,7 +18,7 @@ pub(crate) fn factory(name: &'static str, options: &'static str) -> FixtureFacto
             Arc::clone(cluster.insert(Arc::new(started.map_err(StartError::reason_to_skip)?)))
         };
         let foreign = nodes.nodes.iter().map(RedisServer::foreign).collect();
-        Ok(Box::new(OnCluster { url: nodes.url(options), nodes, foreign }))
+        Ok(Box::new(OnCluster { url: nodes.url(&format!("timeout={TIMEOUT}{options}")), nodes, foreign }))
     })
 }
 

@@ -1,3 +1,4 @@
+use crate::TIMEOUT;
 use crate::dead_node::DeadNode;
 use fencelock::backends::{ManualClock, Memory, Quorum};
 use fencelock_conformance::{Fixture, FixtureFactory};
@@ -69,8 +70,8 @@ struct OnServers(Vec<Arc<RedisServer>>);
 impl Fixture for OnServers {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
         Box::pin(async {
-            // Long enough for a very busy machine: no node of the suite fails.
-            let url = redlock_url(self.0.iter().map(Arc::as_ref), "max_ttl=86400000&node_timeout=5000");
+            let options = format!("max_ttl=86400000&node_timeout={TIMEOUT}");
+            let url = redlock_url(self.0.iter().map(Arc::as_ref), &options);
             fencelock::backends::init(&url, true).await.expect("initialized servers");
             fencelock::backends::connect(&url).await.expect("servers to connect to")
         })

@@ -1,3 +1,4 @@
+use crate::TIMEOUT;
 use fencelock::backends::Redis;
 use fencelock_conformance::{Fixture, FixtureFactory, Foreign};
 use fencelock_core::{Backend, BoxFuture, Claim, Holder, HolderId, Intent, Key, Owner, QuorumNode, Ttl};
@@ -34,7 +35,8 @@ fn of_servers(
             let servers = start().map_err(StartError::reason_to_skip)?;
             Arc::clone(backend.insert(Arc::new(TestBackend { servers, in_service: OnceCell::new() })))
         };
-        let (url, foreign) = (format!("{}{options}", backend.servers.url()), backend.servers.master().foreign());
+        let (url, foreign) =
+            (format!("{}?timeout={TIMEOUT}{options}", backend.servers.url()), backend.servers.master().foreign());
         Ok(Box::new(OnRedis { backend, url, foreign }))
     })
 }

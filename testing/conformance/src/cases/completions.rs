@@ -89,7 +89,7 @@ async fn a_completion_by_another_client_is_refused(fixture: &dyn Fixture) {
     let completion = ending_in(&b, HOUR, token).await;
     assert_eq!(writes(&b, &completion).await, WriteCompletion::NotHeld);
     assert_eq!(reads(&a).await, None);
-    assert_eq!(a.still_holds().await, token);
+    a.still_holds_with(token).await;
 }
 
 async fn a_completion_of_a_free_key_is_refused(fixture: &dyn Fixture) {
@@ -209,7 +209,7 @@ async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
     writes(&a, &completion).await;
     expect_known(b.backend.confirm_completion(&b.key, &completion).await);
     assert_eq!(reads(&a).await, Some(completion));
-    assert_eq!(a.still_holds().await, token);
+    a.still_holds_with(token).await;
 }
 
 async fn the_time_of_the_backend_passes(fixture: &dyn Fixture) {
@@ -239,5 +239,5 @@ async fn a_missing_completion_is_refused_permanently(fixture: &dyn Fixture) {
     assert!(refused.is_permanent() && refused.is_unsent() && refused.to_string().contains("completions"), "{refused}");
     let completion = Completion { until_micros: 1, token, owner: a.holder.owner.clone() };
     a.backend.write_completion(&a.key, &a.holder.id, &completion).await.expect_err("it stores none");
-    assert_eq!(a.still_holds().await, token);
+    a.still_holds_with(token).await;
 }

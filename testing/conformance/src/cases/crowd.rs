@@ -2,7 +2,7 @@
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
-use crate::cases::exclusion::wait_for_a_turn;
+use crate::cases::exclusion::{join_unless_one_panics, wait_for_a_turn};
 use crate::cases::permits::permits;
 use crate::event_recorder::EventRecorder;
 use crate::test_client::{TestClient, test_clients};
@@ -58,10 +58,7 @@ async fn crowd(fixture: &dyn Fixture, limit: i64, modes: &[(Mode, i64)]) -> Arc<
             }
         });
     }
-    while let Some(task) = tasks.join_next().await {
-        // The first panic ends the case: what that task held is never released.
-        task.expect("no panic");
-    }
+    join_unless_one_panics(tasks).await;
     assert_eq!(clients[0].inspects().await, None);
     in_use
 }

@@ -6,9 +6,11 @@ use crate::event_recorder::EventRecorder;
 use crate::test_client::{LONG, TestClient, fresh_key, test_clients, test_clients_for};
 use fencelock_core::{Acquire, Event, Expiry, Intent, Key, Release};
 use futures_util::future::join_all;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -124,14 +126,22 @@ async fn sixty_four_tasks_lose_no_increment(fixture: &dyn Fixture) {
     let counter = Arc::new(Counter::default());
     // Several tasks share a client, and there are several clients.
     let clients: [TestClient; 4] = test_clients(fixture).await;
-    let tasks = (0..TASKS).zip(clients.iter().cycle()).map(|(_, client)| {
+    let mut tasks = JoinSet::new();
+    for (_, client) in (0..TASKS).zip(clients.iter().cycle()) {
         let (client, counter) = (client.clone(), Arc::clone(&counter));
-        tokio::spawn(async move { count(&client, &counter).await })
-    });
-    for task in join_all(tasks).await {
-        task.expect("no panic");
+        tasks.spawn(async move { count(&client, &counter).await });
     }
+    join_unless_one_panics(tasks).await;
     assert_eq!(counter.0.load(Ordering::SeqCst), TASKS * ROUNDS);
+}
+
+/// Waits for all tasks. The first panic ends the case, because what that task holds is never released.
+pub(super) async fn join_unless_one_panics(mut tasks: JoinSet<()>) {
+    while let Some(task) = tasks.join_next().await {
+        if let Err(error) = task {
+            resume_unwind(error.into_panic());
+        }
+    }
 }
 
 async fn threads_with_separate_runtimes_lose_no_increment(fixture: &dyn Fixture) {

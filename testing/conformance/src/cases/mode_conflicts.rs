@@ -60,7 +60,7 @@ async fn a_conflict_leaves_nothing_behind(fixture: &dyn Fixture) {
     other.conflicts(Intent::Try).await;
     other.conflicts(Intent::Enqueue).await;
     assert_eq!(a.seen().await.waiters, 0);
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
     b.new_attempt().takes().await;
     a.releases().await;
     assert_eq!(a.seen().await.holders.count(), 1, "the refused claim got nothing");

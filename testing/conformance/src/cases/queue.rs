@@ -169,7 +169,7 @@ async fn an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_g
     let fence = next.polls_until_granted(fixture).await;
     assert_eq!(late.polls().await, Acquire::Gone);
     assert_eq!(late.releases().await, Release::TakenBy(next.holders()));
-    assert_eq!(next.still_holds().await, fence);
+    next.still_holds_with(fence).await;
 }
 
 async fn a_waiter_that_polls_keeps_its_position(fixture: &dyn Fixture) {

@@ -34,7 +34,7 @@ async fn a_raised_hold_has_its_new_fence_and_the_next_one_is_greater(fixture: &d
     // Half a minute ahead of every clock: the next fence cannot be greater because of the time alone.
     let raised = more(a.takes().await, 30_000_000);
     assert_eq!(raise(fixture, &a, raised).await, Raise::Acked);
-    assert_eq!(a.still_holds().await, raised);
+    a.still_holds_with(raised).await;
     assert_eq!(a.hold().await.fence, Some(raised));
     assert_eq!(a.releases().await, Release::Released);
     assert!(b.takes().await > raised);
@@ -44,21 +44,21 @@ async fn a_raise_to_the_current_fence_succeeds_and_changes_nothing(fixture: &dyn
     let [a] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(raise(fixture, &a, fence).await, Raise::Acked);
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
 }
 
 async fn a_raise_never_lowers_a_fence(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(raise(fixture, &a, less(fence)).await, Raise::Refused);
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
 }
 
 async fn a_raise_by_another_client_is_refused(fixture: &dyn Fixture) {
     let [a, stranger] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(raise(fixture, &stranger, more(fence, 1)).await, Raise::Refused);
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
 }
 
 async fn a_raise_of_a_free_key_is_refused_and_does_not_take_it(fixture: &dyn Fixture) {

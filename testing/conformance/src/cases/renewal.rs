@@ -34,7 +34,7 @@ async fn a_renewal_by_the_holder_succeeds(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(a.renews().await, Renew::Renewed { waiters: 0 });
-    assert_eq!(a.still_holds().await, fence, "a renewal is not a new grant");
+    a.still_holds_with(fence).await;
     b.is_refused().await;
 }
 
@@ -52,7 +52,7 @@ async fn a_renewal_by_another_client_names_the_holder(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
     assert_eq!(b.renews().await, Renew::TakenBy(a.holders()));
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
 }
 
 async fn a_renewed_lease_lasts_a_full_ttl_from_the_request(fixture: &dyn Fixture) {
@@ -140,7 +140,7 @@ async fn a_renewal_after_a_takeover_changes_nothing_for_the_new_holder(fixture: 
     assert_eq!(late.renews().await, Renew::TakenBy(b.holders()));
     let left = b.time_left().await;
     assert!(left <= FIVE_SECONDS, "{left:?} left: the late renewal extended the hold of another client");
-    assert_eq!(b.still_holds().await, fence);
+    b.still_holds_with(fence).await;
 }
 
 async fn a_renewal_reports_the_number_of_waiters(fixture: &dyn Fixture) {
@@ -159,7 +159,7 @@ async fn a_renewal_by_a_waiter_takes_nothing(fixture: &dyn Fixture) {
     let fence = a.takes().await;
     b.is_queued(0).await;
     assert_eq!(b.renews().await, Renew::TakenBy(a.holders()));
-    assert_eq!(a.still_holds().await, fence);
+    a.still_holds_with(fence).await;
     b.is_queued(0).await;
 }
 
