@@ -25,7 +25,8 @@ fn fifty_hosts_with_a_common_directory_write_one_report() {
 #[test]
 fn hosts_with_a_common_redis_write_one_report() {
     let Some(server) = redis_or_skip() else { return };
-    let url = server.url();
+    // Long enough for a machine that stops for some seconds.
+    let url = format!("{}?timeout=10000", server.url());
     let hosts = ["--hosts", "12", "--lock", &url];
     done_once_after_two_failures(&night(&hosts));
     let next = night(&hosts);

@@ -7,24 +7,32 @@ use serde_json::Value;
 /// Runs a workload with `--json` and returns the row of its only scheme. On a busy machine a process may need longer than the default
 /// timeout to connect.
 fn results_of(backend: &TestBackend, line: &str) -> Value {
+    try_results_of(backend, line).unwrap_or_else(|errors| panic!("{line}: {errors}"))
+}
+
+/// What it prints to stderr, if it fails.
+fn try_results_of(backend: &TestBackend, line: &str) -> Result<Value, String> {
     let output = Test::new(backend, &format!("lab {line} --json --url {}?timeout=10000", backend.url())).output();
-    assert_eq!(output.status, 0, "{line}: {}", output.stderr);
     assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
+    if output.status != 0 {
+        return Err(output.stderr);
+    }
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
-    json["schemes"][0].clone()
+    Ok(json["schemes"][0].clone())
 }
 
 /// Runs a workload until its results are as wanted, and returns them. What a race does, it does in most runs, and what depends on
 /// leases of 300 ms works in most runs: on a busy machine one of them may fail. `wanted` asserts what no run may break.
 fn results_until(backend: &TestBackend, line: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let mut results = Value::Null;
+    let mut runs = Vec::new();
     for _ in 0..5 {
-        results = results_of(backend, line);
-        if wanted(&results) {
-            return results;
+        let results = try_results_of(backend, line);
+        match results {
+            Ok(results) if wanted(&results) => return results,
+            unwanted => runs.push(unwanted),
         }
     }
-    panic!("{line}: no run has the wanted results: {results}")
+    panic!("{line}: no run has the wanted results: {runs:#?}")
 }
 
 /// Runs a workload until its results have a count above zero.

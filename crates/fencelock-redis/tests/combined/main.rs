@@ -17,6 +17,8 @@ const ALONE: usize = 4;
 /// The maximum length of a batch.
 const LONGEST: usize = 64;
 const SOON: Duration = Duration::from_secs(20);
+/// Longer than a busy machine stops.
+const PATIENT: &str = "?timeout=10000";
 
 /// A backend that has served a claim, so that later claims use the common case.
 async fn backend(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
@@ -94,7 +96,7 @@ fn exists(server: &RedisServer, key: &str) -> bool {
 #[tokio::test]
 async fn requests_that_are_made_together_are_one_script() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + LONGEST));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + LONGEST));
     for round in 0..3 {
         scripts(&server);
         assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted), "round {round}");
@@ -109,7 +111,7 @@ async fn requests_that_are_made_together_are_one_script() {
 #[tokio::test]
 async fn more_requests_are_more_scripts() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 2 * LONGEST + 1));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 2 * LONGEST + 1));
     scripts(&server);
     assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     assert_eq!(scripts(&server), ALONE as u64 + 3);
@@ -134,7 +136,7 @@ async fn requests_are_sent_alone_unless_the_connection_leads_to_one_server() {
 #[tokio::test]
 async fn all_requests_of_one_task_join_before_it_is_polled_again() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + LONGEST - 1));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + LONGEST - 1));
     scripts(&server);
     let mut all = Box::pin(join_all(claims.iter().map(|claim| backend.acquire(claim))));
     for _ in 0..2 {
@@ -153,7 +155,7 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
 #[tokio::test]
 async fn a_full_memory_refuses_claims_beside_releases() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, all) = (backend(&server, "").await, claims(ALONE + 10));
+    let (backend, all) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     let (held, free) = all.split_at(ALONE + 5);
     acquire_all(&*backend, held).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -169,7 +171,7 @@ async fn a_full_memory_refuses_claims_beside_releases() {
 #[tokio::test]
 async fn a_few_requests_are_sent_alone() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE));
     scripts(&server);
     assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     assert_eq!(scripts(&server), ALONE as u64);
@@ -178,7 +180,7 @@ async fn a_few_requests_are_sent_alone() {
 #[tokio::test]
 async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_next_time() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     server.command(&["SET", "key:5", "another"]);
     server.command(&["HSET", "key:6", "a", "1"]);
     scripts(&server);
@@ -198,7 +200,7 @@ async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_n
 #[tokio::test]
 async fn a_lock_is_granted_once_and_released_once() {
     let Some(server) = redis_or_skip() else { return };
-    let backend = backend(&server, "").await;
+    let backend = backend(&server, PATIENT).await;
     let mut claims = claims(ALONE + 10);
     for claim in &mut claims[6..12] {
         claim.key = Key::new("key:5").unwrap();
@@ -252,7 +254,7 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
 #[tokio::test]
 async fn a_server_that_loses_its_scripts_or_restarts_grants_as_before() {
     let Some(mut server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted));
     for _ in 0..2 {
         server.command(&["SCRIPT", "FLUSH"]);

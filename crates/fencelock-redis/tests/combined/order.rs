@@ -1,6 +1,6 @@
 //! The order of requests, with requests that are dropped.
 
-use super::{ALONE, SOON, acquire_all, backend, claim, claims, exists, is_granted, once, start};
+use super::{ALONE, PATIENT, SOON, acquire_all, backend, claim, claims, exists, is_granted, once, start};
 use fencelock_core::{HolderId, Intent, Key, Release, side_key};
 use fencelock_testkit::redis_or_skip;
 use futures_util::future::join_all;
@@ -12,7 +12,7 @@ use std::task::Poll;
 #[tokio::test]
 async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 3));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 3));
     acquire_all(&*backend, &claims).await;
     let mut releases: Vec<_> = claims.iter().map(|claim| backend.release(&claim.key, &claim.holder.id)).collect();
     for release in &mut releases {
@@ -31,7 +31,7 @@ async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
 #[tokio::test]
 async fn a_full_queue_of_the_connection_keeps_the_order() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "?timeout=10000").await, claims(ALONE + 2));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 2));
     let other = Key::new("other").unwrap();
     let mut full: Vec<_> = (0..5000).map(|_| backend.inspect(&other)).collect();
     for request in &mut full {
@@ -53,7 +53,7 @@ async fn a_full_queue_of_the_connection_keeps_the_order() {
 #[tokio::test]
 async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     let mut started = start(&*backend, &claims).await;
     // The first request of the batch, and one in the middle.
     for dropped in [ALONE, ALONE + 5] {
@@ -71,7 +71,7 @@ async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
 #[tokio::test]
 async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_was_sent() {
     let Some(server) = redis_or_skip() else { return };
-    let (backend, claims) = (backend(&server, "").await, claims(ALONE + 10));
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     let mut started = start(&*backend, &claims).await;
     // The first request of the batch sends it.
     assert!(once(started[ALONE].as_mut().unwrap()).await.is_pending());
@@ -93,7 +93,7 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The connection belongs to a runtime that keeps running.
     let of_connection = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (backend, claims) = (of_connection.block_on(backend(&server, "")), claims(ALONE + 10));
+    let (backend, claims) = (of_connection.block_on(backend(&server, PATIENT)), claims(ALONE + 10));
     let (sender, others) = (runtime(), runtime());
     server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
     let mut started = others.block_on(start(&*backend, &claims));
@@ -110,7 +110,7 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
     let Some(server) = redis_or_skip() else { return };
-    let backend = backend(&server, "").await;
+    let backend = backend(&server, PATIENT).await;
     let tasks = (0..24).map(|task| {
         let backend = Arc::clone(&backend);
         tokio::spawn(async move {

