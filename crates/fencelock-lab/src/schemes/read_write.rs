@@ -45,7 +45,7 @@ fn one_ttl() -> Scheme {
             ),
             Text::new(
                 "The key carries the holds of all, so it must never end before the longest of them (s6-read-write-longest). Redis ends the lock of a reader with the TTL of a writer.",
-                "一个 key 装着所有人的持有，它的过期时间不能早于其中最长的一个（见 s6-read-write-longest）。否则写锁的过期时间会把读锁提前结束。",
+                "一个 key 记着所有的持有者，它的过期时间不能早于其中最长的一个（见 s6-read-write-longest）。否则写锁的过期时间会把读锁提前结束。",
             ),
             lines(Op::EndWrite),
         )
@@ -62,7 +62,7 @@ fn longest() -> Scheme {
             Text::new("the same, and no step shortens the TTL of the key", "同上，但任何一步都不缩短 key 的过期时间"),
             Text::new(
                 "Holds as long as the work ends before the lease. fencelock keeps the end of each hold apart, and the key outlasts the longest.",
-                "只要业务在租约内做完就成立。fencelock 为每个持有单独记录到期时间，key 比其中最长的还要久。",
+                "只要业务在租约内做完就成立。fencelock 按持有者分别记录到期时间，key 比其中最长的还要久。",
             ),
             lines(Op::EndWriteKeepTtl),
         )
