@@ -15,7 +15,8 @@ impl Redis {
         answer: Acquire,
     ) -> Result<Acquire, Unknown> {
         if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
-            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl).with_assumed(claim.ttl.get());
+            // No lease is too long for it: a poll may have a shorter TTL than the last renewal of its holder.
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
             self.confirm(session, &renewal).await?;
         }
         Ok(answer)

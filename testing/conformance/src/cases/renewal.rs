@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Expires], a_renewed_lease_lasts_a_full_ttl_from_the_request),
         case_for(&[Need::Expires], a_renewed_hold_outlasts_its_first_ttl),
         case_for(&[Need::Expires], a_shorter_renewal_does_not_shorten),
+        case_for(&[Need::Expires], a_poll_with_a_shorter_ttl_does_not_shorten),
         case_for(&[Need::Expires], five_renewals_of_five_seconds_leave_at_most_five),
         case_for(&[Need::Expires], a_renewal_after_the_expiry_does_not_take_it_again),
         case_for(&[Need::Expires], a_renewal_after_a_later_hold_was_released_finds_it_absent),
@@ -95,6 +96,14 @@ async fn a_shorter_renewal_does_not_shorten(fixture: &dyn Fixture) {
     has_at_least(&a, LONG, taken).await;
     fixture.let_time_pass(PAST_SHORT).await;
     b.is_refused().await;
+}
+
+async fn a_poll_with_a_shorter_ttl_does_not_shorten(fixture: &dyn Fixture) {
+    let [a] = test_clients(fixture).await;
+    let taken = Instant::now();
+    a.takes().await;
+    a.clone().for_ttl(SHORT).still_holds().await;
+    has_at_least(&a, LONG, taken).await;
 }
 
 async fn five_renewals_of_five_seconds_leave_at_most_five(fixture: &dyn Fixture) {
