@@ -230,7 +230,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// taken yet may have expired, so it is confirmed by a poll.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
         for waiter in self.queue.all_mut() {
-            if let Some(pending) = waiter.pending() {
+            if let Some(pending) = waiter.state.claim_mut() {
                 pending.hand_off = None;
             }
             if waiter.request.retry.is_none() {
@@ -330,23 +330,5 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         // Its holder id is unknown until it is granted.
         let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: waiter.request.owner.clone() };
         Some(Occupied::new(Occupant::Holder(holder), Expiry::In(waiter.request.ttl.get())))
-    }
-}
-
-impl<W: Default> Waiter<W> {
-    fn pending(&mut self) -> Option<&mut PendingClaim> {
-        match &mut self.state {
-            State::Queued => None,
-            State::Called(pending) => pending.as_deref_mut(),
-            State::Claiming(claiming) => claiming.attempt.as_mut(),
-        }
-    }
-
-    /// Makes a task claim again. Returns whether it claims.
-    fn notify<L>(&mut self, cx: &mut Context<'_, W, L>) -> bool {
-        let Some(pending) = self.pending() else { return false };
-        pending.notified = true;
-        cx.act(Action::Wake(std::mem::take(&mut self.task)));
-        true
     }
 }

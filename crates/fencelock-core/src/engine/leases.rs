@@ -1,5 +1,4 @@
-use super::SharingLimits;
-use super::action::{Action, Ended, Grant, Source};
+use super::action::{Action, Ended};
 use super::boxed_vec::BoxedVec;
 use super::context::Context;
 use super::hold::{Duty, Hold, HoldParameters};
@@ -7,10 +6,7 @@ use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
 use super::shared_lease::{LeaseHistory, SharedLease};
 use super::tenure::{End, HoldId, Tenure};
-use crate::{
-    Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock,
-    Unknown,
-};
+use crate::{HolderId, Lease, LossReason, Moment, Renew, RenewalPlan, TokenBlock, Unknown};
 use std::time::Duration;
 
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
@@ -22,7 +18,7 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(25);
 pub(super) struct Leases<L> {
     pub(super) holds: Vec<Hold<L>>,
     /// The lease that tasks share.
-    shared: Option<SharedLease>,
+    pub(super) shared: Option<SharedLease>,
     /// The leases of permits that tasks share, in the order of their holds.
     pub(super) permits: BoxedVec<SharedLease>,
     /// The history of the last shared lease.
@@ -195,169 +191,5 @@ impl<L: Default> Leases<L> {
                 Renewed::Waiters(waiters)
             }
         })
-    }
-}
-
-/// Leases that tasks share.
-impl<L: Default> Leases<L> {
-    pub(super) fn is_shared(&self, id: HoldId) -> bool {
-        self.sharing(id).is_some()
-    }
-
-    fn sharing(&self, id: HoldId) -> Option<&SharedLease> {
-        self.shared.iter().chain(self.permits.iter()).find(|shared| shared.hold == id)
-    }
-
-    fn sharing_mut(&mut self, id: HoldId) -> Option<(&mut SharedLease, &mut Hold<L>)> {
-        let shared = self.shared.iter_mut().chain(self.permits.iter_mut()).find(|shared| shared.hold == id)?;
-        let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
-        Some((shared, hold))
-    }
-
-    /// Stops sharing a lease.
-    pub(super) fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
-        let one = self.shared.take_if(|shared| shared.hold == id);
-        one.or_else(|| {
-            let index = self.permits.iter().position(|shared| shared.hold == id)?;
-            self.permits.remove(index)
-        })
-    }
-
-    /// A lease that tasks share: the exclusive or shared one, or one of permits.
-    pub(super) fn any_shared(&self) -> Option<&Hold<L>> {
-        self.shared.iter().chain(self.permits.iter()).next().and_then(|shared| self.get(shared.hold))
-    }
-
-    pub(super) fn shared_hold_mut(&mut self) -> Option<(&mut SharedLease, &mut Hold<L>)> {
-        let shared = self.shared.as_mut()?;
-        let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold)?;
-        Some((shared, hold))
-    }
-
-    /// The shared lease, if it is idle.
-    pub(super) fn idle(&self) -> Option<(HoldId, Tenure)> {
-        let shared = self.shared.as_ref().filter(|shared| shared.idle)?;
-        self.get(shared.hold).map(|hold| (hold.id, hold.tenure))
-    }
-
-    /// Whether this shared lease has no token left for another tenure.
-    pub(super) fn is_used_up(&self, id: HoldId) -> bool {
-        self.sharing(id).is_some_and(SharedLease::is_used_up)
-    }
-
-    /// Shares this lease, unless it has already expired. Several leases of permits are shared at the same time.
-    pub(super) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
-        let history = std::mem::take(&mut self.history);
-        let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
-        let shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
-        if self.get(id).is_some_and(Hold::has_permits) {
-            return self.share_permits(shared, cx);
-        }
-        self.shared = shared;
-        if let Some(hold) = self.get_mut(id).filter(|hold| alive && hold.tenure.mode == Mode::Shared) {
-            hold.open_to_readers();
-        }
-    }
-
-    /// Passes a shared lease to a task with this request, if the request matches and the lease may be passed on.
-    pub(super) fn hand_over<W>(
-        &mut self,
-        id: HoldId,
-        from: Tenure,
-        request: &AcquireRequest,
-        cx: &mut Context<'_, W, L>,
-    ) -> Option<Grant> {
-        let (shared, hold) = self.sharing_mut(id)?;
-        let permits = hold.has_permits() || request.has_permits();
-        if !request.matches(hold.ttl(), &hold.owner) || permits && request.mode != from.mode {
-            return None;
-        }
-        let fence = shared.next(cx.config, cx.now)?;
-        let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| cx.now + max_hold);
-        let next = Tenure { number: 0, mode: request.mode, fence, since: cx.now, idle: false };
-        if !hold.pass(from, next, ends) {
-            return None;
-        }
-        let inspects = shared.passed(cx.config, cx.now);
-        if inspects {
-            hold.expedite(cx.now, Duration::ZERO);
-        }
-        hold.set_timer(cx);
-        let grant = Grant { hold: id, tenure: hold.tenure, source: Source::Shared };
-        if inspects {
-            self.inspect_together(id);
-        }
-        Some(grant)
-    }
-
-    /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
-    pub(super) fn keep_idle<W>(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
-        // Permits are not kept.
-        let Some((shared, hold)) = self.shared_hold_mut().filter(|(shared, _)| shared.hold == id) else { return false };
-        if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
-            return false;
-        }
-        let idle = Tenure { number: 0, since: cx.now, idle: true, ..from };
-        if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
-            return false;
-        }
-        if shared.begin_idle(cx.now) {
-            hold.expedite(cx.now, Duration::ZERO);
-        }
-        hold.set_timer(cx);
-        cx.act(Action::KeptIdle);
-        true
-    }
-
-    /// The backend announces that another client waits.
-    pub(super) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        self.on_permits_queued(cx);
-        let Some((shared, hold)) = self.shared_hold_mut() else { return };
-        shared.unannounced();
-        if shared.idle {
-            let id = hold.id;
-            self.give_back(id, true, cx);
-        } else if hold.is_renewing() {
-            // The answer to that renewal may be older than the waiter.
-            hold.expedite(cx.now, Duration::ZERO);
-        }
-    }
-
-    /// The server reports the number of other waiting clients.
-    pub(super) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
-        let (Some((shared, hold)), Some(limits)) = (self.shared_hold_mut(), &cx.config.sharing) else { return };
-        shared.on_waiters(others, cx.config, limits, cx.now);
-        if !shared.idle {
-            return;
-        }
-        if others > 0 {
-            let id = hold.id;
-            self.give_back(id, true, cx);
-        } else {
-            hold.limit(shared.idle_until(hold.tenure.since, limits));
-            hold.set_timer(cx);
-        }
-    }
-
-    /// Whether the first queued task should wait within this client: for a tenure of the shared lease, or until the
-    /// time for other clients is over.
-    pub(super) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
-        let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
-        if request.mode == Mode::Shared {
-            // It would have joined already, if it could.
-            return false;
-        }
-        let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl(), &hold.owner));
-        suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
-    }
-
-    /// The holder of the shared lease, for tasks that wait.
-    pub(super) fn occupied(&self, now: Moment) -> Option<Occupied> {
-        let hold = self.any_shared()?;
-        let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
-        let rest = hold.rest(now);
-        let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };
-        Some(Occupied::new(by, expiry).with_held_for(Some(now.since(hold.tenure.since))))
     }
 }

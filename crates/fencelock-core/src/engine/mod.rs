@@ -33,7 +33,8 @@
 //! |---|---|
 //! | `key_engine`, `queue` | one key; the tasks that wait for it |
 //! | `claims`, `claiming` | the claims of one task |
-//! | `leases`, `hold`, `shared_lease` | what is held, and for how long tasks share it |
+//! | `leases`, `hold` | what is held |
+//! | `sharing`, `shared_lease` | the leases that tasks share, and for how long |
 //! | `yielding` | what remains of a shared lease after its end |
 //! | `readers`, `permits` | tasks that share leases at the same time |
 //! | `release_queue` | releases in the background |
@@ -63,6 +64,7 @@ mod request;
 mod rng;
 mod served;
 mod shared_lease;
+mod sharing;
 mod tenure;
 mod waiter;
 mod yielding;

@@ -13,13 +13,10 @@ use super::claiming::{Claiming, HandOff, PendingClaim, Spare};
 use super::claims::end_attempt;
 use super::context::Context;
 use super::key_engine::KeyEngine;
-use super::leases::Leases;
-use super::queue::Queue;
 use super::release_queue::PendingRelease;
 use super::request::AcquireRequest;
-use super::shared_lease::SharedLease;
 use super::tenure::{HoldId, Tenure};
-use super::waiter::{State, Waiter, WaiterId};
+use super::waiter::{State, WaiterId};
 use crate::{HolderId, Lease, Mode, Moment, TokenBlock};
 use std::time::Duration;
 
@@ -164,123 +161,4 @@ fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Bo
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
     end_attempt(&mut claiming, cx);
     pending.map(|pending| Box::new(PendingClaim { polled_at, ..pending }))
-}
-
-impl<W: Default> Queue<W> {
-    /// The first queued task without a request in flight.
-    fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
-        self.line().find(|(_, waiter)| match &waiter.state {
-            State::Queued | State::Called(_) => true,
-            State::Claiming(claiming) => claiming.is_at_rest(),
-        })
-    }
-
-    /// The number of claims of queued tasks that are known to wait at the backend.
-    fn waiting_at_backend(&self) -> u32 {
-        let waits = |waiter: &Waiter<W>| waiter.attempt().is_some_and(|attempt| attempt.answered.is_some());
-        let mut left = self.claiming_in_line();
-        let claims = self.line().take_while(|(_, waiter)| {
-            let more = left > 0;
-            left -= usize::from(!matches!(waiter.state, State::Queued) && more);
-            more
-        });
-        u32::try_from(claims.filter(|(_, waiter)| waits(waiter)).count()).unwrap_or(u32::MAX)
-    }
-
-    /// Whether a task that tries once in this mode would overtake a queued task. Several permits may be free, so claims
-    /// of tasks that have just arrived do not count.
-    pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
-        let waits = |waiter: &Waiter<W>| match &waiter.state {
-            State::Queued => true,
-            State::Called(_) | State::Claiming(_) => waiter.attempt().is_some_and(|attempt| attempt.answered.is_some()),
-        };
-        let permits = matches!(mode, Mode::Permits { .. });
-        !self.line_is_empty() && (!permits || self.line().any(|(_, waiter)| waits(waiter)))
-    }
-}
-
-impl<W> Waiter<W> {
-    fn attempt(&self) -> Option<&PendingClaim> {
-        match &self.state {
-            State::Queued => None,
-            State::Called(pending) => pending.as_deref(),
-            State::Claiming(claiming) => claiming.attempt.as_ref(),
-        }
-    }
-}
-
-impl<L: Default> Leases<L> {
-    pub(super) fn shares_permits(&self, id: HoldId) -> bool {
-        self.permits.iter().any(|shared| shared.hold == id)
-    }
-
-    /// Adds a lease. It starts with what the other leases know about waiters.
-    pub(super) fn share_permits<W>(&mut self, shared: Option<SharedLease>, cx: &Context<'_, W, L>) {
-        let (Some(mut shared), Some(limits)) = (shared, &cx.config.sharing) else { return };
-        if let Some(other) = self.permits.last() {
-            shared.inspect_with(other);
-            if other.others_wait(cx.config) {
-                shared.on_waiters(1, cx.config, limits, cx.now);
-            }
-        }
-        self.permits.push(shared);
-    }
-
-    /// This lease checks whether other clients wait, so the other leases need not check.
-    pub(super) fn inspect_together(&mut self, id: HoldId) {
-        let Some(inspecting) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
-        for shared in self.permits.iter_mut() {
-            shared.inspect_with(&inspecting);
-        }
-    }
-
-    fn on_permit_waiters<W>(&mut self, others: u32, claims: u32, cx: &mut Context<'_, W, L>) {
-        let Some(limits) = &cx.config.sharing else { return };
-        for shared in self.permits.iter_mut() {
-            shared.on_waiters(others, cx.config, limits, cx.now);
-            if claims > 0 {
-                // The next message may be about a claim of this client.
-                shared.unannounced();
-            }
-        }
-    }
-
-    /// The backend announces a waiter, of another client or of this one.
-    pub(super) fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        for shared in self.permits.iter_mut() {
-            shared.unannounced();
-            let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold);
-            if let Some(hold) = hold.filter(|hold| hold.is_renewing()) {
-                // The answer to that renewal may be older than the waiter.
-                hold.expedite(cx.now, Duration::ZERO);
-            }
-        }
-    }
-
-    /// A claim of this client is refused, or is `queued` on the backend. The backend announces only the waiters of other clients, and
-    /// this one may have replaced the announcement of the next. A claim that is in line for a shared lease needs no other one.
-    pub(super) fn on_own_claim<W>(&mut self, in_line: bool, queued: bool, cx: &mut Context<'_, W, L>) {
-        if in_line {
-            self.permits.iter_mut().for_each(SharedLease::unannounced);
-        } else if queued {
-            self.on_queued(cx);
-        }
-    }
-
-    /// Makes the timer of one of these leases fire at `at` or earlier. If all of them are being renewed, the next reply
-    /// calls this again.
-    fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
-        let is_shared = |id: HoldId| self.permits.iter().any(|shared| shared.hold == id);
-        if let Some(hold) = self.holds.iter_mut().find(|hold| is_shared(hold.id) && !hold.is_renewing()) {
-            hold.expedite(cx.now, at.since(cx.now));
-            hold.set_timer(cx);
-        }
-    }
-
-    /// How many leases will be passed on, or must be left free after their current tenures.
-    fn permits_to_pass<W>(&self, cx: &Context<'_, W, L>) -> usize {
-        let Some(limits) = &cx.config.sharing else { return 0 };
-        let goes_on = |shared: &&SharedLease| shared.has_more() || shared.yields(cx.config, limits, cx.now);
-        self.permits.iter().filter(goes_on).count()
-    }
 }

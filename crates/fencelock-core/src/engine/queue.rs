@@ -4,7 +4,7 @@ use super::ordered_waiters::OrderedWaiters;
 use super::served::Served;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
-use crate::HolderId;
+use crate::{HolderId, Mode};
 use std::collections::BTreeMap;
 
 /// The tasks of one client that acquire one key.
@@ -187,12 +187,7 @@ impl<W: Default> Queue<W> {
     pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
         self.all_mut().find_map(|waiter| {
             let Waiter { state, task, .. } = waiter;
-            let pending = match state {
-                State::Queued => None,
-                State::Called(pending) => pending.as_deref_mut(),
-                State::Claiming(claiming) => claiming.attempt.as_mut(),
-            };
-            pending.filter(|pending| pending.claim.holder.id == holder).map(|pending| (pending, task))
+            state.claim_mut().filter(|pending| pending.claim.holder.id == holder).map(|pending| (pending, task))
         })
     }
 
@@ -201,5 +196,33 @@ impl<W: Default> Queue<W> {
         if self.is_empty() {
             (self.line, self.claimants, self.served) = (OrderedWaiters::new(), BTreeMap::new(), Served::new());
         }
+    }
+}
+
+/// Tasks that share permits: several of them may claim.
+impl<W: Default> Queue<W> {
+    /// The first queued task without a request in flight.
+    pub(super) fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.line().find(|(_, waiter)| waiter.state.is_at_rest())
+    }
+
+    /// The number of claims of queued tasks that are known to wait at the backend.
+    pub(super) fn waiting_at_backend(&self) -> u32 {
+        let mut left = self.claiming_in_line();
+        let claims = self.line().take_while(|(_, waiter)| {
+            let more = left > 0;
+            left -= usize::from(!matches!(waiter.state, State::Queued) && more);
+            more
+        });
+        let waiting = claims.filter(|(_, waiter)| waiter.state.waits_at_backend()).count();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a task that tries once in this mode would overtake a queued task. Several permits may be free, so claims
+    /// of tasks that have just arrived do not count.
+    pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
+        let waits = |state: &State| matches!(state, State::Queued) || state.waits_at_backend();
+        let permits = matches!(mode, Mode::Permits { .. });
+        !self.line_is_empty() && (!permits || self.line().any(|(_, waiter)| waits(&waiter.state)))
     }
 }

@@ -5,15 +5,13 @@
 //! within the batch for tasks of this client. After that, the first reader in line claims for itself, behind the
 //! waiters at the server.
 
-use super::action::{Action, Grant, Source, Step};
+use super::action::{Action, Grant, Step};
 use super::context::Context;
 use super::key_engine::KeyEngine;
-use super::leases::Leases;
 use super::request::AcquireRequest;
 use super::tenure::{HoldId, Tenure};
 use super::waiter::State;
-use crate::{Holder, LossReason, Mode, Occupant};
-use std::time::Duration;
+use crate::{Holder, LossReason, Occupant};
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Admits the readers at the front of the line, as long as they may join the shared lease.
@@ -49,26 +47,5 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         self.settle(None, cx);
         true
-    }
-}
-
-impl<L: Default> Leases<L> {
-    /// Begins another tenure of the shared lease, if the request matches and the lease may be joined.
-    fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        let (shared, hold) = self.shared_hold_mut()?;
-        if request.mode != Mode::Shared || !request.matches(hold.ttl(), &hold.owner) {
-            return None;
-        }
-        let tenure = hold.join(shared.next_reader(cx.now)?, cx.now)?;
-        if shared.passed(cx.config, cx.now) {
-            hold.expedite(cx.now, Duration::ZERO);
-            hold.set_timer(cx);
-        }
-        Some(Grant { hold: hold.id, tenure, source: Source::Shared })
-    }
-
-    /// Ends the tenure of one of several readers. Returns whether others continue.
-    pub(super) fn leave(&mut self, id: HoldId, tenure: Tenure) -> bool {
-        self.get_mut(id).is_some_and(|hold| hold.leave(tenure))
     }
 }

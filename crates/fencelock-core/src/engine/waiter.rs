@@ -1,4 +1,6 @@
+use super::action::Action;
 use super::claiming::{Claiming, PendingClaim};
+use super::context::Context;
 use super::request::AcquireRequest;
 use crate::Moment;
 
@@ -24,4 +26,42 @@ pub(super) enum State {
     Called(Option<Box<PendingClaim>>),
     /// The task is claiming.
     Claiming(Box<Claiming>),
+}
+
+impl<W: Default> Waiter<W> {
+    /// Makes a task claim again. Returns whether it claims.
+    pub(super) fn notify<L>(&mut self, cx: &mut Context<'_, W, L>) -> bool {
+        let Some(pending) = self.state.claim_mut() else { return false };
+        pending.notified = true;
+        cx.act(Action::Wake(std::mem::take(&mut self.task)));
+        true
+    }
+}
+
+impl State {
+    pub(super) fn claim_mut(&mut self) -> Option<&mut PendingClaim> {
+        match self {
+            Self::Queued => None,
+            Self::Called(pending) => pending.as_deref_mut(),
+            Self::Claiming(claiming) => claiming.attempt.as_mut(),
+        }
+    }
+
+    /// Whether the claim is known to wait at the backend.
+    pub(super) fn waits_at_backend(&self) -> bool {
+        let claim = match self {
+            Self::Queued => None,
+            Self::Called(pending) => pending.as_deref(),
+            Self::Claiming(claiming) => claiming.attempt.as_ref(),
+        };
+        claim.is_some_and(|claim| claim.answered.is_some())
+    }
+
+    /// Whether no request of the task is in flight.
+    pub(super) fn is_at_rest(&self) -> bool {
+        match self {
+            Self::Queued | Self::Called(_) => true,
+            Self::Claiming(claiming) => claiming.is_at_rest(),
+        }
+    }
 }
