@@ -10,7 +10,7 @@ pub struct Health {
     pub identity: Option<String>,
     /// The machine that its address names.
     pub host: Option<String>,
-    /// Its wall clock beside that of this process.
+    /// Its wall clock, relative to that of this process.
     pub clock: Option<ClockOffset>,
     /// The time since it started.
     pub up_for: Option<Duration>,

@@ -124,7 +124,7 @@ impl Debug for Ttl {
 /// By how much a holder ends its lease early, because its clock and the server's may run at different rates.
 ///
 /// The rule is that of the Redlock description in the Redis documentation: a hundredth of the TTL plus 2 ms. Quartz
-/// clocks part by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
+/// clocks diverge by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Parts per million of the TTL.

@@ -1,4 +1,4 @@
-//! Semaphores: a counter, leases by the clock of the client, and counters on several servers. Each has its repair beside it.
+//! Semaphores: a counter, leases by the clock of the client, and counters on several servers. Each is followed by its fix.
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
@@ -34,7 +34,7 @@ fn counter() -> Scheme {
                 "用计数器做信号量：大于零就 DECR，归还时 INCR（这里只有一个许可）",
             ),
             Text::new(
-                "A counter does not know its holders, so the permit of a client that dies is gone for ever. Lease each permit: s5-leased.",
+                "A counter does not know its holders, so the permit of a client that crashes is lost forever. Lease each permit: s5-leased.",
                 "计数器不知道许可在谁手里，客户端一死，许可就再也回不来。每个许可都要有租约：见 s5-leased。",
             ),
             around(Op::TakeCount, Op::GiveCount),

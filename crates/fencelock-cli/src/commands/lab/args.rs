@@ -57,9 +57,9 @@ Examples:
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
   fencelock lab bank --url redis://HOST --overrun   concurrent payments, some of them slow
   fencelock lab stock --url redis://HOST --pause    with paused processes
-  fencelock lab stock --url redis://HOST --readers  readers beside the buyers: shared locks
+  fencelock lab stock --url redis://HOST --readers  readers and buyers: shared locks
   fencelock lab bank --url redis://HOST --transfers two locks for each transfer, and deadlocks
-  fencelock lab pool --url redis://HOST --crash     semaphores whose users die
+  fencelock lab pool --url redis://HOST --crash     semaphores whose holders crash
 
 Exit status:
   0      success; with --url: every reply matched the model
