@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_the_round_trip_is_taken_off_and_doubt_is_kept() {
+    fn half_the_round_trip_is_subtracted_and_the_uncertainty_is_kept() {
         let one = ClockOffset::measured(1_000, 1_500, 2_000);
         assert_eq!((one.ahead, one.within), (0, Duration::from_micros(500)));
         let other = ClockOffset::measured(1_000, 4_500, 2_000);

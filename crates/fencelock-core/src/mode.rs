@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_taken_over_if_it_can_ever_have_room() {
+    fn a_waiter_is_taken_over_if_it_can_ever_fit() {
         let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
         assert_eq!(permits(3, 5).taken_over(5, 9), Some(permits(3, 9)));
         assert_eq!(permits(3, 5).taken_over(5, 3), Some(permits(3, 3)));

@@ -260,7 +260,7 @@ fn a_client_that_stays_in_its_queues_is_found() {
 
 /// One client never leaves. The others wait for its slot or find the other one.
 #[test]
-fn a_client_that_waits_beside_a_free_slot_is_found() {
+fn a_client_that_waits_although_a_slot_is_free_is_found() {
     let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, lines: 1, one_stays: true, ..SETTING };
     is_found(setting, "a client waits for ever", 5);
 }

@@ -36,7 +36,7 @@ fn two_keys_do_not_exclude_each_other() {
 }
 
 #[test]
-fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
+fn a_repeated_claim_gets_the_same_answer_with_every_intent() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, fence) = take(&locks, "k");
@@ -248,7 +248,7 @@ fn a_list_has_what_is_held_and_nothing_else() {
 }
 
 #[test]
-fn an_eviction_is_refused_and_says_whom_to_end() {
+fn an_eviction_is_refused_and_names_the_process_to_end() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, _) = take(&locks, "k");

@@ -151,7 +151,7 @@ fn an_observer_prints_each_change_as_one_line() {
 }
 
 #[test]
-fn an_observer_goes_on_through_an_outage_and_says_so() {
+fn an_observer_continues_after_an_outage_and_reports_it() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut leader = candidate(&backend, "--ttl 60s --value v");
     term(&mut leader);

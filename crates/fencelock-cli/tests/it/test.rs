@@ -127,7 +127,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn a_star_stands_for_anything_within_a_line() {
+fn a_star_matches_anything_within_a_line() {
     assert!(matches("a*c\n", "abbc\n") && matches("*", "") && matches("a*b*c", "a1b2b3c"));
     assert!(!matches("a*", "a\n") && !matches("a", "ab") && !matches("a*c", "ab") && !matches("", "x"));
 }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_stands_as_long_as_its_weakest_node() {
+    fn a_majority_lasts_as_long_as_its_shortest_node() {
         let three = Quorum::new(3).unwrap();
         assert_eq!(three.reached([9, 4, 7]), Some(7));
         assert_eq!(three.reached([9, 4]), Some(4));

@@ -196,12 +196,12 @@ fn is_found(setting: Setting, steps: usize) {
 }
 
 #[test]
-fn no_live_waiter_leaves_the_line_when_its_slot_is_moved() {
+fn no_live_waiter_leaves_the_queue_when_its_slot_is_moved() {
     holds(Setting { rule: Rule::Production, moves: 1 }, World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD);
 }
 
 #[test]
-fn no_live_waiter_leaves_the_line_when_its_slot_returns() {
+fn no_live_waiter_leaves_the_queue_when_its_slot_returns() {
     let landmarks = World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD | World::MOVED_TWICE;
     holds(Setting { rule: Rule::Production, moves: 3 }, landmarks);
 }

@@ -316,7 +316,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_reads_has_a_hold_and_no_writer_beside_it(acts in acts()) {
+    fn a_reader_has_a_hold_and_overlaps_no_writer(acts in acts()) {
         let mut world = World::new();
         for act in &acts {
             world.act(act);

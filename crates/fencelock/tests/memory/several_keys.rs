@@ -295,7 +295,7 @@ async fn a_dropped_value_releases_all_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unconfirmed_release_names_its_key_and_goes_on() {
+async fn an_unconfirmed_release_names_its_key_and_continues() {
     let scene = Scene::new();
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
     scene.net.always(Verb::Release, Fate::Lost);
@@ -307,7 +307,7 @@ async fn an_unconfirmed_release_names_its_key_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guards_stand_alone_once_they_are_taken_apart() {
+async fn guards_are_independent_after_into_guards() {
     let scene = Scene::new();
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
     let [b, a] = <[_; 2]>::try_from(guards.into_guards()).unwrap();
