@@ -190,9 +190,9 @@ impl Claim {
         }
         let advice = match self.mode {
             Mode::Permits { .. } => {
-                "use slots, which every backend has, ask for an exclusive lock, or use a backend whose capabilities name this mode"
+                "use slots, which every backend has, acquire an exclusive lock, or use a backend whose capabilities name this mode"
             }
-            _ => "ask for an exclusive lock, or use a backend whose capabilities name this mode",
+            _ => "acquire an exclusive lock, or use a backend whose capabilities name this mode",
         };
         Err(Unknown::new(backend.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }

@@ -56,7 +56,7 @@ impl ServerReport {
     }
 }
 
-/// What a server is part of, as far as it says so.
+/// The deployment that a server belongs to, as far as it reports this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {

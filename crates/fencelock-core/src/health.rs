@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// What a node reports of itself. A quorum compares its nodes by it.
 ///
-/// Begin with [`Health::default`], which knows nothing, and set the fields that are known.
+/// Begin with [`Health::default`], in which all fields are unknown, and set the known ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -16,7 +16,7 @@ pub struct Health {
     pub up_for: Option<Duration>,
 }
 
-/// How far a wall clock is from that of this process: a number and its error. There is no more to it, so the struct is
+/// How far a wall clock is from that of this process: a number and its error. There are no other fields, so the struct is
 /// exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset {

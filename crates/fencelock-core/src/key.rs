@@ -38,7 +38,7 @@ impl Key {
         }
         if name.starts_with(Self::RESERVED) {
             return Err(Invalid::new(format!(
-                "keys that begin with {:?} are fencelock's own: {name:?}",
+                "keys that begin with {:?} are reserved for fencelock: {name:?}",
                 Self::RESERVED
             )));
         }

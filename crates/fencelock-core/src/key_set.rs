@@ -11,7 +11,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Keys lie idle while their holder waits for the rest of its set, so a set is small.
+    /// Keys are held unused while their holder waits for the rest of its set, so a set is small.
     pub const MAX_KEYS: usize = 16;
 
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A point on the clock of one machine, in microseconds since some fixed start.
 ///
-/// It is not [`std::time::Instant`], which on Linux stands still while the machine sleeps; a server's TTL does not.
+/// It is not [`std::time::Instant`], which on Linux does not advance while the machine is suspended; a server's TTL does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 

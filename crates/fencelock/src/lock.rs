@@ -296,7 +296,7 @@ pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Err
 
 /// Reports a release that was not confirmed and that the result of the work does not depend on.
 pub(crate) fn report_unconfirmed(key: &Key, error: &Error) {
-    tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+    tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
 }
 
 /// Combines the result of the body with the result of the release.

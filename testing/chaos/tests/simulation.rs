@@ -228,7 +228,7 @@ fn a_node_that_forgot_permits_grants_too_many_without_quarantine() {
     is_killed_in(1, Mix::Permits, Mutant::NoQuarantine, 200, HOLDS);
 }
 
-/// Each node has the permits, so three majorities of three nodes have room for three holders of two permits.
+/// Each node has the permits, so three majorities of three nodes can grant two permits to three holders.
 #[test]
 fn permits_counted_by_a_majority_of_nodes_are_too_many() {
     for seed in 0..200 {

@@ -49,7 +49,7 @@ impl<'a> Test<'a> {
         self
     }
 
-    /// Nothing says where the locks live.
+    /// No URL is set.
     pub(crate) fn without_url(mut self) -> Self {
         self.environment.retain(|(name, _)| *name != "FENCELOCK_URL");
         self

@@ -267,7 +267,7 @@ mod tests {
         (0..=AT_ONCE).for_each(|_| queue.push(hold(1)));
         let first = sent(&mut queue, at(0))[0];
         queue.answered(first, ReleaseOutcome::Failed, at(10), u64::MAX / 2);
-        assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another has its room");
+        assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another takes its place");
         let mut now = queue.due().unwrap();
         let mut pauses = vec![now.since(at(10))];
         for number in sent(&mut queue, at(10)) {

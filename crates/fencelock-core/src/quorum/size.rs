@@ -15,7 +15,7 @@ impl Quorum {
         if nodes == 0 || nodes > NodeSet::CAPACITY {
             let most = NodeSet::CAPACITY;
             return Err(Invalid::new(format!(
-                "a quorum has 1 to {most} nodes, better 3 or 5; {nodes} is none of them"
+                "a quorum has 1 to {most} nodes, preferably 3 or 5, not {nodes}"
             )));
         }
         Ok(Self { nodes })

@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Whether `notify` finds nobody.
+    /// Whether `notify` finds no subscriber.
     fn counts_as_dead(&self, entry: Entry, rule: Rule) -> bool {
         let here = usize::from(self.owner);
         match (entry.channel, rule) {

@@ -126,7 +126,7 @@ impl World {
                     self.given_up.insert(release.holder.hex());
                     self.backend.release(release.holder, self.now);
                 }
-                Action::KeptIdle => panic!("permits are kept although nobody has them"),
+                Action::KeptIdle => panic!("permits are kept although no task has them"),
                 _ => {}
             }
         }

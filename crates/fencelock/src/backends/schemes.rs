@@ -97,7 +97,7 @@ pub fn schemes() -> Vec<Arc<dyn Scheme>> {
 pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
     // A variable that was not set makes an empty URL. No backend is meant by it, and none is guessed.
     if url.trim().is_empty() {
-        return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
+        return Err(Invalid::new("the URL is empty: it must name the backend, as in redis://HOST or file:DIR"));
     }
     let name = url.split_once(':').map(|(name, _)| name);
     let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| Some(form.scheme()) == name));

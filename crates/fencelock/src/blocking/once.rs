@@ -221,7 +221,7 @@ impl OnceRun {
 fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release() {
-        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+        tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
     }
 }
 

@@ -128,7 +128,7 @@ impl OncePerWindow {
     }
 
     /// Runs `body` under the lock, unless the work is done in this window; records its success, and releases the lock. An error
-    /// of `body` gives the window back, unless [`even_if_failed`](Self::even_if_failed) is set.
+    /// of `body` leaves the window open, unless [`even_if_failed`](Self::even_if_failed) is set.
     ///
     /// # Errors
     /// [`OnceError::Lock`] with an error of [`OncePerWindow::begin`], and with [`Error::Lost`] if the lock was lost before `body`
@@ -136,7 +136,7 @@ impl OncePerWindow {
     /// could not be recorded.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `body`, releases the lock in the background, and gives the window back, unless the success is
+    /// Dropping the future drops `body`, releases the lock in the background, and leaves the window open, unless the success is
     /// being recorded.
     pub async fn run<T, E, F, B>(self, body: F) -> Result<Once<T>, OnceError<T, E>>
     where

@@ -131,7 +131,7 @@ async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
 }
 
-/// It is in no queue, so nobody announces it.
+/// It is in no queue, so it is not announced.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_used_again_and_again_leaves_the_key_to_a_client_that_polls() {
     let scene = Scene::new();

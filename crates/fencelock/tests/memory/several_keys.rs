@@ -47,7 +47,7 @@ async fn keys_that_cannot_be_locked_together_are_refused() {
         (seventeen, "more than 16 keys"),
         (vec!["a".to_owned(), String::new()], "must not be empty"),
         (vec!["a\n".to_owned(), "b".to_owned()], "control character"),
-        (vec!["a".to_owned(), "fencelock:b".to_owned()], "fencelock's own"),
+        (vec!["a".to_owned(), "fencelock:b".to_owned()], "reserved for fencelock"),
     ] {
         let refused = scene.client.lock_all(&keys).await.unwrap_err();
         assert!(refused.is_config() && refused.to_string().contains(why), "{keys:?}: {refused}");

@@ -275,7 +275,7 @@ impl Slot {
         }
     }
 
-    /// Whether the watched hold has ended. It is watched no more then.
+    /// Whether the watched hold has ended. After that it is no longer watched.
     pub(super) fn watched_has_ended(&mut self) -> bool {
         let row = &self.row;
         self.watched.take_if(|holder| row.get(holder).is_none()).is_some()
