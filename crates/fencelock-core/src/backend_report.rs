@@ -1,4 +1,4 @@
-//! What a backend consists of, and what works there: for programs, as [`crate::Finding`] is for people.
+//! The servers of a backend and their features, for programs. [`crate::Finding`] is the human-readable form.
 
 /// The servers of a backend, what works on each of them, and the options in effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl ClockOffset {
         }
     }
 
-    /// By how much the two clocks are apart at least, whatever the answers' ways took.
+    /// The minimum difference of the two clocks, regardless of the latency of the replies.
     pub fn apart_at_least(self, other: Self) -> Duration {
         Duration::from_micros(self.ahead.abs_diff(other.ahead)).saturating_sub(self.within + other.within)
     }

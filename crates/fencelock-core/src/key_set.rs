@@ -2,7 +2,7 @@ use crate::{Invalid, Key};
 
 /// 1 to 16 different keys that are locked together.
 ///
-/// Every client claims the keys of a set in the same order, that of their bytes, whatever order the caller named them in. Two
+/// Every client claims the keys of a set in the same order, that of their bytes, regardless of the order of the caller. Two
 /// clients that want some of the same keys therefore never wait for each other in a circle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeySet {

@@ -1,4 +1,4 @@
-//! What a command has started ends with it, wherever it has gone.
+//! All processes that a command has started end with it, in any session and process group.
 
 use crate::backend::TestBackend;
 use crate::running::{Running, children, is_alive, send, wait_until};

@@ -152,7 +152,7 @@ fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     holder.say("\n");
     terminal.wait_for("mine");
     let seen = terminal.end().stdout;
-    assert!(seen.contains("waiting for k for 00:00:00, 1st in line, held by "), "{seen:?}");
+    assert!(seen.contains("waiting for k for 00:00:00, 1st in the queue, held by "), "{seen:?}");
     assert!(seen.contains(" (nightly) for 00:"), "{seen:?}");
     assert!(seen.ends_with("\x1b[2Kmine\r\n"), "{seen:?}");
 }

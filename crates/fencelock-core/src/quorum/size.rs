@@ -14,9 +14,7 @@ impl Quorum {
     pub fn new(nodes: usize) -> Result<Self, Invalid> {
         if nodes == 0 || nodes > NodeSet::CAPACITY {
             let most = NodeSet::CAPACITY;
-            return Err(Invalid::new(format!(
-                "a quorum has 1 to {most} nodes, preferably 3 or 5, not {nodes}"
-            )));
+            return Err(Invalid::new(format!("a quorum has 1 to {most} nodes, preferably 3 or 5, not {nodes}")));
         }
         Ok(Self { nodes })
     }

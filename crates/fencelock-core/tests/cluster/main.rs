@@ -1,4 +1,4 @@
-//! Every order of waiting, subscribing, moving a slot and releasing, on a cluster of two nodes: no live waiter leaves the line without
+//! Every order of waiting, subscribing, moving a slot and releasing, on a cluster of two nodes: no live waiter leaves the queue without
 //! a grant. It models `advance` and `notify` in `line.lua`, and the subscriptions of `ShardChannels`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -38,7 +38,7 @@ enum Act {
     Release,
 }
 
-/// A client in the line, and the node of the channel in its entry.
+/// A client in the queue, and the node of the channel in its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Entry {
     client: usize,
@@ -56,9 +56,9 @@ struct World {
     /// The same for the channel that belongs to no slot.
     present: [[bool; CLIENTS]; 2],
     crashed: [bool; CLIENTS],
-    /// Was in the line and was granted the lock, in this order.
+    /// Was in the queue and was granted the lock, in this order.
     granted: Vec<usize>,
-    /// A live client left the line without a grant.
+    /// A live client left the queue without a grant.
     is_broken: bool,
 }
 

@@ -12,7 +12,7 @@ use fencelock_lab::search::Frontier;
 use setting::{Act, Rule, Setting};
 use world::World;
 
-/// One node, whose clock goes on and back.
+/// One node, whose clock steps forward and back.
 const ALONE: Setting = Setting {
     rule: Rule::Production,
     runs: Runs::Succeed,

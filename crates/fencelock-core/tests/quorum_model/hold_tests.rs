@@ -94,7 +94,7 @@ fn a_writer_that_downgrades_excludes_writers_while_nodes_lose_data() {
     holds(scope, TOGETHER | landmark::BESIDE_DOWNGRADED | landmark::GRANTED_AFTER_LOSS);
 }
 
-/// A reader is let in while the answer is on its way.
+/// A reader is admitted while the answer is on its way.
 #[test]
 fn a_writer_that_writes_until_its_downgrade_is_answered_breaks_exclusion() {
     let scope = Scope { readers: 1, runs: 1, downgrades: true, ..SMALL };

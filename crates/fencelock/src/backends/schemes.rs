@@ -34,7 +34,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
 
 static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Makes a scheme known to this process: from then on [`connect`](crate::backends::connect) and whatever builds on it take its URLs.
+/// Registers a scheme in this process: from then on [`connect`](crate::backends::connect) and its callers accept its URLs.
 ///
 /// Register a scheme before the first URL of it is used, at best as `main` begins. It stays for the life of the process and is
 /// never replaced, so that a URL means the same in every part of a program.

@@ -206,7 +206,7 @@ impl OnceRun {
         Ok(())
     }
 
-    /// Releases the lock. The window is given back, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count.
     pub fn give_back(self) {
         release(self.guard);
     }

@@ -76,7 +76,7 @@ impl OnceRun {
         Ok(())
     }
 
-    /// Releases the lock. The window is given back, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released in the background.

@@ -103,7 +103,7 @@ async fn a_lease_that_ended_during_a_pause_is_not_part_of_a_grant() {
         tokio::task::yield_now().await;
     }
     let first = other.inspect("a").await.unwrap().unwrap().first().fence;
-    // The process is paused, and `b` is granted at once when it goes on.
+    // The process is paused, and `b` is granted at once when it resumes.
     clock.advance(secs(18));
     last.release().await.unwrap();
     let guards = waiting.await.unwrap().unwrap();

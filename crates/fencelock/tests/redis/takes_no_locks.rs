@@ -139,7 +139,7 @@ async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
     let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
     for lack in ["set", "zadd", "get", "getrange", "zcard", "evalsha"] {
         command(&server, &["ACL", "SETUSER", "app", &format!("-{lack}")]);
-        // A lock that only stands in line does not come to the command that it may not use.
+        // A claim that only waits in the queue does not reach the command that it may not use.
         command(&server, &["SET", "k", "somebody", "PX", "60000"]);
         if lack == "set" || lack == "zcard" {
             command(&server, &["DEL", "k"]);
