@@ -98,7 +98,7 @@ impl Command {
 /// Hold one or more KEYs while a command runs.
 ///
 /// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never deadlock,
-/// in whatever order the keys are named. With several keys, options come before the first KEY, and the `--` is required: without
+/// regardless of the order of the keys. With several keys, options come before the first KEY, and the `--` is required: without
 /// it, the first word is the KEY and the second word is the command. If one lock is lost, all are treated as lost.
 ///
 /// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It

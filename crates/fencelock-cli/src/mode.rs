@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[command(next_help_heading = "Sharing")]
 pub(crate) struct ModeArguments {
-    /// Acquire a shared lock: any number of clients may hold it together, but none beside an exclusive lock.
+    /// Acquire a shared lock: any number of clients may hold it together, but not with an exclusive lock.
     ///
     /// Waiters are served in the order of arrival: a reader does not overtake a waiting writer.
     #[arg(short, long, conflicts_with = "permits")]

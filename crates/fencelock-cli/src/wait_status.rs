@@ -29,10 +29,10 @@ impl WaitStatus {
         }
     }
 
-    /// `2nd in line, held by web-1:4242 (nightly)`
+    /// `2nd in the queue, held by web-1:4242 (nightly)`
     pub(crate) fn position(&self) -> String {
         let line =
-            self.ahead.map(|ahead| format!("{} in line, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
+            self.ahead.map(|ahead| format!("{} in the queue, ", ordinal(ahead.saturating_add(1)))).unwrap_or_default();
         plain(&format!("{line}held by {}", self.holders))
     }
 }

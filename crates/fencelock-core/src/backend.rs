@@ -45,7 +45,7 @@ pub struct Capabilities {
     pub cross_process: bool,
     /// [`Backend::evict`] can end the hold of another client.
     pub evicts: bool,
-    /// Stores a [`Completion`] beside each lock: [`Backend::write_completion`].
+    /// Stores a [`Completion`] next to each lock: [`Backend::write_completion`].
     pub completions: bool,
     /// Every claim needs an unused holder id, because remains of an earlier claim may be released late.
     pub fresh_holders: bool,
@@ -59,7 +59,7 @@ pub struct Capabilities {
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
 /// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction. Shared
-///   holders and holders of permits have no exclusive holder beside them, and permits in use never exceed their limit.
+///   holders and holders of permits never coexist with an exclusive holder, and permits in use never exceed their limit.
 /// - A claim whose mode [conflicts](Mode::conflicts) with that of a holder or a waiter is refused with
 ///   [`Fault::ModeConflict`] and is in no queue afterwards.
 /// - A claim in an unsupported mode is refused immediately: [`Claim::supported_by`].
@@ -114,9 +114,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal))))
     }
 
-    /// Changes the limit of a semaphore that is in use, in one step. All holders stay, also if they use more permits than the new
+    /// Changes the limit of a semaphore that is in use, in one step. All holders stay, even if they use more permits than the new
     /// limit: then nothing is granted until enough are returned. Where waiters form a queue, they wait for permits of the resized
-    /// semaphore from then on, and those that now have room are granted theirs; a waiter that wants more permits than the new limit
+    /// semaphore from then on, and those that now fit are granted; a waiter that wants more permits than the new limit
     /// leaves the queue. A new claim with the old limit is refused like any other limit. Nothing but a semaphore that is
     /// in use is changed.
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
@@ -190,9 +190,9 @@ impl Claim {
         }
         let advice = match self.mode {
             Mode::Permits { .. } => {
-                "use slots, which every backend has, ask for an exclusive lock, or use a backend whose capabilities name this mode"
+                "use slots, which every backend has, acquire an exclusive lock, or use a backend whose capabilities name this mode"
             }
-            _ => "ask for an exclusive lock, or use a backend whose capabilities name this mode",
+            _ => "acquire an exclusive lock, or use a backend whose capabilities name this mode",
         };
         Err(Unknown::new(backend.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
     }

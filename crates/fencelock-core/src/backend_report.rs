@@ -1,4 +1,4 @@
-//! What a backend consists of, and what works there: for programs, as [`crate::Finding`] is for people.
+//! The servers of a backend and their features, for programs. [`crate::Finding`] is the human-readable form.
 
 /// The servers of a backend, what works on each of them, and the options in effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl ServerReport {
     }
 }
 
-/// What a server is part of, as far as it says so.
+/// The deployment that a server belongs to, as far as it reports this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {

@@ -1,7 +1,7 @@
 use crate::{Invalid, Unknown};
 use std::fmt;
 
-/// Why a URL gave no backend. It shows its reason, and has no other source.
+/// Why a URL could not be turned into a backend. It shows its reason, and has no other source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -113,7 +113,7 @@ fn check(token: FencingToken, greatest: Option<FencingToken>) -> Result<(), Supe
 
 impl fmt::Display for Superseded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the fencing token {} is superseded: {} was here before", self.token, self.greatest)
+        write!(f, "the fencing token {} is superseded: {} was accepted before", self.token, self.greatest)
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn a_refusal_names_both_tokens_and_changes_nothing() {
         let mut gate = FenceGate::resume(Some(token(9)), None);
         let superseded = gate.admit_write(token(7)).unwrap_err();
-        assert_eq!(superseded.to_string(), "the fencing token 7 is superseded: 9 was here before");
+        assert_eq!(superseded.to_string(), "the fencing token 7 is superseded: 9 was accepted before");
         assert_eq!(gate.admit_read(token(8)).unwrap_err().greatest, token(9));
         assert_eq!(gate, FenceGate::resume(Some(token(9)), None));
     }

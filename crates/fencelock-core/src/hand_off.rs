@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_is_ahead_of_the_time_goes_on() {
+    fn a_fence_ahead_of_the_time_keeps_increasing() {
         assert!(remaining(position(NOW + 900 * SECOND), NOW + 900 * SECOND + 1, 3000).is_some());
         assert_eq!(remaining(position(NOW + 900 * SECOND), NOW + 902 * SECOND, 3000), None);
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// What a node reports of itself. A quorum compares its nodes by it.
 ///
-/// Begin with [`Health::default`], which knows nothing, and set the fields that are known.
+/// Begin with [`Health::default`], in which all fields are unknown, and set the known ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -10,13 +10,13 @@ pub struct Health {
     pub identity: Option<String>,
     /// The machine that its address names.
     pub host: Option<String>,
-    /// Its wall clock beside that of this process.
+    /// Its wall clock, relative to that of this process.
     pub clock: Option<ClockOffset>,
     /// The time since it started.
     pub up_for: Option<Duration>,
 }
 
-/// How far a wall clock is from that of this process: a number and its error. There is no more to it, so the struct is
+/// How far a wall clock is from that of this process: a number and its error. There are no other fields, so the struct is
 /// exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset {
@@ -37,7 +37,7 @@ impl ClockOffset {
         }
     }
 
-    /// By how much the two clocks are apart at least, whatever the answers' ways took.
+    /// The minimum difference of the two clocks, regardless of the latency of the replies.
     pub fn apart_at_least(self, other: Self) -> Duration {
         Duration::from_micros(self.ahead.abs_diff(other.ahead)).saturating_sub(self.within + other.within)
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_the_round_trip_is_taken_off_and_doubt_is_kept() {
+    fn half_the_round_trip_is_subtracted_and_the_uncertainty_is_kept() {
         let one = ClockOffset::measured(1_000, 1_500, 2_000);
         assert_eq!((one.ahead, one.within), (0, Duration::from_micros(500)));
         let other = ClockOffset::measured(1_000, 4_500, 2_000);

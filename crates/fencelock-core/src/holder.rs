@@ -56,7 +56,7 @@ impl FromStr for HolderId {
     }
 }
 
-/// The owner of a hold, for people: no decision depends on it.
+/// The owner of a hold. It is informational: no decision depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     text: Arc<str>,

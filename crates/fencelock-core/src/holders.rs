@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_an_end_outlasts_every_other() {
+    fn a_hold_without_expiry_outlasts_all_others() {
         let endless = HolderInfo::new(Occupant::Foreign(Foreign::other("a lock")), Expiry::Never);
         let leased = HolderInfo::new(occupant(1), Expiry::In(Duration::from_secs(1)));
         let holding = Holding::new(Key::new("k").unwrap(), endless).with_holder(leased);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 /// The name of what is locked: 1 to 512 bytes of UTF-8 without control characters.
 ///
 /// The bytes go on the wire as they are, so any other program that uses the same name on the same server shares the
-/// lock. Spaces, braces and any script are fine; a line break or a NUL is refused, because a name must fit on one
+/// lock. Spaces, braces and any writing system are allowed; a line break or a NUL is refused, because a name must fit on one
 /// line of a log and of a lock file.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// A longer name belongs into the value it names: a lock's key is repeated in every message and side key.
+    /// The key is repeated in every message and side key, so it must be short.
     pub const MAX_BYTES: usize = 512;
-    /// Names of what belongs to locks begin like this; locking one would corrupt another lock.
+    /// The prefix of the side keys of all locks: a lock with such a name would corrupt another lock.
     pub const RESERVED: &'static str = "fencelock:";
 
     /// # Errors
@@ -38,7 +38,7 @@ impl Key {
         }
         if name.starts_with(Self::RESERVED) {
             return Err(Invalid::new(format!(
-                "keys that begin with {:?} are fencelock's own: {name:?}",
+                "keys that begin with {:?} are reserved for fencelock: {name:?}",
                 Self::RESERVED
             )));
         }

@@ -2,7 +2,7 @@ use crate::{Invalid, Key};
 
 /// 1 to 16 different keys that are locked together.
 ///
-/// Every client claims the keys of a set in the same order, that of their bytes, whatever order the caller named them in. Two
+/// Every client claims the keys of a set in the same order, that of their bytes, regardless of the order of the caller. Two
 /// clients that want some of the same keys therefore never wait for each other in a circle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeySet {
@@ -11,7 +11,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Keys lie idle while their holder waits for the rest of its set, so a set is small.
+    /// Keys are held unused while their holder waits for the rest of its set, so a set is small.
     pub const MAX_KEYS: usize = 16;
 
     /// # Errors

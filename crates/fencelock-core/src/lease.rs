@@ -23,7 +23,7 @@ impl Lease {
         Self { until: Moment::NEVER }
     }
 
-    /// The end. From here on the lease is lost, whatever arrives later.
+    /// The end. From here on the lease is lost, regardless of later replies.
     pub const fn until(self) -> Moment {
         self.until
     }

@@ -1,13 +1,13 @@
 //! The core of fencelock: its types, its decisions, and the contract of a backend.
 //!
-//! This crate reads no clock, opens no socket and creates no random numbers: the time, the answers of servers and random
+//! This crate reads no clock, opens no socket and creates no random numbers: the time, the replies of servers and random
 //! numbers are arguments. So production, table tests, property tests and exhaustive models use the same rules.
 //!
 //! | term | meaning | type |
 //! |---|---|---|
 //! | key | the name of a lock | [`Key`] |
 //! | holder | one attempt to hold a key; new and random for every attempt | [`HolderId`], [`Holder`] |
-//! | owner | the process of a holder, for people | [`Owner`] |
+//! | owner | the process of a holder; informational | [`Owner`] |
 //! | ttl | how long a lease outlasts a holder that stops renewing it | [`Ttl`] |
 //! | drift | how far two clocks may drift apart during a lease | [`Drift`] |
 //! | lease | until when its holder may assume that it holds the lock | [`Lease`] |
@@ -17,7 +17,7 @@
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
-//! | completion | says that the work of a key is done until the end of a window | [`Completion`], [`once`] |
+//! | completion | the record that the work of a key is done until the end of a window | [`Completion`], [`once`] |
 //! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |

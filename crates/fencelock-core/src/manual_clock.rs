@@ -2,7 +2,7 @@ use crate::{Clock, Moment};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A clock that a test moves by hand.
+/// A clock that a test advances explicitly.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     micros: AtomicU64,

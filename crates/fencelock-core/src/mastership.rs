@@ -16,7 +16,7 @@ pub struct NamedMaster<A> {
     pub config_epoch: u64,
 }
 
-/// The master that more than half of all listed sentinels name; `None` stands for a sentinel without an answer.
+/// The master that more than half of all listed sentinels name; `None` is a sentinel that did not answer.
 ///
 /// Two majorities of one list share a sentinel, which names the master of the later epoch later. So as soon as one client has
 /// found a new master by majority, no client finds the old one by majority any more.

@@ -70,7 +70,7 @@ impl Mode {
     }
 
     /// The mode of a waiter after its semaphore was resized from `before` to `limit` permits: as many permits of the resized one.
-    /// `None` if it wants more than there are now, so that it never has room. A waiter of anything else is unchanged.
+    /// `None` if it wants more than there are now, so that it can never fit. Any other waiter is unchanged.
     pub fn taken_over(self, before: u32, limit: u32) -> Option<Self> {
         match self {
             Self::Permits { limit: wanted, .. } if wanted != before => Some(self),
@@ -79,7 +79,7 @@ impl Mode {
         }
     }
 
-    /// Whether holders in these two modes may ever hold a key at the same time, if there is room: shared with shared, and
+    /// Whether holders in these two modes may ever hold a key at the same time, if the permits suffice: shared with shared, and
     /// permits with permits of the same limit.
     pub const fn same_class(self, other: Self) -> bool {
         match (self, other) {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_taken_over_if_it_can_ever_have_room() {
+    fn a_waiter_is_taken_over_if_it_can_ever_fit() {
         let permits = |weight, limit| Mode::permits(weight, limit).unwrap();
         assert_eq!(permits(3, 5).taken_over(5, 9), Some(permits(3, 9)));
         assert_eq!(permits(3, 5).taken_over(5, 3), Some(permits(3, 3)));

@@ -22,7 +22,7 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("its lease ran out before it could be renewed"),
-            Self::Deleted => f.write_str("the key is gone, deleted or forgotten by the server"),
+            Self::Deleted => f.write_str("the key no longer exists: it was deleted, or lost by the server"),
             Self::TakenBy(holders) => write!(f, "it is held by {holders} now"),
             Self::MaxHold => f.write_str("the longest hold allowed is over"),
             Self::Forked => f.write_str("it is held by the process that this one was forked from"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_comes_along_with_others_only_after_the_first_and_only_a_little_early() {
+    fn a_renewal_joins_a_batch_only_after_the_first_and_only_slightly_early() {
         let (ahead, soon) = (Duration::from_secs(1), Duration::from_millis(20));
         let mut plan = plan();
         assert_eq!(plan.due_with_others(at(999), ahead), Due::At(at(1000)), "the first renewal");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_hold_ends_it_however_often_it_was_renewed() {
+    fn the_longest_hold_ends_it_in_spite_of_renewals() {
         let ttl = Ttl::default();
         let lease = Lease::granted(at(0), ttl.get(), Drift::default());
         let plan = RenewalPlan::new(lease, ttl, at(10_000), at(5000));

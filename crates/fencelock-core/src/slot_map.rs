@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 
 /// Which node of a Redis Cluster serves each hash slot, as far as a client knows. A node has the address `A`.
 ///
-/// A map may be old. A node that does not serve a slot says so, and the map is corrected: [`SlotMap::moved`].
+/// A map may be old. A node that does not serve a slot reports this, and the map is corrected: [`SlotMap::moved`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotMap<A> {
     nodes: Vec<A>,

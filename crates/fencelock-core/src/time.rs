@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A point on the clock of one machine, in microseconds since some fixed start.
 ///
-/// It is not [`std::time::Instant`], which on Linux stands still while the machine sleeps; a server's TTL does not.
+/// It is not [`std::time::Instant`], which on Linux does not advance while the machine is suspended; a server's TTL does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
@@ -58,7 +58,7 @@ impl Debug for Moment {
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Never goes back.
     fn now(&self) -> Moment;
-    /// The wall clock in microseconds since 1970, for fencing tokens. It may jump: nothing safe may rest on it.
+    /// The wall clock in microseconds since 1970, for fencing tokens. It may jump, so no guarantee may depend on it.
     fn wall_micros(&self) -> u64;
 }
 
@@ -69,7 +69,7 @@ pub struct Ttl(Duration);
 impl Ttl {
     /// A shorter lease may end before a reply arrives from a server in the same network.
     pub const MIN: Duration = Duration::from_millis(10);
-    /// A held lease is renewed as long as its holder lives, so a longer one only makes a crash more expensive.
+    /// A held lease is renewed as long as its holder lives, so a longer TTL only delays other clients after a crash.
     pub const MAX: Duration = Duration::from_secs(86400);
 
     /// # Errors
@@ -109,7 +109,7 @@ impl Ttl {
 }
 
 impl Default for Ttl {
-    /// 30 s, as Redisson chose: long enough for a stop of the world, short enough to wait for after a crash.
+    /// 30 s, as Redisson chose: long enough for a garbage collection, short enough to wait for after a crash.
     fn default() -> Self {
         Self(Duration::from_secs(30))
     }
@@ -124,26 +124,26 @@ impl Debug for Ttl {
 /// By how much a holder ends its lease early, because its clock and the server's may run at different rates.
 ///
 /// The rule is that of the Redlock description in the Redis documentation: a hundredth of the TTL plus 2 ms. Quartz
-/// clocks part by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
+/// clocks diverge by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Parts per million of the TTL.
     pub ppm: u32,
-    /// On top.
+    /// Added to the relative part.
     pub fixed: Duration,
 }
 
 impl Drift {
-    /// How much of `ttl` is not the holder's.
+    /// The part of `ttl` that the holder may not use.
     pub fn of(self, ttl: Duration) -> Duration {
         let micros = ttl.as_micros().saturating_mul(u128::from(self.ppm)) / 1_000_000;
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).saturating_add(self.fixed)
     }
 
-    /// Checks that a lease of `ttl` is worth taking at all.
+    /// Checks that `ttl` is longer than the drift.
     ///
     /// # Errors
-    /// [`Invalid`] if the drift eats the whole TTL; such a lease is lost before it begins.
+    /// [`Invalid`] if the drift is at least the whole TTL; such a lease would be lost before it begins.
     pub fn check(self, ttl: Ttl) -> Result<(), Invalid> {
         let drift = self.of(ttl.get());
         if drift >= ttl.get() {

@@ -1,5 +1,5 @@
 //! Every order in which holders of a key are granted, lose it, and use its data, also late: the gate with two numbers refuses no
-//! valid holder, and admits nobody after a later holder that conflicts with it. Simpler gates fail, in the fewest steps.
+//! valid holder, and admits no holder after a later one that conflicts with it. Simpler gates fail, in the fewest steps.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_core::{FenceGate, FencingToken};

@@ -1,5 +1,5 @@
 //! Every order in which clients can try slots, wait in queues, be granted and give up: no client keeps two slots, none leaves a
-//! slot or a position in a queue behind, and none waits for ever beside a free slot. Each rule of
+//! slot or a position in a queue behind, and none waits forever although a slot is free. Each rule of
 //! [`fencelock_core::engine::AcquireSlot`] is dropped once, and the search finds the shortest way to the damage.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -209,7 +209,7 @@ impl System for Setting {
 impl Setting {
     fn damage(&self, world: &World) -> Option<&'static str> {
         let stands_still = || world.acts(self).into_iter().all(|act| self.step(world, act).0 == *world);
-        world.broken.or_else(|| (!world.is_over(self) && stands_still()).then_some("a client waits for ever"))
+        world.broken.or_else(|| (!world.is_over(self) && stands_still()).then_some("a client waits forever"))
     }
 }
 
@@ -260,7 +260,7 @@ fn a_client_that_stays_in_its_queues_is_found() {
 
 /// One client never leaves. The others wait for its slot or find the other one.
 #[test]
-fn a_client_that_waits_beside_a_free_slot_is_found() {
+fn a_client_that_waits_although_a_slot_is_free_is_found() {
     let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, lines: 1, one_stays: true, ..SETTING };
-    is_found(setting, "a client waits for ever", 5);
+    is_found(setting, "a client waits forever", 5);
 }

@@ -37,7 +37,7 @@ impl NotReplayed {
             (Self::Holds, Lang::En) => "the property holds, so there is nothing to replay".to_owned(),
             (Self::Holds, Lang::Zh) => "该性质成立，没有可以重放的反例".to_owned(),
             (Self::NeedsReplica, Lang::En) => {
-                "this needs a replica of that master: say which with --replica URL; it is promoted and re-attached"
+                "this needs a replica of that master: name it with --replica URL; it is promoted and re-attached"
                     .to_owned()
             }
             (Self::NeedsReplica, Lang::Zh) => {

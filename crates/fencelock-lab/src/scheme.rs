@@ -70,10 +70,10 @@ pub enum Op {
     GivePermit,
     /// A script that acquires the lock to write, also again.
     WriteLock,
-    /// A script that acquires the lock to read, for twice the TTL, beside other readers, or for the writer itself. The key lasts
+    /// A script that acquires the lock to read, for twice the TTL, together with other readers, or for the writer itself. The key lasts
     /// for the longest of its holds.
     ReadLock,
-    /// A script that ends one of the holds of a writer that goes on to read. The key gets the TTL of a writer, if it still writes.
+    /// A script that ends one of the holds of a writer that continues to read. The key gets the TTL of a writer, if it still writes.
     EndWrite,
     /// The same, but the key never gets a shorter TTL.
     EndWriteKeepTtl,

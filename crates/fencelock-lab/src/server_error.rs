@@ -3,7 +3,7 @@
 use crate::lang::Lang;
 use redis::RedisError;
 
-/// For people.
+/// Human-readable.
 pub(crate) fn server_error(error: &RedisError, lang: Lang) -> String {
     match (error.is_io_error(), lang) {
         (true, Lang::En) => format!("cannot reach the server: {error}"),

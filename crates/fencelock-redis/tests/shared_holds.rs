@@ -287,7 +287,7 @@ async fn missing_side_keys_or_ones_of_another_type_never_admit_too_many() {
 }
 
 #[tokio::test]
-async fn a_full_memory_refuses_claims_completely_and_neither_renewals_nor_releases() {
+async fn a_full_memory_refuses_claims_but_no_renewals_or_releases() {
     let Some((server, backend)) = start().await else { return };
     for reader in 1..=2 {
         takes(&*backend, reader, Mode::Shared).await;

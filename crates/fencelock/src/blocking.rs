@@ -101,7 +101,9 @@ impl Engine {
             .enable_all()
             .build()
             .map(|runtime| Self { runtime: Some(runtime), reaper: OnceLock::new(), process: Process::current() })
-            .map_err(|error| Invalid::new(format!("the system gave no thread for the client: {error}")).into())
+            .map_err(|error| {
+                Invalid::new(format!("the system could not create a thread for the client: {error}")).into()
+            })
     }
 
     /// Runs `work` on the thread of the client and blocks until it is done. A panic in it, which is one of a callback, continues

@@ -222,7 +222,7 @@ impl fmt::Display for Busy<'_> {
         write!(f, "{} is held by {}", self.key, self.holders)?;
         match self.expires_in {
             Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(left))?,
-            Expiry::Never => f.write_str(", without an end of its own")?,
+            Expiry::Never => f.write_str(", with no expiry")?,
         }
         if self.waited > Duration::from_millis(10) {
             write!(f, "; gave up after {}", Span(self.waited))?;

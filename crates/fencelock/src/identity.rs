@@ -55,7 +55,7 @@ impl Rng for SystemRng {
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
-            .map_err(|error| Invalid::new(format!("the operating system gave no random numbers: {error}")))?;
+            .map_err(|error| Invalid::new(format!("the operating system returned no random numbers: {error}")))?;
         Ok(HolderId::from_bytes(bytes))
     }
 }

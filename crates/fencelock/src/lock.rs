@@ -49,13 +49,13 @@ impl Lock {
         }
     }
 
-    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
     ///
-    /// Waiters are served in the order of arrival, where the backend has a queue: readers that wait one behind another get the
-    /// lock together, and no reader overtakes a writer, so a stream of readers keeps no writer waiting. On a quorum there is no
-    /// queue, and readers that always overlap keep a writer waiting. A shared lock cannot
-    /// become an exclusive one, because two readers that want that would wait for each other: release it, acquire an exclusive
-    /// one, and check again what was read. The other way there is [`Guard::downgrade`].
+    /// Waiters are served in the order of arrival, where the backend has a queue: consecutive readers get the lock together, and
+    /// no reader overtakes a writer, so a stream of readers does not starve a writer. On a quorum there is no queue, and readers
+    /// that always overlap can starve a writer. A shared lock cannot be upgraded to an exclusive one, because two readers that
+    /// upgrade would deadlock: release it, acquire an exclusive lock, and check again what was read. [`Guard::downgrade`] turns
+    /// an exclusive lock into a shared one.
     ///
     /// ```
     /// # async fn demo() -> Result<(), fencelock::Error> {
@@ -296,7 +296,7 @@ pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Err
 
 /// Reports a release that was not confirmed and that the result of the work does not depend on.
 pub(crate) fn report_unconfirmed(key: &Key, error: &Error) {
-    tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+    tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
 }
 
 /// Combines the result of the body with the result of the release.

@@ -17,11 +17,11 @@ use std::time::Duration;
 ///
 /// All of the locks are acquired, or none. If all keys are free, this takes one round trip. If a key is held, the claim waits in
 /// its queue, and meanwhile only keys that sort before it, by their bytes, are held. So clients that lock the same keys never
-/// deadlock, whatever the order in which they pass them, and each key is granted in the order of the claims. Leases that are
+/// deadlock, regardless of the order in which they pass them, and each key is granted in the order of the claims. Leases that are
 /// held are renewed while the claim waits for the others. If one of them is lost, all are released and claimed again.
 ///
-/// Keys that are held wait unused for the others, so lock only keys that belong together. Do not wait for several keys while you
-/// hold another lock: two clients that do so can wait for each other.
+/// The first keys are held unused while the claim waits for the others, so lock only keys that belong together. Do not wait for several keys while you
+/// hold another lock: two clients that do so can deadlock.
 #[must_use = "the locks do nothing until they are awaited"]
 #[derive(Clone)]
 pub struct LockAll {

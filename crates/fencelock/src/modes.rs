@@ -1,4 +1,4 @@
-//! The refusals of a mode, for people.
+//! The messages about a refused mode.
 
 use fencelock_core::{Holders, Invalid, Key, Mode, Modes};
 

@@ -73,7 +73,7 @@ impl<T, E> RunError<T, E> {
         }
     }
 
-    /// Converts into the error type of the body, for callers that treat all cases alike:
+    /// Converts into the error type of the body, for callers that treat all cases the same way:
     /// `.run(body).await.map_err(RunError::merge)?`. The type must accept any error, like `Box<dyn Error + Send + Sync>`.
     ///
     /// A value that was returned after the loss of the lock is dropped, and the result is [`Error::Lost`].

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A semaphore: at most `limit` permits of a key are in use at a time.
 ///
-/// Each [`Semaphore::acquire`] leases some permits, as a lock is leased: they are renewed while the guard exists, free when it is
-/// dropped or its process dies, and returned once, however often a release is repeated. Waiters are served in the order of
+/// Each [`Semaphore::acquire`] leases some permits, as a lock is leased: they are renewed while the guard exists, freed when it is
+/// dropped or its process crashes, and returned once, even if a release is repeated. Waiters are served in the order of
 /// arrival, where the backend has a queue: a small request does not overtake a large one.
 ///
 /// All clients must use the same limit. One that uses another is refused with [`Error::Config`] while permits are in use or
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// they pass a lock on, unless [`crate::Builder::sharing`] is off.
 ///
 /// The fencing token of a guard distinguishes the holders, but a resource cannot reject old holders by it: several holders are
-/// right at the same time.
+/// valid at the same time.
 #[must_use = "a semaphore does nothing until permits are acquired"]
 #[derive(Debug, Clone)]
 pub struct Semaphore {
@@ -127,8 +127,8 @@ impl Semaphore {
 
     /// Changes the limit of the semaphore, which is in use with another one, to that of this value. All holders keep their permits.
     ///
-    /// With a larger limit, waiters that have room now are granted their permits at once. With a smaller one, no permit is granted
-    /// until so many are returned that the sum fits. New claims with the old limit are refused with [`Error::Config`]. Claims that wait
+    /// With a larger limit, waiters that fit now are granted their permits at once. With a smaller one, no permit is granted
+    /// until enough are returned. New claims with the old limit are refused with [`Error::Config`]. Claims that wait
     /// already wait for permits of the resized semaphore, unless they want more than there are now: then they are refused at their next
     /// poll. In lock files, which have no queue, all waiters with the old limit are refused.
     ///

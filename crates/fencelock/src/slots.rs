@@ -15,14 +15,14 @@ use std::time::Duration;
 /// slots hold one of them at the same time.
 ///
 /// Slot `i` of the key `pool` is the exclusive lock `pool#i`, with its own fencing tokens and its own queue. So slots work on every backend,
-/// also on a quorum, and a resource with numbered parts can check them: one connection, shard or file for each slot, and one
+/// including a quorum, and a resource with numbered parts can check them: one connection, shard or file for each slot, and one
 /// [`FenceGate`](crate::FenceGate) for each of them. `inspect`, `list` and `evict` see the locks `pool#0`, `pool#1`, ...
 ///
-/// A claim tries all slots, from a random one on. If all are held, it waits in the queues of up to eight of them, and tries the others once
+/// A claim tries all slots, starting at a random one. If all are held, it waits in the queues of up to eight of them, and tries the others once
 /// a second. So there is no common order among waiters.
 ///
 /// All clients must use the same number of slots. A client that uses more holds slots that the others do not know, so more
-/// clients than they expect hold one. A client that waits reports that as a warning.
+/// clients than they expect hold one. A client that waits logs a warning about it.
 ///
 /// ```
 /// # async fn demo() -> Result<(), fencelock::Error> {

@@ -22,7 +22,7 @@ impl Trouble {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if since.is_none() {
             *since = Some(now);
-            tracing::warn!("claims are refused, and made again until they are answered: {cause}");
+            tracing::warn!("claims are refused, and are retried until they are answered: {cause}");
         }
     }
 

@@ -36,7 +36,7 @@ fn two_keys_do_not_exclude_each_other() {
 }
 
 #[test]
-fn a_repeated_claim_gets_the_same_answer_whatever_its_intent() {
+fn a_repeated_claim_gets_the_same_answer_with_every_intent() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, fence) = take(&locks, "k");
@@ -248,7 +248,7 @@ fn a_list_has_what_is_held_and_nothing_else() {
 }
 
 #[test]
-fn an_eviction_is_refused_and_says_whom_to_end() {
+fn an_eviction_is_refused_and_names_the_process_to_end() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, _) = take(&locks, "k");
@@ -381,7 +381,7 @@ fn a_file_where_the_directory_should_be_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_created_says_so_in_the_words_of_the_system() {
-    // Some users may write to /proc, where nobody can create a directory: their first claim fails.
+    // Some users may write to /proc, where no user can create a directory: their first claim fails.
     let opened = File::open("/proc/self/locks").and_then(|locks| now(locks.acquire(&claim("k", Intent::Try))));
     let unknown = opened.unwrap_err();
     assert!(unknown.to_string().contains("cannot create this directory"), "{unknown}");

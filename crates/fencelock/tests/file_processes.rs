@@ -27,7 +27,7 @@ fn two_processes_exclude_each_other_until_the_release() {
 }
 
 #[test]
-fn another_process_sees_who_holds_and_whom_to_end() {
+fn another_process_sees_the_holder_and_the_process_to_end() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let mut other = Process::start(scratch.path());

@@ -103,7 +103,7 @@ fn a_waiting_writer_keeps_new_readers_out_until_the_row_has_ended() {
 }
 
 #[test]
-fn a_writer_that_gave_up_keeps_nobody_out_for_long() {
+fn a_writer_that_gave_up_does_not_block_others_for_long() {
     let scratch = Scratch::new();
     let clock = Arc::new(ManualClock::default());
     let locks = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
@@ -117,7 +117,7 @@ fn a_writer_that_gave_up_keeps_nobody_out_for_long() {
 }
 
 #[test]
-fn a_writer_that_only_tries_keeps_nobody_out() {
+fn a_writer_that_only_tries_does_not_block_others() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     shared(&locks, "k");
@@ -178,7 +178,7 @@ fn a_program_that_locks_the_file_exclusively_keeps_readers_out() {
 }
 
 #[test]
-fn a_program_that_locks_the_file_shared_is_a_reader_beside_others() {
+fn a_program_that_locks_the_file_shared_is_one_of_the_readers() {
     let scratch = Scratch::new();
     let locks = scratch.locks();
     let (held, _) = take(&locks, "k");

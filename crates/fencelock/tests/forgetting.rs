@@ -48,7 +48,7 @@ async fn frees(backend: &dyn Backend, claim: &Claim) {
     assert_eq!(backend.release(&key(), &claim.holder.id).await.unwrap(), Release::Released);
 }
 
-/// The greatest token after grants of large blocks, one after the other, and by hand-off where there is a line.
+/// The greatest token after grants of large blocks, one after the other, and by hand-off where there is a queue.
 async fn load(backend: &dyn Backend, above: Option<FencingToken>) -> FencingToken {
     let mut last = above;
     for block in LOAD {

@@ -9,7 +9,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is left to the system's allocator; only a number is kept beside it.
+// SAFETY: everything is left to the system's allocator; only a number is counted in addition.
 #[expect(unsafe_code, reason = "a counting allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

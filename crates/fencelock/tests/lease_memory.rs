@@ -17,7 +17,7 @@ fn count(layout: Layout, sign: isize) {
     BYTES.fetch_add(sign * isize::try_from(layout.size()).unwrap_or(0), Ordering::Relaxed);
 }
 
-// SAFETY: everything is left to the system's allocator; only a sum is kept beside it.
+// SAFETY: everything is left to the system's allocator; only a sum is counted in addition.
 #[expect(unsafe_code, reason = "a counting allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -16,7 +16,7 @@ fn count(bytes: usize) {
     BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: everything is left to the system's allocator; only two numbers are kept beside it.
+// SAFETY: everything is left to the system's allocator; only two numbers are counted in addition.
 #[expect(unsafe_code, reason = "a counting allocator")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

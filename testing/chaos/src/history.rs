@@ -38,7 +38,7 @@ pub enum Op {
     Start,
     /// A client read that the work of a window is done, or was started, by the run with this fence.
     Done,
-    /// An observer of an election was notified who leads. It failed if nobody is known to lead, and is unknown if the observer
+    /// An observer of an election was notified who leads. It failed if no leader is known, and is unknown if the observer
     /// ended before the next report. From `invoke_us` on, the observer had waited for it.
     Observe,
     /// From `invoke_us` to `return_us`, this leader led without faults, and every observer had to notice.

@@ -184,7 +184,7 @@ fn a_shared_key_that_ends_with_its_first_hold_lets_a_writer_in() {
 }
 
 #[test]
-fn readers_that_are_let_in_beside_a_writer_break_exclusion() {
+fn readers_that_are_admitted_during_a_writer_break_exclusion() {
     is_killed_in(1, Mix::Readers, Mutant::ReadsBesideWriters, 50, HOLDS);
 }
 
@@ -199,7 +199,7 @@ fn without_a_raise_tokens_of_readers_and_writers_are_not_ordered() {
 }
 
 #[test]
-fn readers_that_are_let_in_beside_a_writer_by_all_nodes_break_exclusion() {
+fn readers_that_all_nodes_admit_during_a_writer_break_exclusion() {
     is_killed_in(3, Mix::Readers, Mutant::ReadsBesideWriters, 100, HOLDS);
 }
 
@@ -214,7 +214,7 @@ fn nodes_that_forgot_readers_break_exclusion_without_quarantine() {
 }
 
 #[test]
-fn a_gate_with_one_number_refuses_readers_for_nothing() {
+fn a_gate_with_one_number_refuses_valid_readers() {
     is_killed_in(1, Mix::Readers, Mutant::OneNumberGate, 100, &[Check::C5]);
 }
 
@@ -228,7 +228,7 @@ fn a_node_that_forgot_permits_grants_too_many_without_quarantine() {
     is_killed_in(1, Mix::Permits, Mutant::NoQuarantine, 200, HOLDS);
 }
 
-/// Each node has the permits, so three majorities of three nodes have room for three holders of two permits.
+/// Each node has the permits, so three majorities of three nodes can grant two permits to three holders.
 #[test]
 fn permits_counted_by_a_majority_of_nodes_are_too_many() {
     for seed in 0..200 {

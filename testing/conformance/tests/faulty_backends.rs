@@ -74,7 +74,7 @@ fn two_holders_of_one_key_are_caught() {
         &[
             "a_held_key_is_busy_for_all_other_clients",
             "sixty_four_tasks_lose_no_increment",
-            "readers_never_meet_a_writer",
+            "readers_never_overlap_a_writer",
             "no_more_permits_are_in_use_than_there_are",
         ],
     );
@@ -163,7 +163,7 @@ fn a_poll_that_takes_is_caught() {
 }
 
 #[test]
-fn a_fence_that_stands_still_is_caught() {
+fn a_fence_that_does_not_increase_is_caught() {
     caught(
         Defect::FenceStandsStill,
         &[
@@ -209,7 +209,7 @@ fn names_that_fall_together_are_caught() {
 }
 
 #[test]
-fn an_eviction_of_whatever_is_there_is_caught() {
+fn an_eviction_of_any_holder_is_caught() {
     caught(Defect::EvictsWhateverIsThere, &["an_eviction_does_not_end_a_later_hold"]);
 }
 
@@ -240,7 +240,7 @@ fn a_late_comer_that_overtakes_is_caught() {
 }
 
 #[test]
-fn a_dropped_claim_that_comes_later_is_caught() {
+fn a_dropped_claim_that_arrives_later_is_caught() {
     caught(Defect::CarriesOutLater, &["a_dropped_claim_can_be_released"]);
 }
 
@@ -279,7 +279,7 @@ fn a_completion_of_a_client_that_does_not_hold_the_key_is_caught() {
 }
 
 #[test]
-fn a_completion_that_goes_back_is_caught() {
+fn a_completion_that_decreases_is_caught() {
     caught(Defect::CompletionGoesBack, &["a_completion_is_never_replaced_by_one_that_ends_earlier"]);
 }
 
@@ -294,7 +294,7 @@ fn one_completion_for_all_keys_is_caught() {
 }
 
 #[test]
-fn clearing_whatever_completion_is_there_is_caught() {
+fn clearing_any_completion_is_caught() {
     caught(Defect::ClearsAnyCompletion, &["a_completion_that_has_changed_is_not_cleared"]);
 }
 

@@ -84,7 +84,7 @@ impl KeyModel {
         Ok(Acquire::Granted { fence, count: 1, unread: None })
     }
 
-    /// Offers the room to the queue, then to the claim. `None` if it was not granted.
+    /// Serves the queue, then the claim. `None` if it was not granted.
     fn enter(
         &mut self,
         server: &Server,

@@ -10,7 +10,7 @@ use fencelock_core::Mode;
 
 /// The scripts that end a hold, or the exclusive one.
 impl KeyModel {
-    /// `release.lua`: releases the hold, or leaves the queue. The room is then offered to the queue, if the server may grant.
+    /// `release.lua`: releases the hold, or leaves the queue. The queue is then served, if the server may grant.
     pub fn release(
         &mut self,
         server: &Server,
@@ -42,7 +42,7 @@ impl KeyModel {
             return Ok(Release::Taken(lock.value.clone()));
         }
         let others = if was_held { None } else { self.listed(server) };
-        // If nobody waits, it does not matter whether the server may grant.
+        // If no client waits, it does not matter whether the server may grant.
         let mut left = if self.queue.members.is_empty() {
             QueueScan::SKIPPED
         } else {
@@ -56,7 +56,7 @@ impl KeyModel {
         })
     }
 
-    /// Offers the room to the queue, if the server may grant.
+    /// Serves the queue, if the server may grant.
     fn serve(
         &mut self,
         server: &Server,

@@ -149,7 +149,7 @@ pub(super) enum Advance {
     Mine,
     HandedOver,
     NoWaiter,
-    /// The first waiter has no room.
+    /// The first waiter does not fit.
     Blocked,
     More,
     Unreadable,

@@ -1,7 +1,7 @@
-//! One Redis node as the scripts of `fencelock-redis/src/redis/lua` make it: their specification, in Rust.
+//! A model of one Redis node with the scripts of `fencelock-redis/src/redis/lua`: their specification in Rust.
 //!
-//! No socket, no clock, no random numbers: time, refusals and who reads which channel are inputs. Simulators use it as a node,
-//! and `fencelock-redis` holds it against the real scripts on a real server.
+//! No socket, no clock, no random numbers: time, refusals and the subscribers of channels are inputs. Simulators use it as a node,
+//! and `fencelock-redis` compares it with the real scripts on a real server.
 //!
 //! ```
 //! use fencelock_model::{Acquire, Claim, Gate, Delivery, KeyModel, Server};

@@ -3,7 +3,7 @@ use super::key::{KeyModel, Lock, Wrote, take_memory};
 use super::marker::Gate;
 use super::server::{FENCE_TTL_MS, Server};
 
-/// A holder goes on, or gets another token.
+/// A holder continues, or gets another token.
 impl KeyModel {
     /// `raise.lua`: raises the fence of a hold to this token, unless it was granted with a greater one. The fence of the key is at
     /// least this token then.

@@ -18,7 +18,7 @@ pub struct Continued {
 /// The limit of a semaphore that is in use.
 impl KeyModel {
     /// `resize.lua`: changes the limit. Holders stay, waiters wait for permits of the new limit, or leave if they want more than there
-    /// are, and those that have room now are granted theirs.
+    /// are, and those that fit now are granted.
     #[allow(clippy::too_many_arguments, reason = "the arguments of the script")]
     pub fn resize(
         &mut self,
@@ -77,7 +77,7 @@ impl KeyModel {
         }
     }
 
-    /// Lets a waiter wait for permits of the new limit. One that never has room leaves, because it would give a free key the limit
+    /// Lets a waiter wait for permits of the new limit. One that can never fit leaves, because it would give a free key the limit
     /// before.
     fn take_over(
         &mut self,

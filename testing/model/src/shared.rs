@@ -37,7 +37,7 @@ impl KeyModel {
         self.holds.ends_ms.get(&holder)?.checked_sub(server.now_ms())
     }
 
-    /// Whether there is room for a hold in this mode. Holds that have ended count until they are removed.
+    /// Whether a hold in this mode fits. Holds that have ended count until they are removed.
     pub fn fits(&self, mode: Mode) -> bool {
         match (self.shared(), mode) {
             (None, _) => self.lock.is_none(),

@@ -91,7 +91,7 @@ impl KeyModel {
     }
 
     /// Offers the room to the first live waiters whose processes listen, under a short lease until they confirm, and removes the
-    /// skipped waiters. Stops at the first one without room, and at `me`, and removes it too. A live waiter with an unreadable
+    /// skipped waiters. Stops at the first one that does not fit, and at `me`, and removes it too. A live waiter with an unreadable
     /// entry is not served, and keeps its position.
     pub(super) fn advance(
         &mut self,

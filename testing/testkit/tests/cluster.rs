@@ -151,7 +151,7 @@ fn a_master_that_is_cut_off_is_replaced_stops_to_serve_and_follows_when_it_is_ba
     let replica = cluster.replica_of(master).unwrap();
     cluster.cut_off(master);
     let mut node = cluster.nodes[master].connect().unwrap();
-    // Clients reach it, and for a while it goes on. What it writes then is lost.
+    // Clients reach it, and for a while it continues to write. What it writes then is lost.
     assert_eq!(node.command(&["SET", "k", "lost"]).text(), Some("OK"));
     assert_eq!(cluster.get_at(replica, "k").as_deref(), Some("replicated"));
     cluster.wait_for_another_than(master);

@@ -1,4 +1,4 @@
-//! What a command has started ends with it, wherever it has gone.
+//! All processes that a command has started end with it, in any session and process group.
 
 use crate::backend::TestBackend;
 use crate::running::{Running, children, is_alive, send, wait_until};
@@ -128,7 +128,7 @@ fn a_process_with_a_pending_signal_gets_term_once() {
 }
 
 #[test]
-fn a_wrapper_below_a_wrapper_below_a_wrapper_ends_in_peace() {
+fn three_nested_wrappers_end_cleanly() {
     let backend = TestBackend::files();
     let inner = "trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
     let line = format!("run a -- {BINARY} run b -- {BINARY} run c -- sh -c");

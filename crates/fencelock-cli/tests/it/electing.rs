@@ -94,7 +94,10 @@ fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
     let output = leader.end();
     assert_eq!(output.status, 0, "{}", output.stderr);
     let lines: Vec<_> = output.stderr.lines().collect();
-    assert!(lines[0].starts_with("fencelock: e: the key is gone, deleted or forgotten by the server; terminating"));
+    assert!(
+        lines[0]
+            .starts_with("fencelock: e: the key no longer exists: it was deleted, or lost by the server; terminating")
+    );
     assert_eq!(lines[1..], ["fencelock: e: the leadership is lost; campaigning again"], "{lines:?}");
 }
 
@@ -151,7 +154,7 @@ fn an_observer_prints_each_change_as_one_line() {
 }
 
 #[test]
-fn an_observer_goes_on_through_an_outage_and_says_so() {
+fn an_observer_continues_after_an_outage_and_reports_it() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut leader = candidate(&backend, "--ttl 60s --value v");
     term(&mut leader);

@@ -1,4 +1,4 @@
-//! Whatever others write into labels, values, keys, markers and errors, the terminal gets lines of harmless text.
+//! Text of others in labels, values, keys, markers and errors reaches the terminal only as lines of harmless text.
 
 use crate::backend::TestBackend;
 use crate::test::{Output, Test};

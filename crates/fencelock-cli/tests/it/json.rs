@@ -319,7 +319,7 @@ fn a_flag_of_the_command_is_not_ours() {
 }
 
 #[test]
-fn every_field_of_the_page_stands_in_an_answer_or_an_event() {
+fn every_field_of_the_page_is_in_a_result_or_an_event() {
     let cells = rows("## Results").into_iter().chain(rows("## Events")).map(|row| row[1].clone());
     let used: BTreeSet<_> = cells.flat_map(|cell| quoted(&cell)).chain(["event".to_owned()]).collect();
     for field in types_of("## Fields") {

@@ -43,7 +43,7 @@ fn a_counterexample_is_reported_in_chinese() {
 }
 
 #[test]
-fn what_takes_several_faults_is_shown_with_the_fewest_that_do() {
+fn a_counterexample_is_shown_with_the_fewest_faults() {
     let backend = TestBackend::files();
     let text = Test::new(&backend, "lab s2-3-deadline-value --property no-dead-lock").output().stdout;
     assert!(
@@ -115,7 +115,7 @@ fn what_cannot_be_shown_is_64_and_a_server_that_is_not_there_69() {
 }
 
 #[test]
-fn a_backend_that_is_no_redis_is_64_and_says_what_would_do() {
+fn a_backend_that_is_no_redis_is_64_and_names_alternatives() {
     for line in ["lab s2-5-set-nx-ex --url file:locks", "lab stock --url redlock://a,b,c"] {
         Test::new(&TestBackend::files(), line)
             .stderr("fencelock: --url: the lab needs a single Redis: redis://HOST[:PORT][/DB] or rediss://...\n")

@@ -84,7 +84,7 @@ fn holders_that_oversleep_break_what_is_not_fenced_and_nothing_of_fencelock() {
 }
 
 #[test]
-fn a_killed_holder_leaves_a_lock_without_an_end_dead_and_others_not() {
+fn a_killed_holder_blocks_a_lock_without_expiry_and_no_other() {
     let Some(backend) = TestBackend::redis() else { return };
     let dead = results_of(&backend, "stock --scheme s2-1-setnx --requests 64 --crash");
     assert_eq!((&dead["dead"], dead["stuck"].as_i64().unwrap() > 0), (&true.into(), true), "{dead}");
@@ -231,7 +231,7 @@ fn the_processes_of_a_story_end_with_it_even_if_it_is_killed() {
 }
 
 #[test]
-fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_refused_by_the_fence() {
+fn a_paused_process_breaks_schemes_without_a_fence_and_the_fence_refuses_its_late_write() {
     let Some(backend) = TestBackend::redis() else { return };
     for scheme in ["s2-6-token-lua", "s3-renewal", "fencelock-unfenced"] {
         let line = format!("stock --scheme {scheme} --requests 200 --stock 10 --pause");
@@ -251,7 +251,7 @@ fn a_process_that_stands_still_breaks_what_is_not_fenced_and_its_late_write_is_r
 }
 
 #[test]
-fn where_a_lock_never_ends_a_process_that_stands_still_does_no_harm() {
+fn where_a_lock_never_expires_a_paused_process_does_no_harm() {
     let Some(backend) = TestBackend::redis() else { return };
     let sale = results_of(&backend, "stock --scheme s2-1-setnx --requests 64 --stock 10 --pause");
     assert_eq!((&sale["sold"], &sale["answered"]), (&10.into(), &64.into()), "{sale}");

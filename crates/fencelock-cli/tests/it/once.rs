@@ -1,4 +1,4 @@
-//! `run --once-per`: at most one success in each window. `once` shows it, `once --clear` gives the window back.
+//! `run --once-per`: at most one success in each window. `once` shows it, `once --clear` allows another run.
 
 use crate::backend::TestBackend;
 use crate::test::Test;

@@ -87,7 +87,7 @@ fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
 }
 
 #[test]
-fn a_server_named_twice_is_no_quorum_however_long_one_waits() {
+fn a_server_named_twice_never_becomes_a_quorum() {
     let Some(server) = redis_or_skip() else { return };
     let port = server.port();
     let url = format!("redlock://127.0.0.1:{port},localhost:{port}?trust_empty=true");

@@ -37,7 +37,7 @@ fn readers_share_a_quorum_with_a_server_that_dies_and_a_writer_waits_for_them() 
 }
 
 #[test]
-fn a_reader_that_is_broken_ends_and_the_other_reads_on() {
+fn a_broken_reader_ends_and_the_other_continues() {
     let Some(quorum) = TestBackend::quorum() else { return };
     let (one, mut two) = (reader(&quorum, "one"), reader(&quorum, "two"));
     let json = Test::new(&quorum, "status --json k").output().stdout;

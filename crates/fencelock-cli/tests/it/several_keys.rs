@@ -89,7 +89,8 @@ fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
     Test::new(&backend, "break --yes b").ok();
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
-    let wanted = "fencelock: b: the key is gone, deleted or forgotten by the server; terminating the command";
+    let wanted =
+        "fencelock: b: the key no longer exists: it was deleted, or lost by the server; terminating the command";
     assert!(output.stderr.starts_with(wanted) && output.stderr.lines().count() == 1, "{}", output.stderr);
     assert!(is_free(&backend, "a") && is_free(&backend, "b"));
 }
@@ -155,7 +156,7 @@ fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
     for (keys, why) in [
         ("a b a", "\"a\" is named twice: each key of a set is locked once"),
         (many.as_str(), "more than 16 keys cannot be locked together"),
-        ("a fencelock:b", "keys that begin with \"fencelock:\" are fencelock's own: \"fencelock:b\""),
+        ("a fencelock:b", "keys that begin with \"fencelock:\" are reserved for fencelock: \"fencelock:b\""),
     ] {
         Test::new(&backend, &format!("run {keys} -- echo never"))
             .stderr(&format!("fencelock: {why}\n"))

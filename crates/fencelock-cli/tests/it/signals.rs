@@ -114,7 +114,7 @@ fn the_lock_is_free_when_a_signal_has_ended_the_command() {
 }
 
 #[test]
-fn a_stopped_command_keeps_its_lock_and_goes_on() {
+fn a_stopped_command_keeps_its_lock_and_continues() {
     let backend = TestBackend::files();
     let mut wrapper = Test::script(&backend, "k", "echo $$; read _; echo on").start();
     let child = wrapper.wait_for("");

@@ -42,7 +42,7 @@ fn the_terminal_comes_back() {
 }
 
 #[test]
-fn the_terminal_comes_back_from_a_command_that_cannot_be_started() {
+fn the_terminal_is_restored_after_a_command_that_cannot_be_started() {
     let backend = TestBackend::files();
     let output =
         on_a_terminal(&backend, &format!("{BINARY} run k -- no-such-command 2> /dev/null; {FOREGROUND}")).end();
@@ -139,7 +139,7 @@ fn a_job_in_the_background_that_wants_the_terminal_is_stopped_like_any_other() {
 }
 
 #[test]
-fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
+fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
@@ -152,7 +152,7 @@ fn a_waiter_on_a_terminal_sees_whom_it_waits_for_and_the_line_is_cleared() {
     holder.say("\n");
     terminal.wait_for("mine");
     let seen = terminal.end().stdout;
-    assert!(seen.contains("waiting for k for 00:00:00, 1st in line, held by "), "{seen:?}");
+    assert!(seen.contains("waiting for k for 00:00:00, 1st in the queue, held by "), "{seen:?}");
     assert!(seen.contains(" (nightly) for 00:"), "{seen:?}");
     assert!(seen.ends_with("\x1b[2Kmine\r\n"), "{seen:?}");
 }

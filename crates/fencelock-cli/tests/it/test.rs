@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// One run of the program. The whole output is compared, and the exit code is 0 unless the test sets another one.
 ///
-/// A `*` in an expected text stands for anything within a line: times and process numbers.
+/// A `*` in an expected text matches anything within a line: times and process numbers.
 #[must_use = "a test does nothing until it is run"]
 pub(crate) struct Test<'a> {
     backend: &'a TestBackend,
@@ -49,7 +49,7 @@ impl<'a> Test<'a> {
         self
     }
 
-    /// Nothing says where the locks live.
+    /// No URL is set.
     pub(crate) fn without_url(mut self) -> Self {
         self.environment.retain(|(name, _)| *name != "FENCELOCK_URL");
         self
@@ -86,7 +86,7 @@ impl<'a> Test<'a> {
         output
     }
 
-    /// Runs it to a good end, whatever it writes.
+    /// Runs it and expects success, regardless of its output.
     pub(crate) fn ok(self) {
         let output = self.output();
         assert_eq!(output.status, 0, "{}", output.stderr);
@@ -118,7 +118,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// Whether `text` is `pattern`, in which `*` stands for anything but a line break.
+/// Whether `text` is `pattern`, in which `*` matches anything but a line break.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(head) else { return false };
@@ -127,7 +127,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn a_star_stands_for_anything_within_a_line() {
+fn a_star_matches_anything_within_a_line() {
     assert!(matches("a*c\n", "abbc\n") && matches("*", "") && matches("a*b*c", "a1b2b3c"));
     assert!(!matches("a*", "a\n") && !matches("a", "ab") && !matches("a*c", "ab") && !matches("", "x"));
 }

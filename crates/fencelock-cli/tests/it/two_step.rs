@@ -101,7 +101,7 @@ fn acquire_refuses_backends_where_nothing_outlives_a_process() {
 }
 
 #[test]
-fn a_hold_whose_proof_could_not_be_written_is_given_back() {
+fn a_hold_whose_proof_could_not_be_written_is_released() {
     let Some(backend) = TestBackend::redis() else { return };
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Test::new(&backend, "acquire k").command().stdout(full).output().unwrap();
@@ -124,7 +124,7 @@ fn a_hold_without_a_reader_of_its_proof_is_released() {
 }
 
 #[test]
-fn a_hold_whose_proof_goes_to_a_closed_stdout_is_given_back() {
+fn a_hold_whose_proof_goes_to_a_closed_stdout_is_released() {
     let Some(backend) = TestBackend::redis() else { return };
     let acquire = |to: &str| {
         let line = format!("{} acquire k {to}", crate::test::BINARY);

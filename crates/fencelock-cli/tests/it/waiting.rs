@@ -66,7 +66,7 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
     for output in [&run, &quiet_run, &wait, &quiet_wait] {
         assert_eq!(output.status, 0, "{}", output.stderr);
     }
-    let begin = "fencelock: waiting for k, *in line, held by *:* (nightly) for * ms\n";
+    let begin = "fencelock: waiting for k, *in the queue, held by *:* (nightly) for * ms\n";
     let expected = format!("{begin}fencelock: k is held now, after * s\n");
     assert!(crate::test::matches(&expected, &run.stderr), "{}", run.stderr);
     let begin = "fencelock: waiting for k, held by *:* (nightly) for * ms\n";

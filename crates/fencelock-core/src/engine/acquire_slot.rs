@@ -242,7 +242,7 @@ mod tests {
         let mut slot = acquire(2, Some(Duration::from_secs(5)));
         first_pass(&mut slot);
         slot.on_line_ended();
-        assert_eq!(slot.step(START), SlotStep::Wait(end), "the other claim goes on");
+        assert_eq!(slot.step(START), SlotStep::Wait(end), "the other claim continues");
         slot.on_line_ended();
         assert_eq!(slot.step(START), SlotStep::Refused);
     }

@@ -220,7 +220,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let cause = Unknown::new(
             cx.config.backend.clone(),
             Fault::Timeout,
-            "the lock was granted, but the lease was over when the answer came",
+            "the lock was granted, but the lease had expired when the reply arrived",
         );
         if let Some(claiming) = self.claiming(id) {
             claiming.transferable = false;

@@ -135,7 +135,7 @@ impl<L> Hold<L> {
         self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
     }
 
-    /// Begins another tenure beside the others, if the lease may have another one.
+    /// Begins another tenure in addition to the others, if the lease may have another one.
     pub(super) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
         if !self.may_continue(now) {
             return None;

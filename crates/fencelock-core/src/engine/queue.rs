@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 /// The tasks of one client that acquire one key.
 ///
 /// Tasks that share leases wait in `line`, in the order of their arrival. Only the first of them, the leader, claims;
-/// for permits, as many as may hold some at the same time. Tasks outside the line claim for themselves.
+/// for permits, as many as may hold some at the same time. Tasks outside the queue claim for themselves.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Queue<W> {
     line: OrderedWaiters<W>,
-    /// The number of tasks in line that claim, or are about to.
+    /// The number of tasks in the queue that claim, or are about to.
     claiming: usize,
     claimants: BTreeMap<WaiterId, Waiter<W>>,
     /// Tasks with a result that they have not read yet.
@@ -35,7 +35,7 @@ impl<W: Default> Queue<W> {
         }
     }
 
-    /// Adds a task to the line, at its front if `first`; or to the tasks that claim for themselves.
+    /// Adds a task to the queue, at its front if `first`; or to the tasks that claim for themselves.
     pub(super) fn add(&mut self, waiter: Waiter<W>, in_line: bool, first: bool) -> WaiterId {
         let id = if first {
             self.first -= 1;
@@ -56,7 +56,7 @@ impl<W: Default> Queue<W> {
         self.line.is_empty() && self.claimants.is_empty() && self.served.is_empty()
     }
 
-    /// Whether the line is empty.
+    /// Whether the queue is empty.
     pub(super) fn line_is_empty(&self) -> bool {
         self.line.is_empty()
     }
@@ -70,7 +70,7 @@ impl<W: Default> Queue<W> {
         self.claimants.values().filter(|waiter| waiter.request.queues()).count()
     }
 
-    /// The number of tasks in line before this one.
+    /// The number of tasks in the queue before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
         self.line.before(id)
     }
@@ -83,12 +83,12 @@ impl<W: Default> Queue<W> {
         self.line.first()
     }
 
-    /// The number of tasks in line that claim, or are about to.
+    /// The number of tasks in the queue that claim, or are about to.
     pub(super) const fn claiming_in_line(&self) -> usize {
         self.claiming
     }
 
-    /// The last task in line that does not claim.
+    /// The last task in the queue that does not claim.
     pub(super) fn last_queued(&self) -> Option<WaiterId> {
         self.line.iter().rev().find(|(_, waiter)| matches!(waiter.state, State::Queued)).map(|(id, _)| id)
     }
@@ -109,7 +109,7 @@ impl<W: Default> Queue<W> {
         }
     }
 
-    /// The second task in line.
+    /// The second task in the queue.
     pub(super) fn second(&self) -> Option<&Waiter<W>> {
         self.line.iter().nth(1).map(|(_, waiter)| waiter)
     }
@@ -138,14 +138,14 @@ impl<W: Default> Queue<W> {
         Some(waiter)
     }
 
-    /// Stores the result of the first task in line, which does not claim. Returns what wakes it.
+    /// Stores the result of the first task in the queue, which does not claim. Returns what wakes it.
     pub(super) fn serve_front(&mut self, step: Step) -> Option<W> {
         let (id, waiter) = self.line.pop_first()?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
 
-    /// Stores the result of a task in line. Returns what wakes it, and its previous state.
+    /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
     pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<(W, State)> {
         let waiter = self.remove_from_line(id)?;
         self.served.insert(id, step);
@@ -173,7 +173,7 @@ impl<W: Default> Queue<W> {
         self.served.steps().any(this)
     }
 
-    /// The tasks in line, in order.
+    /// The tasks in the queue, in order.
     pub(super) fn line(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
         self.line.iter()
     }
@@ -183,7 +183,7 @@ impl<W: Default> Queue<W> {
         self.line.iter_mut().chain(self.claimants.values_mut())
     }
 
-    /// The claim with this holder id, in line or not.
+    /// The claim with this holder id, in the queue or not.
     pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
         self.all_mut().find_map(|waiter| {
             let Waiter { state, task, .. } = waiter;

@@ -1,8 +1,8 @@
 //! Tasks of one client that read the same key at the same time share one hold.
 //!
-//! The readers of a key have another engine than its writers, so all tasks in line request a shared lock. Unlike
+//! The readers of a key have another engine than its writers, so all tasks in the queue request a shared lock. Unlike
 //! writers, readers have the lease at the same time. A reader may join while the server reports no other waiter, or
-//! within the batch for tasks of this client. After that, the first reader in line claims for itself, behind the
+//! within the batch for tasks of this client. After that, the first reader in the queue claims for itself, behind the
 //! waiters at the server.
 
 use super::action::{Action, Grant, Step};
@@ -14,7 +14,7 @@ use super::waiter::State;
 use crate::{Holder, LossReason, Occupant};
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Admits the readers at the front of the line, as long as they may join the shared lease.
+    /// Admits the readers at the front of the queue, as long as they may join the shared lease.
     pub(super) fn admit(&mut self, cx: &mut Context<'_, W, L>) {
         while let Some((_, waiter)) = self.queue.front()
             && matches!(waiter.state, State::Queued)
@@ -27,7 +27,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Joins the shared lease without waiting, unless readers are in line.
+    /// Joins the shared lease without waiting, unless readers are in the queue.
     pub(super) fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if !request.shares() || !self.queue.line_is_empty() {
             return None;

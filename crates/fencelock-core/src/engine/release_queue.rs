@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn stragglers_wait_for_their_time_without_room_in_a_lane() {
+    fn stragglers_wait_for_their_time_without_a_slot_in_a_lane() {
         let mut queue = ReleaseQueue::default();
         for _ in 0..1000 {
             queue.push(release(1, false, at(1000)));
@@ -262,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_failed_is_sent_again_ever_more_rarely_and_leaves_room_meanwhile() {
+    fn a_failed_release_is_retried_with_backoff_and_does_not_block_others() {
         let mut queue = ReleaseQueue::default();
         (0..=AT_ONCE).for_each(|_| queue.push(hold(1)));
         let first = sent(&mut queue, at(0))[0];
         queue.answered(first, ReleaseOutcome::Failed, at(10), u64::MAX / 2);
-        assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another has its room");
+        assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another takes its place");
         let mut now = queue.due().unwrap();
         let mut pauses = vec![now.since(at(10))];
         for number in sent(&mut queue, at(10)) {

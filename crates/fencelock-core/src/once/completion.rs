@@ -2,7 +2,7 @@ use crate::{FencingToken, Owner};
 
 /// Says that the work of a key is done until the end of a window.
 ///
-/// A backend keeps at most one for each key, beside the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
+/// A backend keeps at most one for each key, next to the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Completion {
     /// The end of the window, in microseconds since 1970 by the clock of the backend.
@@ -70,7 +70,7 @@ impl Completion {
         Some(Self { until_micros: until, token: FencingToken::new(token).ok()?, owner })
     }
 
-    /// Whether the work is done at this time. A completion of a later window counts: the clock was set back, or somebody uses
+    /// Whether the work is done at this time. A completion of a later window counts: the clock was set back, or another client uses
     /// longer windows.
     pub const fn covers(&self, now_micros: u64) -> bool {
         now_micros < self.until_micros

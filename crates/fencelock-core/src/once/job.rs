@@ -4,7 +4,7 @@ use crate::{FencingToken, Owner};
 /// When a run counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Runs {
-    /// When it succeeds: a window has at most one success, and a failure gives the window back.
+    /// When it succeeds: a window has at most one success, and a failure leaves the window open.
     #[default]
     Succeed,
     /// When it starts: a window has at most one start.

@@ -1,7 +1,7 @@
 //! Work that succeeds at most once in each window of time, without I/O.
 //!
 //! Windows are aligned: the window of a moment is `floor(moment / length)`, by the clock of the backend. The work runs under an
-//! exclusive lock. Beside the lock is one [`Completion`], which says until when the work is done. [`OnceJob`] decides when it is
+//! exclusive lock. Next to the lock is one [`Completion`], which states until when the work is done. [`OnceJob`] decides when it is
 //! read, when the lock is acquired, and when the completion is written.
 
 mod completion;

@@ -20,7 +20,7 @@
 //! node. If they exclude each other, one of them no longer had that node when it granted to the other, and the later
 //! grant is above the fence. The argument depends on no clock and no TTL.
 //!
-//! Shared claims follow the same rules. A node grants them together, and none of them beside an exclusive one, so two
+//! Shared claims follow the same rules. A node grants them together, but not together with an exclusive one, so two
 //! majorities exclude each other as on one node. Readers that claim at the same time may win the same token: readers
 //! need no order. A reader that begins after another has won gets a greater token. A [`DowngradeCall`] gets a new token
 //! in the same way, and no node is free for a moment.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_there_once_however_often_it_is_added() {
+    fn a_node_that_is_added_twice_is_there_once() {
         let set: NodeSet = [3, 0, 3, 63].into_iter().collect();
         assert_eq!((set.len(), format!("{set:?}").as_str()), (3, "{0, 3, 63}"));
     }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_follows_the_clock_and_leaves_room_for_its_block() {
+    fn a_proposal_follows_the_clock_and_its_block_fits() {
         let block = NonZeroU32::new(64).unwrap();
         assert_eq!((proposal(1000, 900, block), proposal(1000, 990, block)), (1001, 1054));
     }
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_ends_where_a_single_token_would_be_if_there_is_room_below() {
+    fn a_block_ends_at_the_single_token_if_enough_tokens_are_free_below() {
         assert_eq!(block(NOW - 500, NOW, Some(NOW), 1), (NOW, NOW));
         assert_eq!(block(NOW - 500, NOW, Some(NOW), 64), (NOW - 63, NOW));
         assert_eq!(block(NOW - 500, NOW, Some(NOW), 500), (NOW - 499, NOW));
     }
 
     #[test]
-    fn without_room_below_it_reaches_ahead_by_a_second_at_most() {
+    fn without_free_tokens_below_it_reaches_ahead_by_a_second_at_most() {
         assert_eq!(block(NOW - 500, NOW, Some(NOW), 600), (NOW - 499, NOW + 100));
         assert_eq!(block(NOW + 999_990, NOW, Some(NOW), 600), (NOW + 999_991, NOW + 999_998));
         assert_eq!(block(NOW + 999_400, NOW, Some(NOW), 600), (NOW + 999_401, NOW + 1_000_000));

@@ -12,7 +12,7 @@ pub enum Raise {
 /// The node's side of a raise, which must be atomic: the new fence, or `None` if the node must refuse.
 ///
 /// `granted` is the fence that the node granted to this holder, `None` if the holder does not hold the key there;
-/// `fence` is the greatest fence of the node. For an exclusive hold the two are equal. Beside other readers the fence
+/// `fence` is the greatest fence of the node. For an exclusive hold the two are equal. If there are other readers, the fence
 /// may be greater: it belongs to another reader, and readers need no order.
 ///
 /// Both conditions are necessary. Without the first, nodes that never granted would confirm a token that another holder has

@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn a_verdict_stands_whatever_arrives_later(nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)) {
+    fn later_replies_do_not_change_a_verdict(nodes in 1..8usize, words in prop::collection::vec(any_word(), 0..40)) {
         let mut round = round(nodes);
         let mut decided = None;
         for word in words {

@@ -14,9 +14,7 @@ impl Quorum {
     pub fn new(nodes: usize) -> Result<Self, Invalid> {
         if nodes == 0 || nodes > NodeSet::CAPACITY {
             let most = NodeSet::CAPACITY;
-            return Err(Invalid::new(format!(
-                "a quorum has 1 to {most} nodes, better 3 or 5; {nodes} is none of them"
-            )));
+            return Err(Invalid::new(format!("a quorum has 1 to {most} nodes, preferably 3 or 5, not {nodes}")));
         }
         Ok(Self { nodes })
     }
@@ -75,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_stands_as_long_as_its_weakest_node() {
+    fn a_majority_lasts_as_long_as_its_shortest_node() {
         let three = Quorum::new(3).unwrap();
         assert_eq!(three.reached([9, 4, 7]), Some(7));
         assert_eq!(three.reached([9, 4]), Some(4));

@@ -1,4 +1,4 @@
-//! Every order of waiting, subscribing, moving a slot and releasing, on a cluster of two nodes: no live waiter leaves the line without
+//! Every order of waiting, subscribing, moving a slot and releasing, on a cluster of two nodes: no live waiter leaves the queue without
 //! a grant. It models `advance` and `notify` in `line.lua`, and the subscriptions of `ShardChannels`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
@@ -38,7 +38,7 @@ enum Act {
     Release,
 }
 
-/// A client in the line, and the node of the channel in its entry.
+/// A client in the queue, and the node of the channel in its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Entry {
     client: usize,
@@ -56,9 +56,9 @@ struct World {
     /// The same for the channel that belongs to no slot.
     present: [[bool; CLIENTS]; 2],
     crashed: [bool; CLIENTS],
-    /// Was in the line and was granted the lock, in this order.
+    /// Was in the queue and was granted the lock, in this order.
     granted: Vec<usize>,
-    /// A live client left the line without a grant.
+    /// A live client left the queue without a grant.
     is_broken: bool,
 }
 
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Whether `notify` finds nobody.
+    /// Whether `notify` finds no subscriber.
     fn counts_as_dead(&self, entry: Entry, rule: Rule) -> bool {
         let here = usize::from(self.owner);
         match (entry.channel, rule) {
@@ -196,12 +196,12 @@ fn is_found(setting: Setting, steps: usize) {
 }
 
 #[test]
-fn no_live_waiter_leaves_the_line_when_its_slot_is_moved() {
+fn no_live_waiter_leaves_the_queue_when_its_slot_is_moved() {
     holds(Setting { rule: Rule::Production, moves: 1 }, World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD);
 }
 
 #[test]
-fn no_live_waiter_leaves_the_line_when_its_slot_returns() {
+fn no_live_waiter_leaves_the_queue_when_its_slot_returns() {
     let landmarks = World::GRANTED_AFTER_A_MOVE | World::PASSED_OVER_THE_DEAD | World::MOVED_TWICE;
     holds(Setting { rule: Rule::Production, moves: 3 }, landmarks);
 }

@@ -7,7 +7,7 @@ use crate::sizes::explore;
 use fencelock_core::engine::{LeaseSharing, SharingLimits};
 use std::time::Duration;
 
-/// Candidates of an election beside a task of the same client that shares its leases.
+/// Candidates of an election, and a task of the same client that shares its leases.
 pub(crate) const CANDIDATES: Scenario = Scenario {
     name: "candidates",
     users: &[

@@ -52,7 +52,7 @@ fn announced(world: &mut World) -> Result<(), String> {
     if ends || notified || !client.renewals.is_empty() {
         return Ok(());
     }
-    Err("a client keeps a lease that nobody has, and does not learn that another client waits".into())
+    Err("a client keeps a lease that no task uses, and does not learn that another client waits".into())
 }
 
 /// All valid guards may hold the key together, and each client has it for at least as long as it relies on it.

@@ -63,7 +63,7 @@ pub(crate) enum Coverage {
     Duplicated,
     /// A request arrived after its sender had given it up.
     Straggler,
-    /// A user was granted the key beside another holder.
+    /// A user was granted the key together with another holder.
     Together,
     /// Several users were notified of the loss of the hold that they shared.
     LostTogether,

@@ -114,7 +114,7 @@ fn breaks(mutant: Mutant, scenario: &Scenario, acts: usize, promise: &str) {
 }
 
 #[test]
-fn an_early_start_keeps_every_promise_beside_another_program() {
+fn an_early_start_keeps_every_promise_with_another_program() {
     holds(&TWO);
 }
 
@@ -159,7 +159,7 @@ fn an_early_start_keeps_every_promise_when_two_locks_end() {
 }
 
 #[test]
-fn an_early_start_keeps_every_promise_when_locks_end_requests_arrive_twice_and_clients_ask_again() {
+fn an_early_start_keeps_every_promise_when_locks_end_requests_arrive_twice_and_clients_poll_again() {
     holds_within(&Scenario { budget: Budget { resets: 1, ..ENDS_TWICE.budget }, ..ENDS_TWICE }, 10 * LIMIT);
 }
 

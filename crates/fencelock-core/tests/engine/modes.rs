@@ -61,7 +61,7 @@ pub(crate) const PERMITS: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Permits beside an exclusive lock of the same client, with packets that arrive twice.
+/// Permits and an exclusive lock of the same client, with packets that arrive twice.
 pub(crate) const PERMITS_AND_WRITER: Scenario = Scenario {
     name: "permits-and-writer",
     users: &[

@@ -159,7 +159,7 @@ fn a_key_handed_to_a_cancelled_claim_that_is_not_handed_on_is_found() {
 
 /// Not found by the explorer that ran the driver of production: no message there was old enough.
 #[test]
-fn a_message_that_is_believed_whatever_its_token_is_found() {
+fn a_message_that_is_accepted_with_any_token_is_found() {
     assert!(found(Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF, 9).contains("not its own"));
 }
 

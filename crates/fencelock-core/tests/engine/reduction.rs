@@ -16,7 +16,7 @@ fn whole(scenario: &Scenario, order: Order, reduction: Reduction) -> SearchSumma
 }
 
 #[test]
-fn a_reduced_search_comes_across_what_a_search_of_all_states_does() {
+fn a_reduced_search_reaches_the_events_of_a_search_of_all_states() {
     let readers = Scenario { budget: NO_BUDGET, ..modes::READERS };
     let downgrade = Scenario { budget: Budget { lost: 1, ..NO_BUDGET }, ..modes::DOWNGRADE };
     let permits_and_writer = Scenario { budget: NO_BUDGET, ..modes::PERMITS_AND_WRITER };

@@ -251,7 +251,7 @@ pub(crate) const RESET: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Clients that try once or at intervals, beside one that waits.
+/// Clients that try once or at intervals, and one that waits.
 pub(crate) const TRIES: Scenario = Scenario {
     name: "tries",
     users: &[

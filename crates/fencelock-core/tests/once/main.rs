@@ -12,7 +12,7 @@ use fencelock_lab::search::Frontier;
 use setting::{Act, Rule, Setting};
 use world::World;
 
-/// One node, whose clock goes on and back.
+/// One node, whose clock steps forward and back.
 const ALONE: Setting = Setting {
     rule: Rule::Production,
     runs: Runs::Succeed,
@@ -112,7 +112,7 @@ fn a_start_whose_record_is_unknown_runs_twice() {
 }
 
 #[test]
-fn a_completion_that_goes_back_runs_twice() {
+fn a_completion_that_decreases_runs_twice() {
     // A confirmation that arrives late is the one write that needs no hold.
     let setting =
         Setting { rule: Rule::WriteReplaces, attempts: 4, ticks: 1, steps_back: 0, losses: 0, drops: 0, ..ALONE };

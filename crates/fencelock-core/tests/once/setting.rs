@@ -31,7 +31,7 @@ pub(crate) struct Setting {
     pub(crate) clients: usize,
     /// How often the clients begin, all together.
     pub(crate) attempts: u8,
-    /// How many windows the clock may go on and back.
+    /// How many windows the clock may step forward and back.
     pub(crate) ticks: u8,
     pub(crate) steps_back: u8,
     /// Whether clients may read before they claim the lock.
@@ -54,7 +54,7 @@ pub(crate) enum Act {
     Expire(usize),
     /// The client sends its write, or its confirmation, to all nodes.
     Send(usize),
-    /// The message at this position arrives. It may arrive once more later.
+    /// The message at this position arrives. It may arrive again later.
     Arrive(usize, bool),
     Drop(usize),
     /// The client stops waiting for replies.

@@ -112,7 +112,7 @@ fn a_claim_that_no_task_takes_over_is_released_soon() {
     world.release(0);
     world.release(0);
     world.release(0);
-    assert!(world.backend.waiting() == 0 && world.guards.is_empty(), "nobody has permits, so no claim is kept");
+    assert!(world.backend.waiting() == 0 && world.guards.is_empty(), "no task has permits, so no claim is kept");
     world.wind_down();
 }
 
@@ -145,7 +145,7 @@ fn wait_of_another(weight: u32, hides_waiters: bool) -> Duration {
     world.act(&Act::OtherComes { number: 0, weight });
     while !world.backend.has(crate::backend::other(0)) {
         cycle(&mut world, 1);
-        assert!(world.now.since(came) < Duration::from_secs(10), "it waits for ever");
+        assert!(world.now.since(came) < Duration::from_secs(10), "it waits forever");
     }
     let waited = world.now.since(came);
     world.wind_down();

@@ -126,7 +126,7 @@ impl World {
                     self.given_up.insert(release.holder.hex());
                     self.backend.release(release.holder, self.now);
                 }
-                Action::KeptIdle => panic!("permits are kept although nobody has them"),
+                Action::KeptIdle => panic!("permits are kept although no task has them"),
                 _ => {}
             }
         }
@@ -327,7 +327,7 @@ impl World {
     }
 
     fn begin(&mut self, task: Task, grant: Grant) {
-        // Tasks that claim something else than those in line claim for themselves.
+        // Tasks that claim something else than those in the queue claim for themselves.
         let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
         let overtaken = self.tasks.iter().filter(|_| !self.odd).find(waits);
         assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);

@@ -242,7 +242,7 @@ impl Downgrading {
         }
     }
 
-    /// The guard is dropped: nobody waits for the downgrade any more, and the hold is released.
+    /// The guard is dropped: no task waits for the downgrade any more, and the hold is released.
     fn leave(&mut self) {
         let is_asking = self.caller == Caller::Waiting;
         self.caller = Caller::Gone;
@@ -251,7 +251,7 @@ impl Downgrading {
             call.on_dropped(Moment::default(), &mut out);
             self.carry_out_downgrade(self.calls.len(), out);
         }
-        // Nobody reads any more, so no token matters.
+        // No client reads any more, so no token matters.
         self.nodes.iter_mut().for_each(|node| node.confirmed.clear());
         let mut release = ReleaseCall::new(Arc::clone(&self.settings), plan(), NodeSet::new());
         let mut out = Vec::new();

@@ -48,7 +48,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The fence of its grant to this claim, which nobody else has raised.
+    /// The fence of its grant to this claim, which no other client has raised.
     pub(crate) fn granted(&self) -> Option<u64> {
         (self.lock == Lock::Ours).then_some(self.fence)
     }

@@ -48,7 +48,7 @@ fn exclusion_holds_if_nodes_that_lost_their_data_are_excluded_for_a_ttl() {
 }
 
 #[test]
-fn one_at_a_time_holds_among_three_beside_a_node_that_forgot() {
+fn one_at_a_time_holds_among_three_while_a_node_loses_data() {
     let scope = Scope { attempts: 3, runs: 1, crashes: 1, ..SMALL };
     holds(scope, landmark::HELD_AFTER_LAPSE | landmark::GRANTED_AFTER_LOSS);
 }
@@ -75,13 +75,13 @@ fn readers_hold_together_and_exclude_writers() {
 }
 
 #[test]
-fn readers_exclude_writers_beside_nodes_that_forgot() {
+fn readers_exclude_writers_while_nodes_lose_data() {
     let scope = Scope { readers: 1, renews: true, runs: 1, crashes: 1, restores: true, ..SMALL };
     holds(scope, RENEWED | landmark::GRANTED_AFTER_LOSS | landmark::RENEWED_IN_QUARANTINE);
 }
 
 #[test]
-fn a_writer_that_downgrades_reads_beside_others_and_excludes_writers() {
+fn a_writer_that_downgrades_reads_with_others_and_excludes_writers() {
     holds(Scope { readers: 1, downgrades: true, ..SMALL }, TOGETHER | landmark::BESIDE_DOWNGRADED);
     holds(Scope { readers: 1, runs: 1, renews: true, downgrades: true, ..SMALL }, TOGETHER | RENEWED);
     let scope = Scope { attempts: 3, readers: 1, runs: 1, downgrades: true, ..SMALL };
@@ -89,12 +89,12 @@ fn a_writer_that_downgrades_reads_beside_others_and_excludes_writers() {
 }
 
 #[test]
-fn a_writer_that_downgrades_excludes_writers_beside_nodes_that_forgot() {
+fn a_writer_that_downgrades_excludes_writers_while_nodes_lose_data() {
     let scope = Scope { readers: 1, runs: 1, crashes: 2, restores: true, downgrades: true, ..SMALL };
     holds(scope, TOGETHER | landmark::BESIDE_DOWNGRADED | landmark::GRANTED_AFTER_LOSS);
 }
 
-/// A reader is let in while the answer is on its way.
+/// A reader is admitted while the answer is on its way.
 #[test]
 fn a_writer_that_writes_until_its_downgrade_is_answered_breaks_exclusion() {
     let scope = Scope { readers: 1, runs: 1, downgrades: true, ..SMALL };
@@ -102,7 +102,7 @@ fn a_writer_that_writes_until_its_downgrade_is_answered_breaks_exclusion() {
 }
 
 #[test]
-fn a_node_that_lets_readers_in_beside_a_writer_breaks_exclusion() {
+fn a_node_that_admits_readers_during_a_writer_breaks_exclusion() {
     breaks(Flaw::ReadersBesideWriter, Scope { readers: 1, runs: 1, ..SMALL }, Holds::shared, 8);
 }
 
@@ -165,7 +165,7 @@ mod in_ci {
     /// A node in quarantine grants nothing, but it serves those whose locks it came back with.
     #[test]
     #[ignore = "1 million states: 6 seconds"]
-    fn a_renewed_hold_has_no_break_beside_nodes_that_fell_back_to_older_locks() {
+    fn a_renewed_hold_has_no_break_while_nodes_fall_back_to_older_locks() {
         let scope = Scope { runs: 1, renews: true, crashes: 2, restores: true, ..SMALL };
         holds(scope, RENEWED | landmark::GRANTED_AFTER_LOSS | landmark::RENEWED_IN_QUARANTINE);
     }

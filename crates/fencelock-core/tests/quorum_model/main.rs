@@ -2,7 +2,7 @@
 //! `raise_fence` of the crate itself. Only the network, the nodes' memory and the passing of time are modelled.
 //!
 //! - [`fence_tests`]: tokens on nodes that forget nothing. There is no clock and no TTL, a lock vanishes at any moment.
-//! - [`reader_tests`]: the same with readers beside writers.
+//! - [`reader_tests`]: the same with readers and writers.
 //! - [`loss_tests`]: tokens with nodes that forget, and with clocks.
 //! - [`hold_tests`]: which attempt may rely on its hold, with leases, renewals and nodes that forget; no tokens.
 //! - [`permit_tests`]: why there are no permits on a quorum. This is about numbers only, no code of the crate decides it.

@@ -1,5 +1,5 @@
 //! Tasks of one client that share holds to read, on a backend where another client writes now and then, in random schedules: a task
-//! that may read has a hold on the backend and no writer beside it, a release ends the reading of one task only, and nothing is left.
+//! that may read has a hold on the backend and overlaps no writer, a release ends the reading of one task only, and nothing is left.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod backend;
@@ -287,7 +287,7 @@ impl World {
         let held = self.held();
         for (grant, holder) in &held {
             assert!(self.backend.has(*holder), "a task reads without a hold on the backend: {grant:?}");
-            assert!(!self.backend.writes, "a task reads beside a writer: {grant:?}");
+            assert!(!self.backend.writes, "a task reads while a writer holds the key: {grant:?}");
         }
     }
 
@@ -316,7 +316,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_reads_has_a_hold_and_no_writer_beside_it(acts in acts()) {
+    fn a_reader_has_a_hold_and_overlaps_no_writer(acts in acts()) {
         let mut world = World::new();
         for act in &acts {
             world.act(act);
@@ -341,7 +341,7 @@ fn readers_join_in_these_schedules() {
     let mut tokens: Vec<_> = world.guards.iter().map(|(grant, _)| grant.tenure.fence).collect();
     tokens.dedup();
     assert_eq!(tokens.len(), 10, "each has a token of its own");
-    // The first one that joins checks whether anybody waits.
+    // The first one that joins checks whether a client waits.
     world.act(&Act::WriterComes);
     for _ in 0..3 {
         world.act(&Act::Pass(100));

@@ -71,7 +71,7 @@ fn a_master_that_less_than_a_majority_names_may_have_been_replaced() {
 }
 
 #[test]
-fn a_replaced_master_goes_on_granting() {
+fn a_replaced_master_continues_to_grant() {
     is_found(&Setting { rule: Rule::NoWindow, ..SETTING }, 16);
 }
 

@@ -1,5 +1,5 @@
 //! Two servers, three sentinels and two clients. A failover promotes the other server in a new epoch; each sentinel learns of it at
-//! a time of its own, and the old master goes on until it is demoted.
+//! a time of its own, and the old master continues until it is demoted.
 //!
 //! Times are ages and rests, so that the states are finitely many without an end of time.
 

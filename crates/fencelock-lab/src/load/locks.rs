@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_for_its_slots_and_a_base_for_its_keys() {
+    fn a_key_expands_to_its_slots_and_a_base_to_its_keys() {
         assert_eq!(names("k".to_owned(), LoadMode::Slots { slots: 2 }), ["k#0", "k#1"]);
         assert_eq!(names("k".to_owned(), LoadMode::Exclusive), ["k"]);
         assert_eq!(fixed("k", LoadMode::Together { keys: 2 }), ["k:0", "k:1"]);

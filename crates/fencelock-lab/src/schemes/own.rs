@@ -17,7 +17,7 @@ pub(super) fn schemes() -> Vec<Scheme> {
                 "fencelock（单个 Redis），读写库存时都检查令牌",
             ),
             Text::new(
-                "A paused process cannot know that it lost its lock. Its write is rejected all the same.",
+                "A paused process cannot know that it lost its lock. Its write is rejected nevertheless.",
                 "停顿的进程醒来仍会以为自己有锁，这一点谁也拦不住；但它的写入会被拒绝。",
             ),
         )

@@ -1,4 +1,4 @@
-//! Semaphores: a counter, leases by the clock of the client, and counters on several servers. Each has its repair beside it.
+//! Semaphores: a counter, leases by the clock of the client, and counters on several servers. Each is followed by its fix.
 
 use super::{line, on_redis, then};
 use crate::fault::Fault;
@@ -34,7 +34,7 @@ fn counter() -> Scheme {
                 "用计数器做信号量：大于零就 DECR，归还时 INCR（这里只有一个许可）",
             ),
             Text::new(
-                "A counter does not know its holders, so the permit of a client that dies is gone for ever. Lease each permit: s5-leased.",
+                "A counter does not know its holders, so the permit of a client that crashes is lost forever. Lease each permit: s5-leased.",
                 "计数器不知道许可在谁手里，客户端一死，许可就再也回不来。每个许可都要有租约：见 s5-leased。",
             ),
             around(Op::TakeCount, Op::GiveCount),
@@ -54,7 +54,7 @@ fn client_clock() -> Scheme {
                 "两个许可，按到期时间放进有序集合；每个客户端按自己的时钟清除到期的许可",
             ),
             Text::new(
-                "A client whose clock is ahead takes permits away that are in use. Only the clock of the server may end a lease: s5-leased.",
+                "A client whose clock is ahead removes permits that are in use. Only the clock of the server may end a lease: s5-leased.",
                 "时钟快的客户端会把别人还在用的许可清掉。只能由服务器的时钟来判断到期：见 s5-leased。",
             ),
             around(Op::TakeByClock, Op::GivePermit),
@@ -96,7 +96,7 @@ fn node_counters() -> Scheme {
                 "两个许可，三个节点各自计数，过半即成功",
             ),
             Text::new(
-                "Each of three servers has two permits, so together they carry three majorities. Ask so many servers that they cannot (s5-all-nodes), or give each permit a number and lock it like a key: the slots of fencelock.",
+                "Each of three servers has two permits, so three majorities fit. Require more servers for each permit (s5-all-nodes), or number the permits and lock each like a key: the slots of fencelock.",
                 "三个节点各有两个许可，合起来够三个多数派。要么要求更多的节点（见 s5-all-nodes），要么给每个许可编号，像 key 一样各自加锁：即 fencelock 的 slots。",
             ),
             vec![

@@ -10,7 +10,7 @@ pub(super) fn schemes() -> Vec<Scheme> {
     vec![one_ttl(), longest()]
 }
 
-/// The first client writes in two nested calls, and goes on to read for longer. The others write.
+/// The first client writes in two nested calls, and continues to read for longer. The others write.
 fn lines(end_write: Op) -> Vec<Line> {
     vec![
         line(Op::WriteLock, 1, 9),
@@ -44,7 +44,7 @@ fn one_ttl() -> Scheme {
                 "读写锁放在一个 hash 里，如 Redisson 的 RReadWriteLock；嵌套写锁解锁时，把 key 的过期时间设成写锁的",
             ),
             Text::new(
-                "The key carries the holds of all, so it must never end before the longest of them (s6-read-write-longest). Redis ends the lock of a reader with the TTL of a writer.",
+                "The key contains all holds, so it must never expire before the longest of them (s6-read-write-longest). Redis ends the lock of a reader with the TTL of a writer.",
                 "一个 key 记着所有的持有者，它的过期时间不能早于其中最长的一个（见 s6-read-write-longest）。否则写锁的过期时间会把读锁提前结束。",
             ),
             lines(Op::EndWrite),
@@ -61,7 +61,7 @@ fn longest() -> Scheme {
             "s6-read-write-longest",
             Text::new("the same, and no step shortens the TTL of the key", "同上，但任何一步都不缩短 key 的过期时间"),
             Text::new(
-                "Holds as long as the work ends before the lease. fencelock keeps the end of each hold apart, and the key outlasts the longest.",
+                "Holds as long as the work ends before the lease. fencelock stores the end of each hold separately, and the key outlasts the longest.",
                 "只要业务在租约内做完就成立。fencelock 按持有者分别记录到期时间，key 比其中最长的还要久。",
             ),
             lines(Op::EndWriteKeepTtl),

@@ -55,7 +55,7 @@ fn expire_on_failure() -> Scheme {
             "s2-2-expire-on-failure",
             Text::new("SETNX, work, DEL; if DEL fails, EXPIRE 0", "SETNX 加锁，DEL 释放；DEL 失败时再 EXPIRE 0"),
             Text::new(
-                "What keeps DEL from arriving keeps EXPIRE from arriving. The expiry must be there from the start: SET NX EX.",
+                "If DEL does not arrive, EXPIRE does not arrive either. The expiry must be set from the start: SET NX EX.",
                 "DEL 发不出去，EXPIRE 同样发不出去。过期时间要在加锁时就设好：SET NX EX。",
             ),
             vec![

@@ -123,7 +123,7 @@ fn retry() -> Scheme {
         ..on_redis(
             "s3-5-retry",
             Text::new(
-                "SET NX EX with a client id, Lua release; asks several times",
+                "SET NX EX with a client id, Lua release; tries several times",
                 "SET NX EX 加客户端 id，Lua 释放；没抢到就重试几次",
             ),
             Text::new(

@@ -14,7 +14,7 @@
 //! they create no lock. The marker also contains the set of nodes. If two clients are configured with different sets,
 //! all sets but one fail, so there are never two locks on one key.
 //!
-//! **Shared locks**: a node grants shared locks together, and none beside an exclusive one, so readers and writers exclude
+//! **Shared locks**: a node grants shared locks together, but not together with an exclusive one, so readers and writers exclude
 //! each other by majority. Permits are refused: [`Quorum::modes`](Backend::capabilities).
 //!
 //! # What it does not guarantee

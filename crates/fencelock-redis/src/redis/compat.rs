@@ -29,7 +29,7 @@ pub(super) fn checked(option: &str, prefix: String) -> Result<String, Invalid> {
     let reserved = prefix.starts_with(Key::RESERVED) || !prefix.is_empty() && Key::RESERVED.starts_with(&prefix);
     if prefix.len() > PREFIX_MAX || prefix.chars().any(char::is_control) || reserved {
         return Err(Invalid::new(format!(
-            "{option}= takes a prefix of at most {PREFIX_MAX} bytes without control characters, and not fencelock's own"
+            "{option}= takes a prefix of at most {PREFIX_MAX} bytes without control characters, and not the prefix of fencelock"
         )));
     }
     Ok(prefix)

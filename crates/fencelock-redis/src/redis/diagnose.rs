@@ -51,7 +51,7 @@ async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
             Level::Warning,
             "server",
             "INFO is refused, so eviction, persistence and replicas cannot be checked",
-            "allow INFO to this user, or check these by hand",
+            "allow INFO to this user, or check these manually",
         ));
         return findings;
     }

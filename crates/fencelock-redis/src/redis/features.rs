@@ -86,7 +86,7 @@ fn needs(what: &str, error: &RedisError) -> String {
 /// Features that have a separate finding, which contains the reason.
 const EXPLAINED: [&str; 2] = ["wake_ups", "tracking"];
 
-/// One line for people.
+/// One human-readable line.
 pub(super) fn finding(features: &[Feature]) -> Finding {
     let title = |feature: &Feature| feature.name.replace('_', " ");
     let here: Vec<_> = features.iter().filter(|feature| feature.works).map(title).collect();

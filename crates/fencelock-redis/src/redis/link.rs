@@ -45,7 +45,7 @@ impl Link {
     pub(crate) fn new(target: Target) -> Result<Self, fencelock_core::Invalid> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| {
-            fencelock_core::Invalid::new(format!("the operating system gave no random numbers: {error}"))
+            fencelock_core::Invalid::new(format!("the operating system returned no random numbers: {error}"))
         })?;
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));

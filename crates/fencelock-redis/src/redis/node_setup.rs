@@ -67,7 +67,7 @@ pub(super) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
 /// Registers every server as a node of this set, once all of them have answered.
 ///
 /// # Errors
-/// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written then, unless it says so.
+/// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written in that case, unless the error reports it.
 pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
     let targets = match role {
         Role::Alone | Role::ClusterNode => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,

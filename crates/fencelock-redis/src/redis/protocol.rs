@@ -54,10 +54,10 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
     let why = match (protocol, tls) {
         (Speaks::Redis, false) | (Speaks::Tls, true) => return None,
         (Speaks::Redis, true) => {
-            "this port speaks Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
+            "this port uses Redis without TLS: use redis:// (redlock:// for a quorum), or the server's tls-port"
                 .to_owned()
         }
-        (Speaks::Tls, false) => "this port speaks TLS: use rediss:// (redlock+tls:// for a quorum)".to_owned(),
+        (Speaks::Tls, false) => "this port uses TLS: use rediss:// (redlock+tls:// for a quorum)".to_owned(),
         (Speaks::Http, _) => "this is an HTTP server, not Redis: check host and port".to_owned(),
         (Speaks::Other(text), _) => format!("this is not a Redis server; it sends {text:?}: check host and port"),
     };

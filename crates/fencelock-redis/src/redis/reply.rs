@@ -250,7 +250,7 @@ pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_mi
     }))
 }
 
-/// 1 is a release while nobody waits.
+/// 1 is a release while no client waits.
 pub(crate) fn read_release(node: &str, value: Value) -> Result<(Release, Remaining), Unknown> {
     if value == Value::Int(1) {
         return Ok((Release::Released, Remaining::None));

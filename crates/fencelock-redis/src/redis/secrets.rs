@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_comes_with_its_key() {
+    fn a_certificate_and_its_key_require_each_other() {
         for (cert, key) in [(Some("/x"), None), (None, Some("/x"))] {
             assert!(certificates(None, cert, key).unwrap_err().to_string().contains("require each other"));
         }

@@ -29,7 +29,7 @@ impl Unread {
         let Self { bytes, begins, .. } = self;
         let entry = if *bytes == 0 { "no entry".to_owned() } else { format!("{begins:?}... of {bytes} bytes") };
         format!(
-            "in the line for {wire:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
+            "in the queue of {wire:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
              backend, and others are served before it, until its client writes the entry anew or says nothing for 3 s"
         )
     }

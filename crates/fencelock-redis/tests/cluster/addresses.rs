@@ -155,5 +155,5 @@ async fn nodes_are_used_over_tls() {
     tokens(&poll(&backend, &waiter).await);
     assert!(connect(&tls).await.unwrap_err().to_string().contains("certificate is not trusted"));
     let plain = connect(&tls.replace("rediss", "redis")).await.unwrap_err().to_string();
-    assert!(plain.contains("speaks TLS"), "{plain}");
+    assert!(plain.contains("uses TLS"), "{plain}");
 }

@@ -153,7 +153,7 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
 }
 
 #[tokio::test]
-async fn a_full_memory_refuses_claims_beside_releases() {
+async fn a_full_memory_refuses_claims_sent_together_with_releases() {
     let Some(server) = redis_or_skip() else { return };
     let (backend, all) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     let (held, free) = all.split_at(ALONE + 5);
@@ -178,7 +178,7 @@ async fn a_few_requests_are_sent_alone() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_does_not_concern_the_others_and_is_sent_alone_the_next_time() {
+async fn a_held_lock_does_not_affect_the_others_and_is_sent_alone_the_next_time() {
     let Some(server) = redis_or_skip() else { return };
     let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
     server.command(&["SET", "key:5", "another"]);

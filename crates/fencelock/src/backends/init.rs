@@ -10,7 +10,7 @@ use fencelock_core::{ConnectError, RegisteredNode};
 ///
 /// # Errors
 /// [`ConnectError::Url`] for a backend without a quarantine. [`ConnectError::Unknown`] if a server does not answer; then
-/// nothing was written. If one fails after that, the cause says so, and the call can be repeated.
+/// nothing was written. If one fails after that, the cause reports it, and the call can be repeated.
 ///
 /// # Cancel safety
 /// Some servers may be registered and others not; repeating the call is harmless.

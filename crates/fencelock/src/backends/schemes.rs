@@ -34,7 +34,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
 
 static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Makes a scheme known to this process: from then on [`connect`](crate::backends::connect) and whatever builds on it take its URLs.
+/// Registers a scheme in this process: from then on [`connect`](crate::backends::connect) and its callers accept its URLs.
 ///
 /// Register a scheme before the first URL of it is used, at best as `main` begins. It stays for the life of the process and is
 /// never replaced, so that a URL means the same in every part of a program.
@@ -97,7 +97,7 @@ pub fn schemes() -> Vec<Arc<dyn Scheme>> {
 pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
     // A variable that was not set makes an empty URL. No backend is meant by it, and none is guessed.
     if url.trim().is_empty() {
-        return Err(Invalid::new("the URL is empty: it says where the locks live, as in redis://HOST or file:DIR"));
+        return Err(Invalid::new("the URL is empty: it must name the backend, as in redis://HOST or file:DIR"));
     }
     let name = url.split_once(':').map(|(name, _)| name);
     let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| Some(form.scheme()) == name));

@@ -20,10 +20,10 @@ impl Lock {
         Self { inner, engine }
     }
 
-    /// A shared lock: any number of clients hold it together, and none of them beside an exclusive one.
+    /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
     ///
-    /// Readers that wait one behind another get the lock together, and no reader overtakes a writer. There is no upgrade to an
-    /// exclusive lock; the other way there is [`Guard::downgrade`]. See [`crate::Lock::shared`].
+    /// Consecutive readers in the queue get the lock together, and no reader overtakes a writer. There is no upgrade to an
+    /// exclusive lock; [`Guard::downgrade`] turns an exclusive lock into a shared one. See [`crate::Lock::shared`].
     pub fn shared(mut self) -> Self {
         self.inner = self.inner.shared();
         self

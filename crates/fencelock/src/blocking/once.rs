@@ -206,7 +206,7 @@ impl OnceRun {
         Ok(())
     }
 
-    /// Releases the lock. The window is given back, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count.
     pub fn give_back(self) {
         release(self.guard);
     }
@@ -221,7 +221,7 @@ impl OnceRun {
 fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release() {
-        tracing::warn!(%key, "release not confirmed, trying on in the background: {error:#}");
+        tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 slots.on_time(client.clock.now());
                 continue;
             }
-            // It runs beside the claims that wait, and never ends.
+            // It runs concurrently with the claims that wait, and never ends.
             never = &mut larger_set, if !lines.is_empty() => match never {},
         };
         match claimed {

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum OnceError<T, E> {
     /// The body did not complete: it was not called, or the lock was lost ([`Error::Lost`]) and the body dropped.
     Lock(Error),
-    /// The body returned this error. The window is given back, unless starts count.
+    /// The body returned this error. The window stays open, unless starts count.
     Body(E),
     /// The body returned this value, but its success may not be recorded: the lock was lost, or the backend did not reply. The work
     /// may run again in this window.

@@ -26,12 +26,12 @@ use std::time::Duration;
 /// hosts. From [`Client::once`](crate::Client::once).
 ///
 /// Windows are aligned to 1970-01-01 00:00 UTC: a window of a day begins at midnight UTC, one of an hour at the full hour. Only
-/// the clock of the backend counts. A run belongs to the window in which it got the lock, also if it ends in a later one.
+/// the clock of the backend counts. A run belongs to the window in which it got the lock, even if it ends in a later one.
 ///
 /// The work runs under the lock on the key, so two runs never overlap, and the others wait for the one that runs. A success is
-/// recorded beside the lock, and lasts as long as the backend keeps its data: files are flushed to the disk, a quorum records it
-/// on a majority, and a Redis server that loses its last second of data can lose it too. A failure, a crash and a lost lock give
-/// the window back: the next caller runs. If a client crashes after its work and before the success is recorded, the work runs
+/// recorded next to the lock, and lasts as long as the backend keeps its data: files are flushed to the disk, a quorum records it
+/// on a majority, and a Redis server that loses its last second of data can lose it too. A failure, a crash or a lost lock does
+/// not use up the window: the next caller runs. If a client crashes after its work and before the success is recorded, the work runs
 /// again, so it should be safe to repeat; [`even_if_failed`](Self::even_if_failed) is for work that is not.
 ///
 /// ```
@@ -49,7 +49,7 @@ use std::time::Duration;
 /// });
 /// match report.await? {
 ///     Once::Done(pages) => println!("{pages} pages"),
-///     Once::AlreadyDone(done) => println!("{done}"), // by whom, and when the next window begins
+///     Once::AlreadyDone(done) => println!("{done}"), // who did it, and when the next window begins
 /// }
 /// # Ok(())
 /// # }
@@ -128,7 +128,7 @@ impl OncePerWindow {
     }
 
     /// Runs `body` under the lock, unless the work is done in this window; records its success, and releases the lock. An error
-    /// of `body` gives the window back, unless [`even_if_failed`](Self::even_if_failed) is set.
+    /// of `body` leaves the window open, unless [`even_if_failed`](Self::even_if_failed) is set.
     ///
     /// # Errors
     /// [`OnceError::Lock`] with an error of [`OncePerWindow::begin`], and with [`Error::Lost`] if the lock was lost before `body`
@@ -136,7 +136,7 @@ impl OncePerWindow {
     /// could not be recorded.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `body`, releases the lock in the background, and gives the window back, unless the success is
+    /// Dropping the future drops `body`, releases the lock in the background, and leaves the window open, unless the success is
     /// being recorded.
     pub async fn run<T, E, F, B>(self, body: F) -> Result<Once<T>, OnceError<T, E>>
     where

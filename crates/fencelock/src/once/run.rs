@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A run of work under its lock, from [`OncePerWindow::begin`](super::OncePerWindow::begin). It counts after
-/// [`OnceRun::succeed`]. Dropping it releases the lock in the background and gives the window back.
+/// [`OnceRun::succeed`]. Dropping it releases the lock in the background and leaves the window open.
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
 pub struct OnceRun {
@@ -76,7 +76,7 @@ impl OnceRun {
         Ok(())
     }
 
-    /// Releases the lock. The window is given back, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released in the background.

@@ -1,4 +1,4 @@
-//! Runs the conformance suite for the backends of this crate. To add a backend, add a file beside this one and a line here.
+//! Runs the conformance suite for the backends of this crate. To add a backend, add a file next to this one and a line here.
 
 mod file;
 mod memory;

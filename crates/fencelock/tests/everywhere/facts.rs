@@ -91,7 +91,7 @@ pub(crate) async fn tasks_of_two_clients_exclude_each_other(backend: &TestBacken
 pub(crate) async fn tasks_of_a_client_are_served_in_order(backend: &TestBackend, sharing: bool) {
     let client = client(backend, sharing).await;
     if !sharing && !client.capabilities().queues {
-        // Neither the backend nor the client has a queue: the first claim gets the key.
+        // The backend and the client have no queue: the first claim gets the key.
         return;
     }
     let held = client.lock("k").await.unwrap();

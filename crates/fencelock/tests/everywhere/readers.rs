@@ -32,10 +32,10 @@ struct Inside {
 impl Inside {
     async fn write(&self, guard: Guard) {
         assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "two writers");
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer overlaps a reader");
         self.tokens.lock().unwrap().push(guard.fencing_token());
         tokio::task::yield_now().await;
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader overlaps a writer");
         self.writers.fetch_sub(1, Ordering::SeqCst);
         guard.release().await.unwrap();
     }
@@ -43,7 +43,7 @@ impl Inside {
     async fn read(&self, guard: Guard) {
         let readers = self.readers.fetch_add(1, Ordering::SeqCst);
         self.together.fetch_max(readers + 1, Ordering::SeqCst);
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader overlaps a writer");
         sleep(Duration::from_millis(2)).await;
         self.readers.fetch_sub(1, Ordering::SeqCst);
         guard.release().await.unwrap();

@@ -115,7 +115,7 @@ pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
     probe(stage)
 }
 
-/// A newcomer gets the lock at once: there is neither a holder nor a line.
+/// A newcomer gets the lock at once: there is no holder and no queue.
 fn probe(stage: &Stage<'_>) -> Result<(), String> {
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("probe") };
     let claim = Claim::new(key(), holder, Ttl::default(), Intent::Try);

@@ -43,7 +43,7 @@ fn a_grant_of_what_another_holds_is_found() {
 }
 
 #[test]
-fn a_reader_beside_a_writer_is_found() {
+fn a_reader_during_a_writer_is_found() {
     found(Mutant::GrantsTwice, &scenarios::READERS);
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Requests are carried out within the time that the client allows for stragglers; answers may take for ever.
+    /// Requests are carried out within the time that the client allows for stragglers; answers may take forever.
     pub(crate) fn is_request(self) -> bool {
         matches!(self, Self::Claim(_) | Self::Renewal(_) | Self::Release(_))
     }
@@ -108,7 +108,7 @@ impl Network {
         at_once(self.memory.inspect(&key())).unwrap()
     }
 
-    /// Carries a request out, or brings an answer or a message to whom it concerns.
+    /// Carries a request out, or delivers an answer or a message.
     pub(crate) fn deliver(&self, index: usize) {
         let Packet { sent, load, .. } = self.state().packets.remove(index);
         match load {

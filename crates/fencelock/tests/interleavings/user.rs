@@ -16,7 +16,7 @@ pub(crate) struct User {
     pub(crate) guard: Option<Guard>,
     pub(crate) releasing: Option<JoinHandle<Result<Released, Error>>>,
     watcher: Option<JoinHandle<(LossReason, Moment)>>,
-    /// Under whom it held.
+    /// The holder id of its hold.
     pub(crate) id: Option<HolderId>,
     pub(crate) let_go: bool,
     pub(crate) lost: Option<(LossReason, Moment)>,

@@ -62,7 +62,7 @@ async fn a_claim_of_a_free_lock_over_a_slow_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_in_line_until_the_wait_is_over() {
+async fn waiting_in_the_queue_until_the_wait_is_over() {
     at_every_await_point(
         async |scene| {
             let other = scene.neighbour().lock("k").await.unwrap();

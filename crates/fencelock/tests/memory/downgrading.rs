@@ -119,7 +119,7 @@ async fn only_an_exclusive_lock_is_downgraded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_hold_goes_on_through_a_downgrade() {
+async fn max_hold_continues_through_a_downgrade() {
     let scene = Scene::new();
     let writer = scene.client.lock("k").max_hold(secs(5)).await.unwrap();
     scene.pass(secs(3)).await;

@@ -167,7 +167,7 @@ fn many_guards_dropped_after_their_runtime_wait_only_once() {
 }
 
 #[test]
-fn never_and_the_program_goes_on() {
+fn never_and_the_program_continues() {
     let memory = Arc::new(Memory::new());
     let (runtime, client, guard) = guard_on_another_runtime(&memory);
     std::mem::forget(guard);

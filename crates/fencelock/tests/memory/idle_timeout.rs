@@ -18,7 +18,7 @@ fn keeping(scene: &Scene, span: Duration) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lease_is_kept_for_the_next_task_and_goes_back_then() {
+async fn a_free_lease_is_kept_for_the_next_task_and_then_released() {
     let scene = Scene::new();
     let net = Arc::clone(&scene.net);
     let keeping = keeping(&scene, ms(5));
@@ -73,7 +73,7 @@ async fn a_task_that_gives_up_while_such_a_lease_is_released_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn such_a_lease_goes_back_also_if_its_release_gets_lost() {
+async fn such_a_lease_is_released_even_if_its_release_is_lost() {
     let scene = Scene::new();
     let keeping = keeping(&scene, ms(10));
     let guard = shared_guard(&scene, &keeping).await;
@@ -131,7 +131,7 @@ async fn a_lease_that_is_kept_goes_to_a_client_that_waits() {
     assert!(scene.now().since(began) < ms(5), "{:?}", scene.now().since(began));
 }
 
-/// It is in no queue, so nobody announces it.
+/// It is in no queue, so it is not announced.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_used_again_and_again_leaves_the_key_to_a_client_that_polls() {
     let scene = Scene::new();

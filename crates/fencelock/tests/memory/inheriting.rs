@@ -99,7 +99,7 @@ async fn a_claim_that_is_under_way_is_handed_down_too() {
     let second = waits(&scene, plain(&scene)).await;
     scene.pass(ms(15)).await;
     let other = waits(&scene, scene.neighbour().lock("k")).await;
-    // It stands in line, and its answer has not come.
+    // It is in the queue, and its reply has not arrived.
     first.abort();
     scene.pass(ms(1)).await;
     held.release().await.unwrap();

@@ -63,7 +63,7 @@ async fn each_is_notified_of_the_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_readers_keeps_no_writer_waiting() {
+async fn a_stream_of_readers_does_not_starve_a_writer() {
     for own in [true, false] {
         let scene = Scene::new();
         let order = Arc::new(Mutex::new(Vec::new()));

@@ -36,7 +36,7 @@ async fn waiters_at_a_free_key_that_cannot_be_written_back_off_and_warn_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_waiter_backs_off_too_however_short_the_lease_was_that_it_waits_for() {
+async fn a_queued_waiter_backs_off_even_if_it_waits_for_a_short_lease() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").ttl(ms(30)).await.unwrap();
     let waiting = tokio::spawn(scene.client.lock("k").ttl(secs(60)).acquire());

@@ -101,7 +101,7 @@ async fn a_release_without_an_answer_can_be_called_again_by_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_without_an_answer_goes_on_in_the_background() {
+async fn a_release_without_a_reply_continues_in_the_background() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
     scene.net.always(Verb::Release, Fate::Lost);
@@ -126,7 +126,7 @@ async fn the_background_stops_trying_when_the_lease_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_release_half_way_releases_all_the_same() {
+async fn dropping_the_release_half_way_still_releases() {
     for polls in 0..20 {
         let scene = Scene::new();
         scene.net.always(Verb::Release, Fate::Slow(ms(5)));

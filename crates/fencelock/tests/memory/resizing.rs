@@ -30,7 +30,7 @@ async fn a_task_that_waits_is_let_in_when_the_semaphore_grows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_goes_on_waiting_when_the_semaphore_shrinks() {
+async fn a_waiting_task_keeps_waiting_when_the_semaphore_shrinks() {
     let scene = Scene::new();
     let (one, two) = (
         scene.client.semaphore("k", 2).acquire(1).await.unwrap(),

@@ -13,7 +13,7 @@ impl Drop for Witness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_value_comes_back_as_it_is_and_the_lock_is_free() {
+async fn the_value_is_returned_unchanged_and_the_lock_is_free() {
     let scene = Scene::new();
     let ran = scene.client.lock("k").run(async |held| Ok::<_, ()>(held.fencing_token().get())).await;
     assert!(ran.unwrap() > 0);
@@ -21,7 +21,7 @@ async fn the_value_comes_back_as_it_is_and_the_lock_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_comes_back_as_it_is_and_the_lock_is_free() {
+async fn an_error_of_the_body_is_returned_unchanged_and_the_lock_is_free() {
     let scene = Scene::new();
     let ran: Result<(), _> = scene.client.lock("k").run(async |_| Err("no paper")).await;
     assert_eq!(ran, Err(RunError::Body("no paper")));

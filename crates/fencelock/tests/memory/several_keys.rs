@@ -47,7 +47,7 @@ async fn keys_that_cannot_be_locked_together_are_refused() {
         (seventeen, "more than 16 keys"),
         (vec!["a".to_owned(), String::new()], "must not be empty"),
         (vec!["a\n".to_owned(), "b".to_owned()], "control character"),
-        (vec!["a".to_owned(), "fencelock:b".to_owned()], "fencelock's own"),
+        (vec!["a".to_owned(), "fencelock:b".to_owned()], "reserved for fencelock"),
     ] {
         let refused = scene.client.lock_all(&keys).await.unwrap_err();
         assert!(refused.is_config() && refused.to_string().contains(why), "{keys:?}: {refused}");
@@ -103,7 +103,7 @@ async fn a_lease_that_ended_during_a_pause_is_not_part_of_a_grant() {
         tokio::task::yield_now().await;
     }
     let first = other.inspect("a").await.unwrap().unwrap().first().fence;
-    // The process is paused, and `b` is granted at once when it goes on.
+    // The process is paused, and `b` is granted at once when it resumes.
     clock.advance(secs(18));
     last.release().await.unwrap();
     let guards = waiting.await.unwrap().unwrap();
@@ -295,7 +295,7 @@ async fn a_dropped_value_releases_all_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unconfirmed_release_names_its_key_and_goes_on() {
+async fn an_unconfirmed_release_names_its_key_and_continues() {
     let scene = Scene::new();
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
     scene.net.always(Verb::Release, Fate::Lost);
@@ -307,7 +307,7 @@ async fn an_unconfirmed_release_names_its_key_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guards_stand_alone_once_they_are_taken_apart() {
+async fn guards_are_independent_after_into_guards() {
     let scene = Scene::new();
     let guards = scene.client.lock_all(["b", "a"]).await.unwrap();
     let [b, a] = <[_; 2]>::try_from(guards.into_guards()).unwrap();

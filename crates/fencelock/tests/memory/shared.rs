@@ -4,7 +4,7 @@ use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, LossReason, Mode, Released};
 
 #[tokio::test(start_paused = true)]
-async fn readers_of_several_clients_hold_a_key_together_and_no_writer_beside_them() {
+async fn readers_of_several_clients_hold_a_key_together_and_exclude_writers() {
     let scene = Scene::new();
     let neighbour = scene.neighbour();
     let mine = scene.client.lock("k").shared().await.unwrap();

@@ -107,7 +107,7 @@ async fn a_batch_is_bounded_in_time_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_known_waiters_a_lease_goes_back_within_a_second_or_so() {
+async fn without_known_waiters_a_lease_is_released_within_about_a_second() {
     let scene = Scene::new();
     let log = Log::default();
     let held = scene.client.lock("k").await.unwrap();
@@ -168,7 +168,7 @@ async fn a_lease_that_ran_out_is_not_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_with_less_than_half_of_its_time_goes_back_instead() {
+async fn a_lease_with_less_than_half_of_its_time_is_released_instead() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let holder = guard.holder();
@@ -214,7 +214,7 @@ async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_that_leave_the_line_are_not_missed() {
+async fn waiters_that_leave_the_queue_are_not_missed() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let waiting: Vec<_> = (0..9).map(|_| tokio::spawn(scene.client.lock("k").acquire())).collect();
@@ -236,7 +236,7 @@ async fn waiters_that_leave_the_line_are_not_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_labels_and_other_ttls_get_leases_of_their_own_in_their_turn() {
+async fn other_labels_and_other_ttls_get_separate_leases_in_order() {
     let scene = Scene::new();
     let guard = shared_guard(&scene, &scene.client).await;
     let order = Log::default();

@@ -242,7 +242,7 @@ async fn wrong_credentials_end_a_wait_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_always_comes_too_late_is_no_endless_loop() {
+async fn a_grant_that_always_arrives_too_late_does_not_loop_forever() {
     let scene = Scene::new();
     scene.net.always(Verb::Acquire, Fate::Slow(ms(10)));
     let claims = async {

@@ -287,7 +287,7 @@ async fn a_hold_deleted_by_another_program_is_reported_immediately_with_acks_too
 }
 
 #[tokio::test]
-async fn a_hold_at_rest_is_not_renewed_on_and_on() {
+async fn an_idle_hold_is_not_renewed_repeatedly() {
     let Some(pair) = Pair::start() else { return };
     let client = pair.client("?acks=1&acks_timeout=20000").await;
     let _guard = client.lock("k").ttl(secs(600)).await.unwrap();

@@ -31,7 +31,7 @@ impl Lacking {
         format!("{}{options}", self.proxy.url())
     }
 
-    /// Acquires, waits in line, hands over, renews, and releases.
+    /// Acquires, waits in the queue, hands over, renews, and releases.
     async fn locks_in_order(&self, options: &str) {
         let (a, b) = (client(&self.url(options)).await, client(&self.url(options)).await);
         let first = a.lock("k").ttl(TTL).await.unwrap();

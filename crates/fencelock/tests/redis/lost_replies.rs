@@ -26,7 +26,7 @@ async fn of_a_claim_that_was_granted() {
 }
 
 #[tokio::test]
-async fn of_a_claim_that_was_put_in_line() {
+async fn of_a_claim_that_was_queued() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();

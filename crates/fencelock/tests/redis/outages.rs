@@ -176,7 +176,7 @@ async fn a_waiter_without_replies_polls_over_a_new_connection_after_one_timeout(
 }
 
 #[tokio::test]
-async fn a_hand_shake_that_stalls_is_made_again_and_not_half_believed() {
+async fn a_handshake_that_stalls_is_repeated_completely() {
     let Some(server) = server() else { return };
     for word in ["INFO", "TRACKING", "SUBSCRIBE"] {
         let proxy = Proxy::to(server.port()).unwrap();

@@ -105,7 +105,7 @@ async fn a_ttl_beyond_the_longest_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_another_list_fail_at_once_however_long_they_would_wait() {
+async fn clients_of_another_list_fail_at_once_with_any_wait() {
     let Some(servers) = servers_or_skip(3) else { return };
     let one = client(&url(&servers)).await;
     // The first claim takes the servers into its list.

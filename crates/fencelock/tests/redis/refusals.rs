@@ -44,7 +44,7 @@ async fn a_user_without_the_commands_in_the_scripts_is_one_too() {
 }
 
 #[tokio::test]
-async fn users_without_messages_tracking_time_or_info_get_their_locks_all_the_same() {
+async fn users_without_messages_tracking_time_or_info_still_get_locks() {
     for lack in ["-subscribe", "-publish", "-client|tracking", "-time", "-info", "resetchannels", "-client"] {
         if lack.contains('|') && server().is_some() && !version().can_deny_subcommands() {
             continue;

@@ -126,7 +126,7 @@ async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
     }
 }
 
-/// A program that polls with `SET NX` is in no queue, so nobody announces it.
+/// A program that polls with `SET NX` is in no queue, so it is not announced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_polls_gets_a_key_that_is_kept() {
     let Some(server) = server() else { return };

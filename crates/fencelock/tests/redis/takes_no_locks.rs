@@ -139,7 +139,7 @@ async fn commands_that_scripts_may_not_use_are_named_with_the_remedy() {
     let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
     for lack in ["set", "zadd", "get", "getrange", "zcard", "evalsha"] {
         command(&server, &["ACL", "SETUSER", "app", &format!("-{lack}")]);
-        // A lock that only stands in line does not come to the command that it may not use.
+        // A claim that only waits in the queue does not reach the command that it may not use.
         command(&server, &["SET", "k", "somebody", "PX", "60000"]);
         if lack == "set" || lack == "zcard" {
             command(&server, &["DEL", "k"]);
@@ -195,7 +195,7 @@ fn answers(what: &'static str) -> u16 {
 async fn a_port_without_tls_is_reported_to_a_client_with_it() {
     let Some(server) = server() else { return };
     let error = refused_for_good(&format!("rediss://127.0.0.1:{}", server.port())).await;
-    assert!(error.contains("speaks Redis without TLS: use redis://"), "{error}");
+    assert!(error.contains("uses Redis without TLS: use redis://"), "{error}");
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_port_with_tls_is_reported_to_a_client_without_it() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     for options in ["", "?protocol=resp2"] {
         let error = refused_for_good(&format!("{}{options}", server.tls_url().replace("rediss", "redis"))).await;
-        assert!(error.contains("speaks TLS: use rediss://"), "{error}");
+        assert!(error.contains("uses TLS: use rediss://"), "{error}");
     }
 }
 

@@ -117,7 +117,7 @@ async fn tokens_grow_over_clients_and_over_a_server_that_forgot() {
 }
 
 #[tokio::test]
-async fn a_prefix_stands_before_the_key() {
+async fn a_prefix_precedes_the_key() {
     let Some(server) = server() else { return };
     let client = client(&format!("{}?prefix=lock%3A", server.url())).await;
     let guard = client.lock("k").await.unwrap();

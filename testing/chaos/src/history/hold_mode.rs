@@ -65,7 +65,7 @@ mod tests {
     use super::HoldMode::{Exclusive, Permits, Shared};
 
     #[test]
-    fn only_readers_and_permits_with_room_hold_a_key_together() {
+    fn only_readers_and_permits_that_fit_hold_a_key_together() {
         let permits = |weight, limit| Permits { weight, limit };
         let together = [(Shared, Shared), (permits(1, 3), permits(2, 3))];
         let alone = [

@@ -77,7 +77,7 @@ impl ClusterNemesis {
         let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
         self.cluster.cut_off(master);
         let (victim, recorder) = (format!("node {master}"), &self.recorder);
-        // The clients may hold their keys for longer than the master goes on. The keys beside them are acquired continuously.
+        // The clients may hold their keys for longer than the master continues to grant. Other keys on them are acquired continuously.
         let watched: Vec<_> = keys.iter().flat_map(|key| [key.clone(), key_beside(key)]).collect();
         let stopped_us = std::thread::scope(|scope| {
             let stopped = scope.spawn(|| alone.await_stop(&victim, recorder));

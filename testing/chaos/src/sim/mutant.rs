@@ -40,7 +40,7 @@ pub enum Mutant {
     FreesTwice,
     /// The key of several holders expires with the lease of the first.
     EndsWithItsFirst,
-    /// A node grants readers beside a writer.
+    /// A node grants readers while a writer holds the lock.
     ReadsBesideWriters,
     /// A writer that downgrades counts as a writer until the reply arrives.
     DowngradesWithReply,

@@ -59,7 +59,7 @@ impl Task {
             self.recorder.seen("work that was given back");
         } else if self.succeed(rest, &hold).await {
             let invoke_us = now();
-            // Nobody else can succeed before the release, so the report is about this run.
+            // No other client can succeed before the release, so the report is about this run.
             if let Ok(Some(done)) = once.done().await {
                 self.note_done(invoke_us, &done);
             }

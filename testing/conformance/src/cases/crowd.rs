@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case_for(&[Need::Shared], readers_never_meet_a_writer),
+        case_for(&[Need::Shared], readers_never_overlap_a_writer),
         case_for(&[Need::Permits], no_more_permits_are_in_use_than_there_are),
     ]
 }
@@ -63,7 +63,7 @@ async fn crowd(fixture: &dyn Fixture, limit: i64, modes: &[(Mode, i64)]) -> Arc<
     in_use
 }
 
-async fn readers_never_meet_a_writer(fixture: &dyn Fixture) {
+async fn readers_never_overlap_a_writer(fixture: &dyn Fixture) {
     const ALL: i64 = 1000;
     crowd(fixture, ALL, &[(Mode::Shared, 1), (Mode::Shared, 1), (Mode::Exclusive, ALL), (Mode::Shared, 1)]).await;
 }

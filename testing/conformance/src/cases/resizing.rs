@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     const LINE: &[Need] = &[Need::Permits, Need::Queues];
     vec![
         case_for(PERMITS, a_larger_limit_admits_more_holders),
-        case_for(PERMITS, a_smaller_limit_admits_nobody_until_the_sum_fits),
+        case_for(PERMITS, a_smaller_limit_admits_no_waiter_until_the_sum_fits),
         case_for(PERMITS, holders_stay_when_their_semaphore_is_resized),
         case_for(PERMITS, a_semaphore_that_is_not_in_use_is_not_resized),
         case_for(PERMITS, an_exclusive_lock_is_not_resized),
@@ -52,7 +52,7 @@ async fn a_larger_limit_admits_more_holders(fixture: &dyn Fixture) {
     assert_eq!(a.seen().await.holders.count(), 3);
 }
 
-async fn a_smaller_limit_admits_nobody_until_the_sum_fits(fixture: &dyn Fixture) {
+async fn a_smaller_limit_admits_no_waiter_until_the_sum_fits(fixture: &dyn Fixture) {
     let [a, b, c, d] = users(fixture, 3).await;
     for user in [&a, &b, &c] {
         user.takes().await;

@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     const LINE: &[Need] = &[Need::Shared, Need::Queues];
     const EVICTED: &[Need] = &[Need::Shared, Need::Evicts];
     vec![
-        case_for(SHARED, each_holder_has_its_own_grant_however_often_it_claims),
+        case_for(SHARED, each_holder_has_its_own_grant_after_repeated_claims),
         case_for(SHARED, a_release_ends_one_hold_of_many),
         case_for(SHARED, a_row_is_shown_with_all_holders_and_their_modes),
         case_for(&[Need::Permits], a_row_of_permits_is_shown_with_their_weights),
@@ -51,7 +51,7 @@ fn only(seen: &Holding, client: &TestClient) -> Holding {
     Holding::new(seen.key.clone(), hold_of(seen, client).clone())
 }
 
-async fn each_holder_has_its_own_grant_however_often_it_claims(fixture: &dyn Fixture) {
+async fn each_holder_has_its_own_grant_after_repeated_claims(fixture: &dyn Fixture) {
     let [a, b] = readers(fixture).await;
     let mut fences = [a.takes().await, b.takes().await];
     // A late node of a quorum may have granted the first claims in another order, and so other tokens. The next claim raises them.

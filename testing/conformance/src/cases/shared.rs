@@ -12,8 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
     const LEASED_LINE: &[Need] = &[Need::Shared, Need::Queues, Need::Expires];
     vec![
         case_for(SHARED, readers_hold_a_key_together),
-        case_for(SHARED, a_writer_is_refused_beside_readers),
-        case_for(SHARED, a_reader_is_refused_beside_a_writer),
+        case_for(SHARED, a_writer_is_refused_during_readers),
+        case_for(SHARED, a_reader_is_refused_during_a_writer),
         case_for(SHARED, a_writer_gets_the_key_after_the_last_reader),
         case_for(SHARED, the_fences_of_readers_and_writers_increase),
         case_for(LINE, readers_in_a_row_are_let_in_together).within(ALIVE),
@@ -40,7 +40,7 @@ async fn readers_hold_a_key_together(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_writer_is_refused_beside_readers(fixture: &dyn Fixture) {
+async fn a_writer_is_refused_during_readers(fixture: &dyn Fixture) {
     let [a, b] = readers(fixture).await;
     let writer = a.new_attempt().in_mode(Mode::Exclusive);
     a.takes().await;
@@ -53,7 +53,7 @@ async fn a_writer_is_refused_beside_readers(fixture: &dyn Fixture) {
     }
 }
 
-async fn a_reader_is_refused_beside_a_writer(fixture: &dyn Fixture) {
+async fn a_reader_is_refused_during_a_writer(fixture: &dyn Fixture) {
     let [reader] = readers(fixture).await;
     let writer = reader.new_attempt().in_mode(Mode::Exclusive);
     writer.takes().await;

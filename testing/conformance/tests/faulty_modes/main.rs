@@ -169,7 +169,7 @@ fn a_resize_that_is_something_else_is_caught() {
         Defect::ResizeDoesNothing,
         &[
             "a_larger_limit_admits_more_holders",
-            "a_smaller_limit_admits_nobody_until_the_sum_fits",
+            "a_smaller_limit_admits_no_waiter_until_the_sum_fits",
             "a_larger_limit_lets_waiters_in_at_once",
             "a_waiter_that_wants_more_than_there_is_after_a_resize_is_refused",
         ],

@@ -16,7 +16,7 @@ const FAILED: &str = "failed";
 
 /// A nightly job: cron starts it on every host at the same time, and it is done once
 ///
-/// Each process stands for a host. The first runs fail, and give the night back: another host runs then.
+/// Each process represents a host. The first runs fail and do not use up the window: another host then runs the job.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The number of hosts

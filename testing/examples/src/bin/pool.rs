@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A pool of connections: many processes share a few of them, and each connection has one user at a time
 ///
-/// Each process takes a slot, uses the connection with the number of the slot, and gives it back. The database keeps one fencing token
+/// Each process takes a slot, uses the connection with the number of the slot, and releases it. The database keeps one fencing token
 /// for each connection, and rejects a process whose slot belongs to a later one.
 #[derive(Debug, Parser)]
 struct Arguments {

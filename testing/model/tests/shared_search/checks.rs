@@ -33,7 +33,7 @@ fn exclusion(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever believes to hold the key has a hold at the server.
+/// A client that assumes that it holds the key has a hold at the server.
 fn key(world: &World) -> Result<(), String> {
     let believes = |i: &usize| world.clients[*i].belief(world.now_us / 1000).is_some();
     let without = (0..world.clients.len()).filter(believes).find(|i| !world.holds_key(*i));
@@ -93,7 +93,7 @@ fn waiter<'a>(key: &'a KeyModel, name: &Name, now_us: u64) -> Option<&'a Waiter>
     key.waiters.read(name).filter(|_| alive)
 }
 
-/// Nobody was granted the key before a live waiter in front, except that the client that acted may have left the queue.
+/// No client was granted the key before a live waiter in front, except that the client that acted may have left the queue.
 fn order(before: &KeyModel, after: &KeyModel, now_us: u64, actor: Option<u128>) -> Result<(), String> {
     let (had, have) = (holders(before), holders(after));
     let is_served = |name: &Name| have.iter().copied().chain(actor).any(|holder| *name == Name::Holder(holder));
@@ -108,7 +108,7 @@ fn order(before: &KeyModel, after: &KeyModel, now_us: u64, actor: Option<u128>) 
     Ok(())
 }
 
-/// After a call that makes room and has finished its work.
+/// After a call that frees the key or permits and has finished its work.
 pub(crate) fn first_waiter_has_no_room(key: &KeyModel, now_us: u64) -> Result<(), String> {
     let first = key.queue.members.first().map(|(_, name)| name);
     match first.and_then(|name| waiter(key, name, now_us)) {

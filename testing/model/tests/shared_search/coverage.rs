@@ -10,7 +10,7 @@ pub(crate) enum Coverage {
     ReadersTogether,
     /// All permits are in use, by several clients.
     AllPermits,
-    /// A claim was granted beside other holders.
+    /// A claim was granted together with other holders.
     Joined,
     /// One call granted the key to several waiters.
     SeveralAtOnce,

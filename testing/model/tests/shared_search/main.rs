@@ -128,7 +128,7 @@ fn clients_that_share_a_key_keep_every_promise() {
 }
 
 #[test]
-fn a_rule_that_is_dropped_leads_to_damage() {
+fn a_removed_rule_leads_to_a_violation() {
     let readers = setting(&[WRITER, READER, READER]);
     let plain = Setting { plain: true, renewals: 1, ..setting(&[READER, READER]) };
     let permits = setting(&[PERMIT, PERMIT, permit(2, 2)]);
@@ -152,7 +152,7 @@ fn a_rule_that_is_dropped_leads_to_damage() {
 }
 
 #[test]
-fn a_rule_of_hand_off_messages_that_is_dropped_leads_to_damage() {
+fn a_removed_rule_of_hand_off_messages_leads_to_a_violation() {
     let readers = setting(&[WRITER, READER, WRITER]);
     let permits = setting(&[PERMIT, permit(2, 2), PERMIT]);
     breaks(Rule::CountsFromTheMessage, &readers, "key", 5);

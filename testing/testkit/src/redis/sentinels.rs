@@ -276,7 +276,7 @@ impl Sentinels {
         self.sentinels.iter().map(|sentinel| sentinel.command(words)).collect()
     }
 
-    /// Stops a sentinel until it is thawed, so that it answers nobody.
+    /// Stops a sentinel until it is thawed, so that it answers no client.
     ///
     /// # Panics
     /// If the process cannot be stopped.

@@ -57,9 +57,9 @@ Examples:
   fencelock lab stock --url redis://HOST            a flash sale, scheme by scheme
   fencelock lab bank --url redis://HOST --overrun   concurrent payments, some of them slow
   fencelock lab stock --url redis://HOST --pause    with paused processes
-  fencelock lab stock --url redis://HOST --readers  readers beside the buyers: shared locks
+  fencelock lab stock --url redis://HOST --readers  readers and buyers: shared locks
   fencelock lab bank --url redis://HOST --transfers two locks for each transfer, and deadlocks
-  fencelock lab pool --url redis://HOST --crash     semaphores whose users die
+  fencelock lab pool --url redis://HOST --crash     semaphores whose holders crash
 
 Exit status:
   0      success; with --url: every reply matched the model
@@ -104,7 +104,7 @@ pub(crate) enum WorkloadCommand {
     /// Run a pool of connections on a real Redis: more users than connections, and a semaphore that admits them.
     ///
     /// Each request acquires a permit, uses a connection, and returns the permit. More users at the same time than there are
-    /// connections prove that the semaphore admitted too many. A permit that never comes back leaves requests without an answer.
+    /// connections prove that the semaphore admitted too many. A permit that is never returned leaves requests without a reply.
     Pool {
         /// Connections, each with a permit.
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]

@@ -62,7 +62,7 @@ pub(crate) enum Flaw {
     AcksBelowItsFence,
     /// The same, and only nodes that granted receive a raise.
     AcksBelowItsFenceIfGranted,
-    /// A node acks a raise unless its fence is beyond, whoever has raised it: the rule of exclusive locks.
+    /// A node acks a raise unless its fence is beyond, regardless of who raised it: the rule of exclusive locks.
     RefusesBelowTheFence,
     /// After a raise the client uses as many tokens as it wanted.
     BlockAfterRaise,
@@ -214,7 +214,7 @@ pub(crate) mod landmark {
     pub(crate) const LATE_VOTE: u32 = 1 << 5;
     /// An attempt won more than one token.
     pub(crate) const WON_SEVERAL: u32 = 1 << 6;
-    /// A node granted to a reader beside another one.
+    /// A node granted to a reader while another one held it.
     pub(crate) const BESIDE: u32 = 1 << 7;
 }
 
@@ -238,7 +238,7 @@ impl<const N: usize> State<N> {
         one != other && !(self.attempts[one].reads && self.attempts[other].reads)
     }
 
-    /// Whether this attempt would have the node, beside those that are there.
+    /// Whether this attempt would have the node, together with its present holders.
     pub(crate) fn has_room(&self, who: u8, node: u8) -> bool {
         let others = self.nodes[usize::from(node)].links.iter().enumerate();
         !others.clone().any(|(other, link)| link.held > 0 && self.exclude(who.into(), other))

@@ -43,7 +43,7 @@ pub(crate) struct Scope {
 /// One rule that is broken on purpose. The search must detect it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
-    /// A majority is enough, however long it took, and for ever.
+    /// A majority is enough, however long it took, and forever.
     IgnoresValidity,
     /// A node's clock jumps: a lock expires before its time.
     ClockJumps,
@@ -57,7 +57,7 @@ pub(crate) enum Flaw {
     RevivesLapsed,
     /// A writer that has sent a downgrade writes until it is answered.
     WritesUntilAnswered,
-    /// A node lets readers in beside a writer.
+    /// A node admits readers while a writer holds the lock.
     ReadersBesideWriter,
 }
 
@@ -190,7 +190,7 @@ impl Holds {
         node.holders().any(|holder| self.holder(holder) == self.holder(who))
     }
 
-    /// Whether a claim of this attempt gets the node, beside those that are there.
+    /// Whether a claim of this attempt gets the node, together with its present holders.
     fn has_room(self, state: &State, who: u8, node: &Node) -> bool {
         let reads = state.attempts[usize::from(who)].claims_to_read;
         let joins = |other: u8| !node.links[usize::from(other)].alone || self.has(Flaw::ReadersBesideWriter);

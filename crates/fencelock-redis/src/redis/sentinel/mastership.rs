@@ -96,7 +96,7 @@ impl Mastership {
 
     /// The locks that a failover can lose with these options.
     pub(crate) fn limitation(target: &Target) -> Option<String> {
-        let lost = "may forget locks that were just acquired or renewed";
+        let lost = "may lose locks that were just acquired or renewed";
         match (&target.quarantine, target.acks) {
             (Some(quarantine), _) if quarantine.trust => Some(format!(
                 "trust_empty=true trusts every new master: a failover {lost}, and two clients may then hold one lock; use it for tests only"

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// [`pause`] this takes about 33 ms: a process that probes the lock may be preempted.
 const TRIES: u32 = 24;
 
-/// The number of attempts to enter a row with room, about 100 ms: many processes may enter it, one after another.
+/// The number of attempts to enter a row that the claim fits in, about 100 ms: many processes may enter it, one after another.
 const ROW_TRIES: u32 = 64;
 
 impl File {
@@ -56,7 +56,7 @@ impl File {
         Ok(Acquire::Busy(Occupied::new(foreign(culprit, &path), Expiry::Never)))
     }
 
-    /// Whether the claim fits beside these holders. A writer that will wait for a row sets its mark.
+    /// Whether the claim fits together with these holders. A writer that will wait for a row sets its mark.
     fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
         let holds = match seen {
             LockState::Free => return Ok(true),

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_locks_are_held_together_and_not_beside_an_exclusive_one() {
+    fn shared_locks_are_held_together_but_not_with_an_exclusive_one() {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.lock");
         let first = FlockGuard::share(&path).unwrap().unwrap();

@@ -44,7 +44,7 @@ impl Holds {
         self.records.first().map(|record| record.mode)
     }
 
-    /// Whether a claim in this mode fits beside the holders.
+    /// Whether a claim in this mode fits together with the holders.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         match (self.mode(), mode) {
             (None, _) => true,

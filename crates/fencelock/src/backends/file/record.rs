@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_above_its_limit_is_damage() {
+    fn a_weight_above_its_limit_is_invalid() {
         let line = Record { mode: Mode::permits(2, 7).unwrap(), ..record() }.to_line();
         assert!(Record::from_bytes(line.replace("\"weight\":2", "\"weight\":8").as_bytes()).is_err());
     }
@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_fence_is_damage() {
+    fn the_greatest_fence_is_invalid() {
         let line = record().to_line().replace("1780000000000000", &FencingToken::MAX.to_string());
         assert!(Record::from_bytes(line.as_bytes()).is_err());
     }
 
     proptest! {
         #[test]
-        fn a_truncated_record_is_damage(cut in 0usize..200) {
+        fn a_truncated_record_is_invalid(cut in 0usize..200) {
             let line = record().to_line();
             let cut = cut.min(line.len() - 1);
             prop_assert!(Record::from_bytes(&line.as_bytes()[..cut]).is_err());

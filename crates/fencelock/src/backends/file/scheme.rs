@@ -37,7 +37,9 @@ fn directory(url: &str) -> Result<PathBuf, Invalid> {
     let rest = url.strip_prefix("file:").unwrap_or(url);
     let directory = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
-        Some(_) => return Err(Invalid::new("after file:// stands a host, and locks in files have none: use file:DIR")),
+        Some(_) => {
+            return Err(Invalid::new("file:// is followed by a host, which locks in files do not have: use file:DIR"));
+        }
         None => rest,
     };
     if directory.is_empty() {

@@ -33,12 +33,12 @@ impl Row {
         self.holds.first().map(|held| held.mode)
     }
 
-    /// Whether the next claim may have room beside the holders.
+    /// Whether the next claim may fit together with the holders.
     pub(super) fn is_open(&self) -> bool {
         self.mode() != Some(Mode::Exclusive)
     }
 
-    /// Whether a claim in this mode has room beside the holders: all the difference between the modes.
+    /// Whether a claim in this mode fits together with the holders: the only difference between the modes.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         match (self.mode(), mode) {
             (None, _) => true,

@@ -14,8 +14,8 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 /// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
 ///
-/// The first waiter that has no room stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
-/// waits for ever. Every call that can make room ends with [`Slot::advance`].
+/// The first waiter that does not fit stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
+/// starves. Every call that can free the key or permits ends with [`Slot::advance`].
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     fence: u64,
@@ -109,7 +109,7 @@ impl Slot {
         present.find(|present| present.conflicts(mode))
     }
 
-    /// The answer to a claim without room.
+    /// The answer to a claim that does not fit.
     fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
         let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let position = match (position, claim.intent) {
@@ -148,8 +148,8 @@ impl Slot {
         Ok(tokens)
     }
 
-    /// Grants the key to the live waiters at the head of the queue that have room, and sends them their tokens. Gives those of
-    /// `me`, who gets its full lease at once.
+    /// Grants the key to the live waiters at the head of the queue that fit, and sends them their tokens. Returns the tokens
+    /// of `me`, which gets its full lease at once.
     fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
         let mut mine = None;
         while self.row.is_open()
@@ -275,7 +275,7 @@ impl Slot {
         }
     }
 
-    /// Whether the watched hold has ended. It is watched no more then.
+    /// Whether the watched hold has ended. After that it is no longer watched.
     pub(super) fn watched_has_ended(&mut self) -> bool {
         let row = &self.row;
         self.watched.take_if(|holder| row.get(holder).is_none()).is_some()

@@ -105,7 +105,7 @@ impl ClusterNodes {
             if !slots.is_empty() {
                 let words: Vec<&str> =
                     ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
-                must(node, &words).expect("slots that nobody has");
+                must(node, &words).expect("slots that no node serves");
             }
         }
         for index in 1..self.nodes.len() {
