@@ -11,9 +11,6 @@
 //! `redis`. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
 #![forbid(unsafe_code)]
 
-#[cfg(not(unix))]
-compile_error!("the feature `redis` of fencelock needs Unix. Build with default-features = false.");
-
 mod cluster;
 mod quorum;
 mod redis;

@@ -44,7 +44,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `file` | on | `file:`; Unix only |
-//! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS; Unix only |
+//! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
 //! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!

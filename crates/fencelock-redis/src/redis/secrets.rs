@@ -2,12 +2,10 @@
 
 use fencelock_core::Invalid;
 use redis::{ClientTlsConfig, TlsCertificates};
-use rustix::fs::OFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 
 /// The certificate authorities of a system need a quarter of this.
 const CERTIFICATES_MAX: u64 = 1 << 20;
@@ -63,8 +61,7 @@ fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
 /// Only regular files are read, because a pipe may block and a device may have no end.
 fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
     let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let opened = File::options().read(true).custom_flags(nonblocking).open(file).map_err(refused)?;
+    let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
     if !opened.metadata().map_err(refused)?.is_file() {
         return Err(Invalid::new(format!("{option}={file} is not a regular file")));
     }
@@ -74,6 +71,18 @@ fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
         return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
     }
     Ok(bytes)
+}
+
+/// On Unix, opening a pipe waits for its writer.
+#[cfg(unix)]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+}
+
+#[cfg(not(unix))]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! | a cluster | machines that share a Redis Cluster | the TTL of the lease | first come, first served |
 //! | `Quorum` | machines that share several independent Redis servers | the TTL of the lease | the first claim after a release |
 //!
-//! `File` needs the feature `file`, servers the feature `redis`; both are on by default, and need Unix.
+//! `File` needs the feature `file`, servers the feature `redis`; both are on by default. `File` needs Unix.
 
 #[cfg(all(feature = "file", not(unix)))]
 compile_error!(
