@@ -193,7 +193,11 @@ impl Session {
     pub(crate) async fn send_common(&self, in_flight: &InFlight<'_>, common: Common) -> RedisResult<Option<Value>> {
         let request = self.liveness.begin_request();
         let answer = in_flight.send(common).await;
-        self.on_reply(request, answer.as_ref().err());
+        match &answer {
+            // The request that is sent next proves whether the connection is alive.
+            Ok(None) => request.proves_nothing(),
+            answer => self.on_reply(request, answer.as_ref().err()),
+        }
         answer
     }
 

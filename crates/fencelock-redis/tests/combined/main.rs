@@ -1,6 +1,7 @@
 //! Claims and releases that are made at the same time share a request.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod dead;
 mod order;
 
 use fencelock::backends::connect;
