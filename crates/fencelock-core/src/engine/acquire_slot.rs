@@ -26,6 +26,8 @@ pub struct AcquireSlot {
     start: u32,
     lines: u32,
     until: Option<Moment>,
+    /// Whether each slot is tried once, however long that takes: a wait of zero.
+    once: bool,
     /// The number of slots tried in this pass, from its first slot on.
     tried: u32,
     /// The first pass tries all slots; later passes skip those in whose queues this claim waits.
@@ -75,6 +77,7 @@ impl AcquireSlot {
             start: start % slots,
             lines: LINES,
             until,
+            once: wait.is_some_and(|wait| wait.is_zero()),
             tried,
             waiting,
             ended,
@@ -110,14 +113,19 @@ impl AcquireSlot {
         self.until.map(|until| until.since(now).max(SHORTEST_WAIT))
     }
 
+    /// When the wait ends, also during a try. A wait of zero has no end: each slot is tried once.
+    pub fn end(&self) -> Moment {
+        self.until.filter(|_| !self.once).unwrap_or(Moment::NEVER)
+    }
+
     /// The slot that was tried is busy.
     pub fn on_busy(&mut self, now: Moment) {
         self.tried += 1;
-        if self.tried < self.slots {
+        if now >= self.end() || self.once && self.tried == self.slots {
+            self.state = State::Refused;
             return;
         }
-        if self.until.is_some_and(|until| now >= until) {
-            self.state = State::Refused;
+        if self.tried < self.slots {
             return;
         }
         self.waiting = true;
@@ -149,9 +157,9 @@ impl AcquireSlot {
         }
     }
 
-    /// The moment of [`SlotStep::Wait`] has come.
+    /// The moment of [`SlotStep::Wait`] or [`AcquireSlot::end`] has come.
     pub fn on_time(&mut self, now: Moment) {
-        if self.waiting && self.until.is_some_and(|until| now >= until) {
+        if now >= self.end() {
             self.on_refused();
         }
     }
@@ -229,6 +237,19 @@ mod tests {
         let mut slot = acquire(10, Some(Duration::ZERO));
         assert_eq!(first_pass(&mut slot).len(), 10);
         assert_eq!((slot.step(START), slot.lines().count()), (SlotStep::Refused, 0));
+    }
+
+    #[test]
+    fn the_wait_ends_during_the_first_pass_too() {
+        let mut slot = acquire(10, Some(Duration::from_secs(5)));
+        let end = START + Duration::from_secs(5);
+        slot.on_busy(START);
+        assert_eq!((slot.end(), slot.step(end)), (end, SlotStep::Try(8)), "the try that was sent is awaited");
+        let mut other = slot.clone();
+        slot.on_busy(end);
+        assert_eq!(slot.step(end), SlotStep::Refused);
+        other.on_time(end);
+        assert_eq!(other.step(end), SlotStep::Refused);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
-use crate::error::Error;
+use super::waiter::LAST_ANSWER;
+use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::identity::random;
 use crate::lock::Lock;
@@ -40,13 +41,16 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
         let until = match slots.step(now) {
             SlotStep::Try(slot) => {
                 trying.get_or_insert_with(|| claim(set.lock_of(slot).wait(Duration::ZERO), slot));
-                Moment::NEVER
+                slots.end() + LAST_ANSWER
             }
             SlotStep::Wait(until) => until,
-            // An error that is not of this kind was returned already.
+            // A slot that was granted was returned already.
             SlotStep::Granted(_) | SlotStep::Refused => {
-                let error = last.map(|error| error.after(now.since(begun), answered - 1));
-                return Err(error.unwrap_or_else(|| client.closed_error()));
+                let waited = now.since(begun);
+                return Err(match last {
+                    Some(error) => error.after(waited, answered - 1),
+                    None => unreachable(Key::new(&set.key).ok().as_ref(), client.timed_out(), waited, 1),
+                });
             }
         };
         if lines.is_empty() && slots.lines().next().is_some() {

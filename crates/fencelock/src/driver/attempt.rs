@@ -227,7 +227,7 @@ impl Waiter<'_> {
     async fn in_time<T>(&self, answer: Answer<'_, T>) -> Result<T, Unknown> {
         let Some(wait) = self.request.options.wait.filter(|wait| !wait.is_zero()) else { return answer.await };
         let left = (self.arrived + wait).since(self.client.clock.now());
-        tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.timed_out()))
+        tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.client.timed_out()))
     }
 
     fn granted(&self, grant: Grant, lease: Lease) -> Guard {

@@ -32,7 +32,7 @@ use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use fencelock_core::engine::Config;
-use fencelock_core::{Backend, Clock, Invalid};
+use fencelock_core::{Backend, Clock, Fault, Invalid, Unknown};
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -116,6 +116,11 @@ impl Driver {
     /// In a forked child, the tasks do not run.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
         self.process().check()
+    }
+
+    /// The result of a request if the wait ended before its reply arrived.
+    pub(crate) fn timed_out(&self) -> Unknown {
+        Unknown::new(self.config.backend.clone(), Fault::Timeout, "the wait ended before a reply arrived")
     }
 
     pub(crate) fn closed_error(&self) -> Error {

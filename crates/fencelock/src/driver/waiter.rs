@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
 use fencelock_core::engine::{ClaimReport, Grant, Step, View, WaiterId};
-use fencelock_core::{Fault, Moment, Occupied, Unknown};
+use fencelock_core::{Moment, Occupied};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -80,12 +80,6 @@ impl<'a> Waiter<'a> {
 
     pub(super) fn view(&self) -> Option<View> {
         self.cell.with(|engine, cx| engine.view(self.id, cx.config, cx.now))
-    }
-
-    /// The error if the wait ended before a reply arrived.
-    pub(super) fn timed_out(&self) -> Unknown {
-        let text = "the wait ended before a reply arrived";
-        Unknown::new(self.client.config.backend.clone(), Fault::Timeout, text)
     }
 
     /// Waits for the next step of this task.

@@ -48,7 +48,7 @@ async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
     let (seen, cause) = match inspected {
         Ok(Ok(seen)) => (seen.map(Occupied::from), None),
         Ok(Err(cause)) => (None, Some(cause)),
-        Err(_) => (None, Some(waiter.timed_out())),
+        Err(_) => (None, Some(waiter.driver().timed_out())),
     };
     match (seen.or(known), cause) {
         (None, Some(cause)) => unreachable(Some(key), cause, waiter.waited(), 1),

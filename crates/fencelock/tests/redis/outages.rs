@@ -47,6 +47,19 @@ async fn a_frozen_server_answers_a_hundred_callers_together() {
 }
 
 #[tokio::test]
+async fn a_wait_for_a_slot_ends_in_time_while_the_server_is_frozen() {
+    let Some(server) = server() else { return };
+    // Each slot is tried once before the claim waits, and each try could take this long.
+    let client = client(&format!("{}?timeout=30000", server.url())).await;
+    client.lock("k").await.unwrap().release().await.unwrap();
+    server.freeze();
+    let slot = client.slots("pool", 3).wait(ms(100)).acquire();
+    let refused = tokio::time::timeout(secs(20), slot).await.expect("not after three timeouts").unwrap_err();
+    assert!(matches!(refused, Error::Unreachable { attempts: 1, .. }), "{refused:?}");
+    server.thaw();
+}
+
+#[tokio::test]
 async fn a_server_that_restarts_empty_costs_a_held_lock() {
     let Some(mut server) = server() else { return };
     let client = client(&server.url()).await;
