@@ -119,6 +119,9 @@ pub enum Action<W, L> {
     ClaimBegan(Mode),
     /// A claim no longer waits at the backend.
     ClaimEnded(Mode),
+    /// A claim of this key is in the queue of the backend, which announces only the waiters of other clients: the leases that this
+    /// client has for tasks of other modes end for it.
+    Queued,
     /// A claiming task has news.
     Report(Box<ClaimReport>),
     /// A task polls without a notification.

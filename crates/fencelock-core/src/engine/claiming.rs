@@ -55,6 +55,13 @@ impl PendingClaim {
         Self { claim, answered, stray_until, requests, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
 
+    /// The claim is in the queue of the backend. Returns whether that was not known: the reply to the first request may have been
+    /// lost, or another task may have taken the claim over before it arrived.
+    pub(super) fn queued(&mut self, position: QueuePosition) -> bool {
+        self.claim.intent = Intent::Poll;
+        self.answered.replace(position).is_none()
+    }
+
     /// A release of everything that the holder may have.
     pub(super) fn release(&self, now: Moment) -> PendingRelease {
         PendingRelease {

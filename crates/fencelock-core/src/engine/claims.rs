@@ -48,9 +48,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 return self.claim_later(id, cx);
             }
             Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
-                if let Some(attempt) = &mut claiming.attempt {
-                    attempt.answered = Some(QueuePosition { sent, last_fence, server_micros });
-                    attempt.claim.intent = Intent::Poll;
+                let position = QueuePosition { sent, last_fence, server_micros };
+                if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(position)) {
+                    cx.act(Action::Queued);
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);
                 return self.claim_later(id, cx);

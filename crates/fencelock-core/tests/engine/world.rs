@@ -195,7 +195,7 @@ impl World {
             Action::ClaimBegan(_) => this.claims += 1,
             Action::ClaimEnded(_) => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),
-            Action::FallbackPoll | Action::Report(_) => {}
+            Action::Queued | Action::FallbackPoll | Action::Report(_) => {}
         }
     }
 

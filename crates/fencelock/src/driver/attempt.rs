@@ -214,12 +214,7 @@ impl Waiter<'_> {
             }
             Err(cause) => Err(cause.unsent()),
         };
-        let is_new = claim.intent == Intent::Enqueue && matches!(answer, Ok(Acquire::Queued { .. }));
-        let next = self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx));
-        if is_new {
-            self.client.queued_here(&self.cell);
-        }
-        next
+        self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
     }
 
     /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, the timeout of the

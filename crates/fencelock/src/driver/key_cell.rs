@@ -162,6 +162,7 @@ impl KeyCell {
                 Action::KeptIdle | Action::KeptHistory => self.with(Engine::release_idle),
                 Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
+                Action::Queued => driver.queued_here(self),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
                 Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, releasing it"),
                 Action::Report(new_report) => report = Some(*new_report),

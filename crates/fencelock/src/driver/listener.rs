@@ -46,8 +46,7 @@ impl Listener for DriverListener {
 }
 
 impl Driver {
-    /// A claim of this task is in the queue of the backend, which announces only the waiters of other clients. The leases that this
-    /// client has for tasks of other modes end for it, as they do for a waiter of another client.
+    /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
     pub(super) fn queued_here(&self, cell: &KeyCell) {
         for other in self.keys.of_key(cell.key()).filter(|other| !std::ptr::eq(Arc::as_ptr(other), cell)) {
             other.with(Engine::on_queued);

@@ -63,6 +63,7 @@ impl World<'_> {
             | Action::KeptHistory
             | Action::ClaimBegan(_)
             | Action::ClaimEnded(_)
+            | Action::Queued
             | Action::Report(_)
             | Action::FallbackPoll => {}
         }
