@@ -277,7 +277,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether a task of this client waits for a release of the key.
     fn has_waiters(&self) -> bool {
-        !self.queue.line_is_empty() || self.queue.claimants_waiting() > 0
+        !self.queue.line_is_empty() || self.queue.has_waiting_claimant()
     }
 
     /// Makes this queued task claim.
@@ -296,8 +296,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// the key must be left free after it.
     pub(super) fn settle(&mut self, mut pending: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
         // An idle lease that does not match a waiting task.
-        if self.has_waiters()
-            && let Some((hold, _)) = self.leases.idle()
+        if let Some((hold, _)) = self.leases.idle()
+            && self.has_waiters()
         {
             // It may have ended before its timer fired.
             self.leases.stop_sharing(hold, false, cx);

@@ -70,6 +70,10 @@ impl<W: Default> Queue<W> {
         self.claimants.values().filter(|waiter| waiter.request.queues()).count()
     }
 
+    pub(super) fn has_waiting_claimant(&self) -> bool {
+        self.claimants.values().any(|waiter| waiter.request.queues())
+    }
+
     /// The number of tasks in the queue before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
         self.line.before(id)
