@@ -110,6 +110,7 @@ impl Listener for Hints {
     fn event(&self, event: &Event) {
         let concerns = match event {
             Event::Changed { key } | Event::Handed { key, .. } => *key == self.key,
+            Event::Queued { .. } => false,
             _ => true,
         };
         if concerns {
