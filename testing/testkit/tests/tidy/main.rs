@@ -3,6 +3,7 @@
 
 mod book;
 mod code;
+mod contract;
 mod pages;
 mod translations;
 mod tree;
