@@ -86,6 +86,10 @@ impl Backend for DeadNode {
 }
 
 impl QuorumNode for DeadNode {
+    fn acquire_proposed<'a>(&'a self, _: &'a Claim, _: u64) -> Answer<'a, Acquire> {
+        nothing()
+    }
+
     fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
         nothing()
     }

@@ -154,6 +154,10 @@ impl Backend for Node {
 }
 
 impl QuorumNode for Node {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(async move { self.travel().await?.acquire_proposed(claim, proposal).await })
+    }
+
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
     }
