@@ -1,7 +1,5 @@
 use super::Raise;
-use crate::{
-    Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal, once,
-};
+use crate::{Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal};
 use std::sync::Arc;
 
 /// A backend that can be a node of a quorum: several of them agree on one fencing token.
@@ -26,11 +24,9 @@ pub trait QuorumNode: Backend {
     }
 
     /// Stores a completion that was read from another node, unless a stored one supersedes it. No hold is needed: the
-    /// run that it belongs to held the key when the completion was written there.
-    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
-        let _ = completion;
-        Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
-    }
+    /// run that it belongs to held the key when the completion was written there. A node without
+    /// [completions](crate::Capabilities::completions) refuses it with [`crate::once::unsupported`].
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()>;
 
     /// The properties by which the quorum compares its nodes; [`Health::default`] for a backend without a server.
     fn health(&self) -> Answer<'_, Health> {
