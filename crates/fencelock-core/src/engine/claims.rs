@@ -49,7 +49,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
                 if let Some(attempt) = &mut claiming.attempt {
-                    attempt.answered = Some(QueuePosition { sent, last_fence, server_micros });
+                    attempt.answered = Some(QueuePosition::new(sent, last_fence, server_micros));
                     attempt.claim.intent = Intent::Poll;
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);

@@ -82,6 +82,7 @@ fn of_completion(part: &str, body: &str) -> Lua {
 
 /// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct LockScripts {
     /// Acquires the lock.
     pub acquire: &'static str,

@@ -5,6 +5,7 @@ mod book;
 mod code;
 mod contract;
 mod pages;
+mod public_types;
 mod translations;
 mod tree;
 
