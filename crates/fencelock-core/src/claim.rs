@@ -1,7 +1,4 @@
-use crate::{
-    Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Invalid, Key, Mode, TokenBlock, Ttl, Unknown,
-    next_block, next_proposed_block,
-};
+use crate::{Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Key, Mode, TokenBlock, Ttl, Unknown};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -35,10 +32,6 @@ pub struct Claim {
     pub intent: Intent,
     /// The mode; exclusive by default.
     pub mode: Mode,
-    /// For a node of a quorum: the fence to grant, in microseconds since 1970, if the time and the last grant of the node allow
-    /// it. Nodes with the same proposal usually grant the same fence. `None` for a single authority, which uses only
-    /// its own clock.
-    pub proposal: Option<u64>,
     /// The number of requested fencing tokens: more than 1 only for a shared lease. The grant may contain fewer. For a
     /// waiter, the last claim counts.
     pub block: NonZeroU32,
@@ -47,7 +40,7 @@ pub struct Claim {
 impl Claim {
     /// An exclusive claim.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, intent, mode: Mode::Exclusive, proposal: None, block: NonZeroU32::MIN }
+        Self { key, holder, ttl, intent, mode: Mode::Exclusive, block: NonZeroU32::MIN }
     }
 
     /// The same claim with another intent.
@@ -67,23 +60,6 @@ impl Claim {
     pub fn conflicting(&self, backend: &str, present: Mode) -> Unknown {
         let advice = format!("key {}: all clients must use it in the same mode and with the same limit", self.key);
         Unknown::new(backend, Fault::ModeConflict(present), advice).unsent()
-    }
-
-    /// The same claim with a fence to grant.
-    #[must_use]
-    pub fn with_proposal(&self, micros: u64) -> Self {
-        Self { proposal: Some(micros), ..self.clone() }
-    }
-
-    /// The tokens that a backend with the time `now` grants after `previous`.
-    ///
-    /// # Errors
-    /// [`Invalid`] at the maximum token.
-    pub fn next_block(&self, previous: u64, now: u64) -> Result<TokenBlock, Invalid> {
-        match self.proposal {
-            Some(proposal) => next_proposed_block(previous, proposal, Some(now), self.block),
-            None => next_block(previous, now, self.block),
-        }
     }
 
     /// The same claim for this number of fencing tokens.

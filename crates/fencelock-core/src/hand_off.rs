@@ -6,6 +6,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// The last claim of a waiter that was answered with a position in the queue. Hand-off messages are compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct QueuePosition {
     /// The time just before it was sent.
     pub sent: Moment,
@@ -16,6 +17,11 @@ pub struct QueuePosition {
 }
 
 impl QueuePosition {
+    /// The position of a claim that was sent at this time.
+    pub const fn new(sent: Moment, last_fence: u64, server_micros: Option<u64>) -> Self {
+        Self { sent, last_fence, server_micros }
+    }
+
     /// The lease that a hand-off message gives to a waiter that requested `ttl`, if the message is valid.
     ///
     /// A first token greater than the greatest one at the last answered claim means that the key was handed over after that

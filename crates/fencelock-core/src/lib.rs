@@ -24,8 +24,8 @@
 //! | round | one attempt to acquire a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
 //! Types that may get more fields or variants are `#[non_exhaustive]`, and are created with `new` or
-//! `default`. The answers to a claim, a renewal and a release and the decisions of a quorum are not: the caller must
-//! handle each of them, so a new one must break the build.
+//! `default`. The answers to a claim, a renewal and a release and the modules [`engine`] and [`quorum`] are not: a caller or a
+//! driver must handle each of their cases, so a new one must break its build.
 //!
 //! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be serialized; deserialization checks them like
 //! their constructors.

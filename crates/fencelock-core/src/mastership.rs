@@ -9,11 +9,19 @@ use std::time::Duration;
 
 /// The master that a sentinel names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct NamedMaster<A> {
     /// Where it is.
     pub address: A,
     /// The configuration epoch in which it became the master. The same server in a later epoch may have lost grants.
     pub config_epoch: u64,
+}
+
+impl<A> NamedMaster<A> {
+    /// The server at this address, which became the master in this epoch.
+    pub const fn new(address: A, config_epoch: u64) -> Self {
+        Self { address, config_epoch }
+    }
 }
 
 /// The master that more than half of all listed sentinels name; `None` is a sentinel that did not answer.

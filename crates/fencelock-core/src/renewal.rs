@@ -30,7 +30,7 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// The next step for a lease.
+/// The next step for a lease. Exhaustive: its holder must act on each, so a new one must break its build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// Nothing before this time.

@@ -2,6 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A span as people write it: `85 ms`, `4.2 s`, `3 min 10 s`, `2 h 5 min`, `2 d`. Never more than its two largest units.
+/// Exhaustive: the form has no options.
 #[derive(Debug, Clone, Copy)]
 pub struct Span(
     /// The span.

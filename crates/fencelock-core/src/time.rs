@@ -125,6 +125,8 @@ impl Debug for Ttl {
 ///
 /// The rule is that of the Redlock description in the Redis documentation: a hundredth of the TTL plus 2 ms. Quartz
 /// clocks diverge by less than 0.02 %, so the hundredth leaves room for slewing; the 2 ms cover Redis's own granularity.
+///
+/// Exhaustive: the rule has these two terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Parts per million of the TTL.

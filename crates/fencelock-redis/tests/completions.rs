@@ -22,7 +22,7 @@ fn key() -> Key {
 }
 
 fn completion(until_micros: u64, token: u64) -> Completion {
-    Completion { until_micros, token: FencingToken::new(token).unwrap(), owner: Owner::from_text("web-1:42 nightly") }
+    Completion::new(until_micros, FencingToken::new(token).unwrap(), Owner::from_text("web-1:42 nightly"))
 }
 
 async fn now(backend: &dyn Backend) -> u64 {

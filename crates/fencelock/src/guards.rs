@@ -28,7 +28,8 @@ pub struct HeldAll {
     first: Arc<OnceLock<Loss>>,
 }
 
-/// The result of a release of several locks. A release that was not confirmed is an [`Error`].
+/// The result of a release of several locks. A release that was not confirmed is an [`Error`]. Exhaustive for the same reason
+/// as [`crate::Released`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleasedAll {
     /// All locks were held until now.

@@ -81,6 +81,8 @@ pub(crate) enum Need {
     Completions,
     /// The backend stores no completions.
     LacksCompletions,
+    /// No part of the backend is unreachable.
+    Whole,
     /// The backend has shared locks.
     Shared,
     /// The backend has no shared locks.
@@ -109,6 +111,10 @@ impl Need {
             }
             Self::Completions => (capabilities.completions, "completions are not stored here"),
             Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
+            Self::Whole => match fixture.whole() {
+                Ok(()) => (true, ""),
+                Err(why) => (false, why),
+            },
             Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
             Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
             Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),

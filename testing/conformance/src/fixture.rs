@@ -24,6 +24,12 @@ pub trait Fixture: Send + Sync {
         Err("this backend cannot be a node of a quorum")
     }
 
+    /// Whether all parts of the backend answer; or which does not. A quorum grants without some nodes, but clears a completion
+    /// only on all of them.
+    fn whole(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     /// Another program that uses the same names without knowing of fencelock; or why there is none.
     fn foreign(&self) -> Result<&dyn Foreign, &'static str> {
         Err("no other program uses these names")

@@ -48,7 +48,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 return self.claim_later(id, cx);
             }
             Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
-                let position = QueuePosition { sent, last_fence, server_micros };
+                let position = QueuePosition::new(sent, last_fence, server_micros);
                 if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(position)) {
                     cx.act(Action::Queued);
                 }

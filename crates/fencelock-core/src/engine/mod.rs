@@ -28,6 +28,9 @@
 //! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.
 //! It uses no engine; each of its claims is a task of the engine of one key.
 //!
+//! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to carry out every step and action and to decide on
+//! every setting, so a new one must break the build of each driver.
+//!
 //! # Files
 //! | file | what |
 //! |---|---|

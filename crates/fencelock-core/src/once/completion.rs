@@ -4,6 +4,7 @@ use crate::{FencingToken, Owner};
 ///
 /// A backend keeps at most one for each key, next to the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Completion {
     /// The end of the window, in microseconds since 1970 by the clock of the backend.
     pub until_micros: u64,
@@ -15,6 +16,7 @@ pub struct Completion {
 
 /// The reply to a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct CompletionRead {
     /// The completion; `None` if there is none.
     pub completion: Option<Completion>,
@@ -22,7 +24,14 @@ pub struct CompletionRead {
     pub now_micros: u64,
 }
 
-/// The reply to a write.
+impl CompletionRead {
+    /// The reply of a backend at this time.
+    pub const fn new(completion: Option<Completion>, now_micros: u64) -> Self {
+        Self { completion, now_micros }
+    }
+}
+
+/// The reply to a write. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCompletion {
     /// This completion, or one that supersedes it, is stored.
@@ -31,7 +40,7 @@ pub enum WriteCompletion {
     NotHeld,
 }
 
-/// The reply to the removal of a completion.
+/// The reply to the removal of a completion. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClearCompletion {
     /// It was removed.
@@ -52,6 +61,11 @@ impl Completion {
     /// How long a backend keeps a completion after the end of its window. If the clock of the backend is set back by less, a
     /// window that is done stays done.
     pub const KEPT: std::time::Duration = std::time::Duration::from_secs(3600);
+
+    /// The completion of a window that ends at `until_micros`, by the run of `owner` with this token.
+    pub const fn new(until_micros: u64, token: FencingToken, owner: Owner) -> Self {
+        Self { until_micros, token, owner }
+    }
 
     /// `<version> <until, us> <token> <owner>`.
     pub fn to_wire(&self) -> String {

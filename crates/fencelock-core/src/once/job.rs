@@ -3,6 +3,7 @@ use crate::{FencingToken, Owner};
 
 /// When a run counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Runs {
     /// When it succeeds: a window has at most one success, and a failure leaves the window open.
     #[default]
@@ -47,7 +48,7 @@ struct Run {
     owner: Owner,
 }
 
-/// What a driver has to do.
+/// What a driver has to do. Exhaustive: it must carry out each step, so a new one must break its build.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OnceStep {
     /// Read the completion.

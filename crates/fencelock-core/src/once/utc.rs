@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A time of the wall clock, in microseconds since 1970, as `2026-11-22T09:00:00Z`.
+/// A time of the wall clock, in microseconds since 1970, as `2026-11-22T09:00:00Z`. Exhaustive: the form has no options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Utc(
     /// The time.

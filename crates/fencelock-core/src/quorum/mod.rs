@@ -37,6 +37,9 @@
 //! Source of the algorithm without fences: "Distributed Locks with Redis" in the Redis documentation.
 //! `docs/en/verification.md` lists the exhaustive searches of this code, and what they do not cover.
 //!
+//! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to handle every request, reply and verdict and to
+//! decide on every setting, so a new one must break the build of each driver.
+//!
 //! # Files
 //! | file | what |
 //! |---|---|

@@ -1,5 +1,5 @@
 use super::Raise;
-use crate::{Answer, Backend, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal, once};
+use crate::{Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal};
 use std::sync::Arc;
 
 /// A backend that can be a node of a quorum: several of them agree on one fencing token.
@@ -7,11 +7,16 @@ use std::sync::Arc;
 /// A single backend does not need this. The conformance suite checks [`QuorumNode::raise`] on each backend that
 /// implements it.
 pub trait QuorumNode: Backend {
+    /// [`Backend::acquire`] with a proposal for the fencing token: the fence to grant, in microseconds since 1970, if the time
+    /// and the last grant of the node allow it: [`crate::next_proposed_block`]. Nodes with the same proposal usually grant the
+    /// same fence.
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire>;
+
     /// Sets the token of this holder's hold to this one, unless the holder was granted a greater one, and raises the
     /// fence of the key to it: [`crate::raise_fence`]. Other holders of a shared lock keep their tokens.
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
 
-    /// [`Backend::downgrade`] with a proposal for the new token, as [`crate::Claim::proposal`]. By default the node
+    /// [`Backend::downgrade`] with a proposal for the new token, as [`QuorumNode::acquire_proposed`]. By default the node
     /// ignores the proposal and uses its own clock: then the nodes need one more round trip to agree.
     fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
         let _ = proposal;
@@ -19,11 +24,9 @@ pub trait QuorumNode: Backend {
     }
 
     /// Stores a completion that was read from another node, unless a stored one supersedes it. No hold is needed: the
-    /// run that it belongs to held the key when the completion was written there.
-    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
-        let _ = completion;
-        Box::pin(std::future::ready(Err(once::unsupported(self.name(), key))))
-    }
+    /// run that it belongs to held the key when the completion was written there. A node without
+    /// [completions](crate::Capabilities::completions) refuses it with [`crate::once::unsupported`].
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()>;
 
     /// The properties by which the quorum compares its nodes; [`Health::default`] for a backend without a server.
     fn health(&self) -> Answer<'_, Health> {

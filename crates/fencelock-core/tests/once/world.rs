@@ -203,7 +203,7 @@ impl World {
     }
 
     fn read(&mut self, who: usize, node: usize, answers: bool) {
-        let read = CompletionRead { completion: self.nodes[node].stored.clone(), now_micros: self.now() };
+        let read = CompletionRead::new(self.nodes[node].stored.clone(), self.now());
         if !answers {
             self.drops -= 1;
         }
@@ -239,7 +239,7 @@ impl World {
         self.with_job(who, |job| {
             job.on_acquired(FencingToken::new(token).unwrap(), owner);
             if setting.rule == Rule::NoReadUnderLock {
-                job.on_read(CompletionRead { completion: None, now_micros: now });
+                job.on_read(CompletionRead::new(None, now));
             }
         });
     }

@@ -98,7 +98,7 @@ pub(crate) enum Act {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let first = NamedMaster { address: 0, config_epoch: 0 };
+        let first = NamedMaster::new(0, 0);
         let server = |is_master| Server { is_master, term: 0, marker: (0, 0, 0), quarantine: 0, hold: None };
         Self {
             servers: [server(true), server(false)],
@@ -241,7 +241,7 @@ impl World {
                 (self.servers[replaced].is_master, self.servers[replaced].term) =
                     (true, self.servers[replaced].term + 1);
                 let config_epoch = self.latest.config_epoch + 1;
-                self.latest = NamedMaster { address: 1 - self.latest.address, config_epoch };
+                self.latest = NamedMaster::new(1 - self.latest.address, config_epoch);
                 return if config_epoch > 1 { Self::RETURNED } else { 0 };
             }
             Act::Learn(k) => self.sentinels[usize::from(k)] = self.latest.clone(),

@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The claim that is sent to every node.
-struct NodeClaims(Arc<Claim>);
+struct NodeClaims {
+    claim: Arc<Claim>,
+    proposal: u64,
+}
 
 impl Requests for NodeClaims {
     fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
-        let (node, claim) = (Arc::clone(node), Arc::clone(&self.0));
+        let (node, claim, proposal) = (Arc::clone(node), Arc::clone(&self.claim), self.proposal);
         // Registered before the request is sent: a release of this holder must not overtake it.
         let in_flight = (request == NodeRequest::Claim).then(|| node.in_flight(claim.holder.id));
         Box::pin(async move {
@@ -25,7 +28,7 @@ impl Requests for NodeClaims {
                     let _ = node.backend.watch(key).await;
                     NodeReply::Watch
                 }
-                _ => NodeReply::Claim(node.backend.acquire(&claim).await),
+                _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await),
             };
             drop(in_flight);
             reply
@@ -37,9 +40,9 @@ impl Quorum {
     pub(super) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let plan = self.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.block);
-        let to_node = Arc::new(claim.with_intent(Intent::Try).with_proposal(proposal));
+        let requests = NodeClaims { claim: Arc::new(claim.with_intent(Intent::Try)), proposal };
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, self.clock.now());
-        self.drive(call, NodeClaims(to_node)).await?
+        self.drive(call, requests).await?
     }
 
     /// Notifies waiters of this process: a server does not report changes to the connection that made them.

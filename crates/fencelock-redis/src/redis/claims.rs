@@ -3,7 +3,7 @@
 use super::combined::Common;
 use super::quarantine::{self, EpochCheck, MarkerState, Refusal};
 use super::reply::{self, Claimed};
-use super::script::{self, Path};
+use super::script::{self, Path, Requested};
 use super::session::Session;
 use super::unread;
 use super::{MOST_STEPS, Redis};
@@ -12,17 +12,19 @@ use redis::Value;
 use std::sync::atomic::Ordering;
 
 impl Redis {
-    pub(super) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+    /// `proposal` is that of a quorum.
+    pub(super) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
         claim.supported_by(self)?;
         let session = self.session().await?;
         let had_channel = self.has_channel(&session, &claim.key);
-        if let Some(answer) = self.send_claim(&session, claim).await? {
+        if let Some(answer) = self.send_claim(&session, claim, proposal).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
             let answer = self.with_channel(&session, claim, answer, had_channel).await;
             return self.confirmed(&session, claim, answer).await;
         }
         // The lease may have ended between the claim and the poll.
-        let answer = self.send_claim(&session, &claim.with_intent(Intent::Poll)).await?.unwrap_or(Acquire::Gone);
+        let poll = claim.with_intent(Intent::Poll);
+        let answer = self.send_claim(&session, &poll, proposal).await?.unwrap_or(Acquire::Gone);
         self.confirmed(&session, claim, answer).await
     }
 
@@ -47,20 +49,26 @@ impl Redis {
             if !shards.subscribe(&wire, &claim.key).await {
                 return None;
             }
-            self.send_claim(session, &claim.with_intent(Intent::Poll)).await.ok()
+            // A node of a quorum has no waiters, so there is no proposal.
+            self.send_claim(session, &claim.with_intent(Intent::Poll), None).await.ok()
         });
         // The claim was executed and is in the queue. If the poll fails, the next one repeats it.
         subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
     }
 
     /// `None` if the claim already holds the key and a poll must confirm it.
-    async fn send_claim(&self, session: &Session, claim: &Claim) -> Result<Option<Acquire>, Unknown> {
+    async fn send_claim(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        proposal: Option<u64>,
+    ) -> Result<Option<Acquire>, Unknown> {
         let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, claim.ttl)?;
         }
         for _ in 0..MOST_STEPS {
-            let answer = self.send_checked(session, claim).await?;
+            let answer = self.send_checked(session, claim, proposal).await?;
             let unread = self.link.note_unread(&wire, &answer);
             match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
@@ -75,9 +83,9 @@ impl Redis {
 
     /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
     /// lead to another server.
-    async fn send_checked(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+    async fn send_checked(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Value, Unknown> {
         let node = self.link.node();
-        let answer = self.send_once(session, claim).await?;
+        let answer = self.send_once(session, claim, proposal).await?;
         match Refusal::read(node, self.quarantine(), &answer)? {
             None => return Ok(answer),
             Some(Refusal::Cause(cause)) => {
@@ -94,7 +102,7 @@ impl Redis {
         {
             return Err(quarantine::quarantined(node, rest));
         }
-        let answer = self.send_once(session, claim).await?;
+        let answer = self.send_once(session, claim, proposal).await?;
         match Refusal::read(node, self.quarantine(), &answer)? {
             None => Ok(answer),
             Some(Refusal::Cause(cause)) => Err(cause),
@@ -102,13 +110,13 @@ impl Redis {
         }
     }
 
-    async fn send_once(&self, session: &Session, claim: &Claim) -> Result<Value, Unknown> {
+    async fn send_once(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Value, Unknown> {
         let wire = self.link.target.wire(&claim.key);
         let channel = session.channel(&wire);
         let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-        let now = self.clock.wall_micros();
-        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, now, &channel, epoch_check);
-        let common = || (path == Path::Fast && script::is_common(claim)).then(|| Common::claim(&wire, claim));
+        let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
+        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, token, &channel, epoch_check);
+        let common = || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(&wire, claim));
         let answer = self.call_common(session, &wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
         session.has_claimed.store(true, Ordering::Relaxed);
         session.ensure_master(self.link.node()).await?;

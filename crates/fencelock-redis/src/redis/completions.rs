@@ -22,7 +22,7 @@ impl Redis {
             "" if kind.is_empty() => None,
             _ => Some(self.read_text(&wire, &text, &kind)?),
         };
-        Ok(CompletionRead { completion, now_micros })
+        Ok(CompletionRead::new(completion, now_micros))
     }
 
     pub(super) async fn write_stored(

@@ -285,7 +285,7 @@ impl Backend for Redis {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(self.claim(claim))
+        Box::pin(self.claim(claim, None))
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

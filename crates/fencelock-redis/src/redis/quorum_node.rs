@@ -2,10 +2,16 @@
 
 use super::script::{self, Requested};
 use super::{Redis, health, reply};
-use fencelock_core::{Answer, Completion, Downgrade, FencingToken, Health, HolderId, Key, QuorumNode, Raise, Renewal};
+use fencelock_core::{
+    Acquire, Answer, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, QuorumNode, Raise, Renewal,
+};
 use std::sync::Arc;
 
 impl QuorumNode for Redis {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(self.claim(claim, Some(proposal)))
+    }
+
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move {
             let answer =

@@ -82,6 +82,7 @@ fn of_completion(part: &str, body: &str) -> Lua {
 
 /// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct LockScripts {
     /// Acquires the lock.
     pub acquire: &'static str,
@@ -117,7 +118,7 @@ pub(crate) fn acquire(
     wire: &str,
     claim: &Claim,
     path: Path,
-    wall_micros: u64,
+    token: Requested,
     channel: &str,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
@@ -126,11 +127,12 @@ pub(crate) fn acquire(
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
     };
-    if path == Path::Fast && is_common(claim) {
+    let (micros, whose) = token.words();
+    if path == Path::Fast && is_common(claim, token) {
         let mut rest = packed_check(epoch_check);
         let (wanted, life, hand_off) = (claim.block.get(), millis(WAITER_LIFE), millis(CLAIM_TTL));
         // Writing to a string cannot fail.
-        let _ = write!(rest, "\t{intent}\t{wall_micros}\t{life}\t{hand_off}\t{channel}");
+        let _ = write!(rest, "\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}");
         let call = Call::brief(&ACQUIRE, wire, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
         return call.arg(wanted).arg(rest);
     }
@@ -139,25 +141,24 @@ pub(crate) fn acquire(
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
         .arg(claim.ttl.as_millis())
-        .arg(claim.proposal.unwrap_or(wall_micros))
+        .arg(micros)
         .arg(millis(WAITER_LIFE))
         .arg(millis(CLAIM_TTL))
         .arg(channel)
         .arg(claim.block.get());
-    let call = match (claim.mode, claim.proposal) {
+    let call = match (claim.mode, token) {
         // A quorum has no permits.
         (Mode::Permits { weight, limit, .. }, _) => call.arg(format!("s {weight} {limit}")),
-        (Mode::Shared, None) => call.arg("r 1 0"),
-        (Mode::Shared, Some(_)) => call.arg("proposed r 1 0"),
-        (_, None) => call.arg("own"),
-        (_, Some(_)) => call.arg("proposed"),
+        (Mode::Shared, Requested::Own(_)) => call.arg("r 1 0"),
+        (Mode::Shared, Requested::Proposed(_)) => call.arg("proposed r 1 0"),
+        _ => call.arg(whose),
     };
     call.epoch_check(epoch_check)
 }
 
 /// Whether the common case of `acquire.lua` can grant a claim.
-pub(super) fn is_common(claim: &Claim) -> bool {
-    claim.mode == Mode::Exclusive && claim.proposal.is_none() && claim.intent != Intent::Poll
+pub(super) fn is_common(claim: &Claim, token: Requested) -> bool {
+    claim.mode == Mode::Exclusive && matches!(token, Requested::Own(_)) && claim.intent != Intent::Poll
 }
 
 /// The beginning of a value, which identifies its holder.
@@ -213,13 +214,23 @@ pub(crate) fn renew_singly(wire: &str, key: SingleKey, holder: &HolderId, ttl: D
     Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
 }
 
-/// The token that a downgrade requests.
+/// The token that a claim or a downgrade requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Requested {
     /// A single server chooses the token. The time of the client is used if the server time is not available.
     Own(u64),
     /// A quorum proposes the token to its nodes.
     Proposed(u64),
+}
+
+impl Requested {
+    /// The microseconds, and whose they are.
+    const fn words(self) -> (u64, &'static str) {
+        match self {
+            Self::Own(wall_micros) => (wall_micros, "own"),
+            Self::Proposed(proposal) => (proposal, "proposed"),
+        }
+    }
 }
 
 /// Its reply is parsed by [`super::reply::read_downgrade`].
@@ -230,10 +241,7 @@ pub(crate) fn downgrade(
     token: Requested,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
-    let (micros, whose) = match token {
-        Requested::Own(wall_micros) => (wall_micros, "own"),
-        Requested::Proposed(proposal) => (proposal, "proposed"),
-    };
+    let (micros, whose) = token.words();
     Call::checked(&DOWNGRADE, wire, epoch_check)
         .arg(&holder.hex())
         .arg(millis(ttl))
@@ -344,7 +352,7 @@ mod tests {
         let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try);
         let arguments = |derives_keys| {
             let epoch_check = EpochCheck::without_marker("0123").deriving_keys(derives_keys);
-            [acquire("k", &claim, Path::Fast, 1, "-", epoch_check), release("k", &id, 1, epoch_check)]
+            [acquire("k", &claim, Path::Fast, Requested::Own(1), "-", epoch_check), release("k", &id, 1, epoch_check)]
                 .map(|call| call.by_digest().args_iter().skip(3).count())
         };
         assert_eq!(arguments(true), [3 + 4, 3 + 2]);

@@ -12,13 +12,14 @@ pub(crate) fn of_memories() -> FixtureFactory {
     FixtureFactory::new("quorum_of_memories", || Ok(Box::new(Memories::new(3, 0))))
 }
 
-/// Five nodes, one of which never replies.
+/// Five nodes, one of which is unreachable.
 pub(crate) fn with_a_dead_node() -> FixtureFactory {
     FixtureFactory::new("quorum_with_a_dead_node", || Ok(Box::new(Memories::new(4, 1))))
 }
 
 struct Memories {
     clock: Arc<ManualClock>,
+    dead: usize,
     nodes: Vec<Arc<dyn QuorumNode>>,
 }
 
@@ -33,7 +34,7 @@ impl Memories {
                 Arc::new(Memory::with_leases(Arc::clone(&clock) as _))
             });
         }
-        Self { clock, nodes }
+        Self { clock, dead, nodes }
     }
 }
 
@@ -49,6 +50,10 @@ impl Fixture for Memories {
     fn let_time_pass(&self, span: Duration) -> BoxFuture<'_, ()> {
         self.clock.advance(span);
         Box::pin(async {})
+    }
+
+    fn whole(&self) -> Result<(), &'static str> {
+        if self.dead == 0 { Ok(()) } else { Err("a node is unreachable") }
     }
 }
 

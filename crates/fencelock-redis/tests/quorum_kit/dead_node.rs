@@ -1,23 +1,28 @@
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Eviction, Fault, FencingToken, Finding, HolderId,
-    Holding, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
+    Eviction, Fault, FencingToken, Finding, Health, HolderId, Holding, Key, Listener, QuorumNode, Raise, Release,
+    Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 
-/// A node that never replies.
+/// A node that is unreachable for every request.
 #[derive(Debug)]
 pub(crate) struct DeadNode;
 
 fn nothing<T: Send + 'static>() -> Answer<'static, T> {
-    Box::pin(async { Err(Unknown::new("dead", Fault::Unreachable, "")) })
+    Box::pin(async { Err(unreachable()) })
+}
+
+fn unreachable() -> Unknown {
+    Unknown::new("dead", Fault::Unreachable, "")
 }
 
 impl Backend for DeadNode {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.evicts) = (true, true, true);
-        // A quorum has the modes that all of its nodes have.
-        capabilities.modes.shared = true;
+        // A quorum has the modes that all of its nodes have, and completions only if all of them do.
+        (capabilities.modes.shared, capabilities.completions) = (true, true);
         capabilities
     }
 
@@ -36,10 +41,30 @@ impl Backend for DeadNode {
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        Box::pin(async { renewals.iter().map(|_| Err(Unknown::new("dead", Fault::Unreachable, ""))).collect() })
+        Box::pin(async { renewals.iter().map(|_| Err(unreachable())).collect() })
     }
 
     fn release<'a>(&'a self, _: &'a Key, _: &'a HolderId) -> Answer<'a, Release> {
+        nothing()
+    }
+
+    fn downgrade<'a>(&'a self, _: &'a Renewal) -> Answer<'a, Downgrade> {
+        nothing()
+    }
+
+    fn resize<'a>(&'a self, _: &'a Key, _: u32) -> Answer<'a, Resize> {
+        nothing()
+    }
+
+    fn read_completion<'a>(&'a self, _: &'a Key) -> Answer<'a, CompletionRead> {
+        nothing()
+    }
+
+    fn write_completion<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: &'a Completion) -> Answer<'a, WriteCompletion> {
+        nothing()
+    }
+
+    fn clear_completion<'a>(&'a self, _: &'a Key, _: &'a Completion) -> Answer<'a, ClearCompletion> {
         nothing()
     }
 
@@ -61,7 +86,23 @@ impl Backend for DeadNode {
 }
 
 impl QuorumNode for DeadNode {
+    fn acquire_proposed<'a>(&'a self, _: &'a Claim, _: u64) -> Answer<'a, Acquire> {
+        nothing()
+    }
+
     fn raise<'a>(&'a self, _: &'a Key, _: &'a HolderId, _: FencingToken) -> Answer<'a, Raise> {
+        nothing()
+    }
+
+    fn downgrade_proposed<'a>(&'a self, _: &'a Renewal, _: u64) -> Answer<'a, Downgrade> {
+        nothing()
+    }
+
+    fn restore_completion<'a>(&'a self, _: &'a Key, _: &'a Completion) -> Answer<'a, ()> {
+        nothing()
+    }
+
+    fn health(&self) -> Answer<'_, Health> {
         nothing()
     }
 }

@@ -1,8 +1,8 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion, CompletionRead,
-    Downgrade, Eviction, Fault, FencingToken, Finding, HolderId, Holding, Key, Listener, Moment, QuorumNode, Raise,
-    Release, Renew, Renewal, Unknown, WriteCompletion,
+    Downgrade, Eviction, Fault, FencingToken, Finding, Health, HolderId, Holding, Key, Listener, Moment, QuorumNode,
+    Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,6 +115,10 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.downgrade(renewal).await })
     }
 
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move { self.travel().await?.resize(key, limit).await })
+    }
+
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async { self.travel().await?.read_completion(key).await })
     }
@@ -150,6 +154,10 @@ impl Backend for Node {
 }
 
 impl QuorumNode for Node {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(async move { self.travel().await?.acquire_proposed(claim, proposal).await })
+    }
+
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { self.travel().await?.raise(key, holder, to).await })
     }
@@ -160,5 +168,9 @@ impl QuorumNode for Node {
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         Box::pin(async { self.travel().await?.restore_completion(key, completion).await })
+    }
+
+    fn health(&self) -> Answer<'_, Health> {
+        Box::pin(async { self.travel().await?.health().await })
     }
 }

@@ -26,7 +26,7 @@ pub struct OncePerWindow {
     engine: Arc<Engine>,
 }
 
-/// The start of a run, or the reason why there is none.
+/// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`crate::Once`].
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]

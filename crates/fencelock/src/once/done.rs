@@ -5,6 +5,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 /// The result of work that succeeds at most once in each window.
+///
+/// Exhaustive: the work was done by this call, or before.
 #[must_use = "it shows whether the work was done here"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Once<T> {
@@ -14,7 +16,7 @@ pub enum Once<T> {
     AlreadyDone(WindowDone),
 }
 
-/// The start of a run, or the reason why there is none.
+/// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`Once`].
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
 pub enum OnceStart {

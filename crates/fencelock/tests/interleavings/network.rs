@@ -5,7 +5,10 @@ use fencelock::backends::{Memory, TokioClock};
 use fencelock::{
     Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
 };
-use fencelock_core::{Acquire, Answer, BoxFuture, Claim, Event, Listener, Release, Renew, Renewal};
+use fencelock_core::{
+    Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Listener,
+    Release, Renew, Renewal, Resize, WriteCompletion,
+};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::pin;
@@ -226,6 +229,7 @@ impl Listener for Relay {
     }
 }
 
+/// Claims, renewals and releases travel. No scenario makes the other calls: they reach the server immediately.
 impl Backend for Network {
     fn capabilities(&self) -> Capabilities {
         self.memory.capabilities()
@@ -254,6 +258,31 @@ impl Backend for Network {
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply)))
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        self.memory.downgrade(renewal)
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        self.memory.resize(key, limit)
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        self.memory.read_completion(key)
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        self.memory.write_completion(key, holder, completion)
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        self.memory.clear_completion(key, seen)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

@@ -20,8 +20,8 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Completions], a_completion_is_replaced_by_one_that_ends_later),
         case_for(&[Need::Completions], a_completion_belongs_to_one_key),
         case_for(&[Need::Completions], a_completion_does_not_make_the_key_busy),
-        case_for(&[Need::Completions], a_completion_is_cleared_for_every_client),
-        case_for(&[Need::Completions], a_completion_that_has_changed_is_not_cleared),
+        case_for(&[Need::Completions, Need::Whole], a_completion_is_cleared_for_every_client),
+        case_for(&[Need::Completions, Need::Whole], a_completion_that_has_changed_is_not_cleared),
         case_for(&[Need::Completions], confirming_a_completion_changes_nothing),
         case_for(&[Need::Completions], the_time_of_the_backend_passes),
         case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_a_later_one),
@@ -50,7 +50,7 @@ async fn clears(client: &TestClient, seen: &Completion) -> ClearCompletion {
 /// A completion that ends so long after the present.
 async fn ending_in(client: &TestClient, left: Duration, token: FencingToken) -> Completion {
     let left = u64::try_from(left.as_micros()).expect("a short time");
-    Completion { until_micros: now(client).await + left, token, owner: client.holder.owner.clone() }
+    Completion::new(now(client).await + left, token, client.holder.owner.clone())
 }
 
 async fn a_key_without_a_run_has_no_completion(fixture: &dyn Fixture) {
@@ -151,7 +151,7 @@ async fn a_completion_is_replaced_by_one_that_ends_later(fixture: &dyn Fixture) 
     writes(&a, &earlier).await;
     a.releases().await;
     let token = b.takes().await;
-    let same_end = Completion { token, owner: b.holder.owner.clone(), ..earlier };
+    let same_end = Completion::new(earlier.until_micros, token, b.holder.owner.clone());
     writes(&b, &same_end).await;
     assert_eq!(reads(&a).await, Some(same_end), "it is of a later run");
     let later = ending_in(&b, 2 * HOUR, token).await;
@@ -237,7 +237,7 @@ async fn a_missing_completion_is_refused_permanently(fixture: &dyn Fixture) {
     let token = a.takes().await;
     let refused = a.backend.read_completion(&a.key).await.expect_err("it stores none");
     assert!(refused.is_permanent() && refused.is_unsent() && refused.to_string().contains("completions"), "{refused}");
-    let completion = Completion { until_micros: 1, token, owner: a.holder.owner.clone() };
+    let completion = Completion::new(1, token, a.holder.owner.clone());
     a.backend.write_completion(&a.key, &a.holder.id, &completion).await.expect_err("it stores none");
     a.still_holds_with(token).await;
 }

@@ -3,7 +3,7 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::test_client::{TestClient, expect_known, test_clients};
-use fencelock_core::{FencingToken, Raise, Release};
+use fencelock_core::{FencingToken, Intent, Raise, Release};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -76,7 +76,7 @@ async fn a_grant_is_close_to_its_proposal(fixture: &dyn Fixture) {
     // A proposal within one second of the clock of the node is granted unchanged.
     let turn = a.new_attempt();
     let proposal = usual.get() + 500_000;
-    let claim = turn.claim(fencelock_core::Intent::Try).with_proposal(proposal);
-    expect_known(turn.backend.acquire(&claim).await);
+    let node = fixture.node().expect("the case needs one").await;
+    expect_known(node.acquire_proposed(&turn.claim(Intent::Try), proposal).await);
     assert_eq!(turn.still_holds().await.get(), proposal);
 }

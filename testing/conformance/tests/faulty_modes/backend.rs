@@ -1,7 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, Downgrade, Eviction, FencingToken, Finding, HolderId,
-    HolderInfo, Holding, Intent, Key, Listener, Mode, Release, Renew, Renewal, Resize, Resized, Ttl, Unknown,
+    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
+    Eviction, FencingToken, Finding, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode, Release, Renew,
+    Renewal, Resize, Resized, Ttl, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 
@@ -140,10 +141,7 @@ impl FaultyModes {
 
 impl Backend for FaultyModes {
     fn capabilities(&self) -> Capabilities {
-        // The other tests have doubles for completions.
-        let mut facts = self.memory.capabilities();
-        facts.completions = false;
-        facts
+        self.memory.capabilities()
     }
 
     fn name(&self) -> String {
@@ -246,6 +244,23 @@ impl Backend for FaultyModes {
             }
             Ok(answer)
         })
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        self.memory.read_completion(key)
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        self.memory.write_completion(key, holder, completion)
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        self.memory.clear_completion(key, seen)
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {

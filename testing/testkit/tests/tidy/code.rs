@@ -75,7 +75,7 @@ pub(crate) fn functions(code: &str) -> Vec<(String, usize)> {
 }
 
 /// The end of the first pair of braces; `None` if a semicolon comes first, outside of brackets.
-fn body_end(code: &str) -> Option<usize> {
+pub(crate) fn body_end(code: &str) -> Option<usize> {
     let (mut braces, mut brackets) = (0, 0);
     for (at, c) in code.char_indices() {
         match c {

@@ -3,7 +3,9 @@
 
 mod book;
 mod code;
+mod contract;
 mod pages;
+mod public_types;
 mod translations;
 mod tree;
 

@@ -237,12 +237,14 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
     let request = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
     let request = request.with_mode(claim.mode);
-    let request = if claim.proposed { request.with_proposal(claim.proposal) } else { request };
-    script::acquire(name, &request, Path::Fast, claim.proposal, &channel, epoch_check)
+    script::acquire(name, &request, Path::Fast, requested(claim), &channel, epoch_check)
 }
 
 fn downgrade(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Call {
-    let (ttl, proposal) = (Duration::from_millis(claim.ttl_ms), claim.proposal);
-    let token = if claim.proposed { Requested::Proposed(proposal) } else { Requested::Own(proposal) };
-    script::downgrade(name, &id(claim.holder), ttl, token, epoch_check)
+    let ttl = Duration::from_millis(claim.ttl_ms);
+    script::downgrade(name, &id(claim.holder), ttl, requested(claim), epoch_check)
+}
+
+const fn requested(claim: &model::Claim) -> Requested {
+    if claim.proposed { Requested::Proposed(claim.proposal) } else { Requested::Own(claim.proposal) }
 }

@@ -7,7 +7,7 @@ use super::real::Real;
 use super::sent::{Changes, Mutant, Sent};
 use crate::redis::combined::{self, Common};
 use crate::redis::quarantine::EpochCheck;
-use crate::redis::script::{self, Path};
+use crate::redis::script::{self, Path, Requested};
 use fencelock_conformance::model::{CAP, FENCE_MAX};
 use fencelock_core::Intent;
 use fencelock_testkit::Reply;
@@ -96,7 +96,7 @@ impl Request {
         let call = match self {
             Self::Claim(wanted) => {
                 let claim = claim(name, Intent::Try, wanted);
-                script::acquire(name, &claim, Path::Fast, START_US, "-", epoch_check)
+                script::acquire(name, &claim, Path::Fast, Requested::Own(START_US), "-", epoch_check)
             }
             Self::Release => script::release(name, &holder(), START_US, epoch_check),
         };

@@ -210,7 +210,7 @@ fn completion(rng: &mut Rng) -> Completion {
     let token = rng.pick(&[1, 2, START_US, FencingToken::MAX]);
     let until_micros = START_US.saturating_add_signed(from_now);
     let owner = Owner::from_text(rng.pick(&["a", "web-1:42 nightly"]));
-    Completion { until_micros, token: FencingToken::new(token).unwrap(), owner }
+    Completion::new(until_micros, FencingToken::new(token).unwrap(), owner)
 }
 
 fn step(rng: &mut Rng) -> Step {

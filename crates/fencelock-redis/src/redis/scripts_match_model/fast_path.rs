@@ -6,7 +6,7 @@ use super::differential::{START_US, names};
 use super::real::Real;
 use super::sent::{Changes, Mutant, Sent};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
-use crate::redis::script::{self, ACQUIRE_FAST, Call, Path, RELEASE_FAST, RENEW_FAST};
+use crate::redis::script::{self, ACQUIRE_FAST, Call, Path, RELEASE_FAST, RENEW_FAST, Requested};
 use fencelock_conformance::model::{CAP, FENCE_MAX};
 use fencelock_core::{Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
 use fencelock_testkit::Reply;
@@ -153,7 +153,8 @@ fn subjects(name: &str) -> Vec<Subject> {
     let (alone, quarantine) = (EpochCheck::without_marker(RUN_ID), quarantine(name));
     let guarded = quarantine.epoch_check(RUN_ID);
     let acquire = |intent, wanted, epoch_check| {
-        let call = script::acquire(name, &claim(name, intent, wanted), Path::Fast, START_US, "-", epoch_check);
+        let call =
+            script::acquire(name, &claim(name, intent, wanted), Path::Fast, Requested::Own(START_US), "-", epoch_check);
         Subject { call, fast: ACQUIRE_FAST, denied: OF_ACQUIRE, wanted }
     };
     let release = |epoch_check| {

@@ -142,5 +142,5 @@ fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
     let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
     let config_epoch =
         epoch.ok_or((redis::ErrorKind::Client, "it does not report config-epoch, as a sentinel would"))?;
-    Ok(Some(NamedMaster { address, config_epoch }))
+    Ok(Some(NamedMaster::new(address, config_epoch)))
 }

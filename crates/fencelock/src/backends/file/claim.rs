@@ -9,7 +9,7 @@ use super::slot::{self, Slots};
 use super::table::HeldFile;
 use super::writer_mark;
 use fencelock_core::{
-    Acquire, Claim, Expiry, Fault, Holder, Intent, Invalid, Key, Mode, Occupied, TokenBlock, Unknown,
+    Acquire, Claim, Expiry, Fault, Holder, Intent, Invalid, Key, Mode, Occupied, TokenBlock, Unknown, next_block,
 };
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -143,7 +143,8 @@ impl File {
                 0
             }
         };
-        let tokens = claim.next_block(previous, self.clock.wall_micros()).map_err(|error| self.invalid(&error))?;
+        let tokens =
+            next_block(previous, self.clock.wall_micros(), claim.block).map_err(|error| self.invalid(&error))?;
         Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
     }
 

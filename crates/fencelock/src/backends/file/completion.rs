@@ -21,7 +21,7 @@ const SHOWN: usize = 60;
 impl File {
     pub(super) fn read(&self, key: &Key) -> Result<CompletionRead, Unknown> {
         let completion = self.stored(key)?;
-        Ok(CompletionRead { completion, now_micros: self.clock.wall_micros() })
+        Ok(CompletionRead::new(completion, self.clock.wall_micros()))
     }
 
     pub(super) fn write(

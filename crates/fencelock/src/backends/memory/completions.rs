@@ -8,7 +8,7 @@ pub(super) struct Completions(Mutex<HashMap<Key, Completion>>);
 
 impl Completions {
     pub(super) fn read(&self, key: &Key, now_micros: u64) -> CompletionRead {
-        CompletionRead { completion: self.lock().get(key).cloned(), now_micros }
+        CompletionRead::new(self.lock().get(key).cloned(), now_micros)
     }
 
     /// Stores it, unless the stored one supersedes it.

@@ -120,7 +120,7 @@ impl Backend for Memory {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async {
             claim.supported_by(self)?;
-            self.step(&claim.key, |slot, step| slot.claim(claim, step))
+            self.step(&claim.key, |slot, step| slot.claim(claim, None, step))
         })
     }
 
@@ -199,6 +199,13 @@ impl Backend for Memory {
 }
 
 impl QuorumNode for Memory {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(async move {
+            claim.supported_by(self)?;
+            self.step(&claim.key, |slot, step| slot.claim(claim, Some(proposal), step))
+        })
+    }
+
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
     }

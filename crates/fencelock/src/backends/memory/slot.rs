@@ -74,7 +74,13 @@ impl Slot {
         self.row.expire(now);
     }
 
-    pub(super) fn claim(&mut self, claim: &Claim, mut step: Step<'_>) -> Result<Acquire, Unknown> {
+    /// `proposal` is that of a quorum.
+    pub(super) fn claim(
+        &mut self,
+        claim: &Claim,
+        proposal: Option<u64>,
+        mut step: Step<'_>,
+    ) -> Result<Acquire, Unknown> {
         let (me, mut mode) = (claim.holder.id, claim.mode);
         if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
@@ -88,7 +94,7 @@ impl Slot {
         let mut granted = self.advance(Some(me), &mut step)?;
         let is_free = self.line.is_empty() && self.row.fits(mode) && self.row.get(&me).is_none();
         if is_free && claim.intent != Intent::Poll {
-            let tokens = claim.next_block(self.fence, step.wall);
+            let tokens = next_tokens(self.fence, proposal, claim.block, &step);
             granted = Some(self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens, &step)?);
         }
         if let Some(held) = self.row.get_mut(&me) {
@@ -210,10 +216,7 @@ impl Slot {
             return Err(Unknown::new(step.backend, Fault::ModeConflict(held.mode), advice).unsent());
         }
         if held.mode == Mode::Exclusive {
-            let tokens = match proposal {
-                Some(proposal) => next_proposed_block(self.fence, proposal, Some(step.wall), NonZeroU32::MIN),
-                None => next_block(self.fence, step.wall, NonZeroU32::MIN),
-            };
+            let tokens = next_tokens(self.fence, proposal, NonZeroU32::MIN, &step);
             let token = tokens.map_err(|invalid| step.refused(&invalid))?.last();
             self.fence = token.get();
             (held.mode, held.fence) = (Mode::Shared, token);
@@ -283,5 +286,18 @@ impl Slot {
 
     fn waiters(&self) -> u32 {
         u32::try_from(self.line.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The tokens after `previous`, at the proposal of a quorum or the time of the backend.
+fn next_tokens(
+    previous: u64,
+    proposal: Option<u64>,
+    wanted: NonZeroU32,
+    step: &Step<'_>,
+) -> Result<TokenBlock, Invalid> {
+    match proposal {
+        Some(proposal) => next_proposed_block(previous, proposal, Some(step.wall), wanted),
+        None => next_block(previous, step.wall, wanted),
     }
 }

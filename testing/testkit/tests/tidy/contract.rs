@@ -1,0 +1,50 @@
+//! Checks of the contract of a backend that the compiler does not make.
+
+use crate::code::{body_end, functions, without_words};
+use crate::tree::{files, root};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The methods whose default is right for a double: nothing to open, to confirm or to report, one server, no connections.
+const HARMLESS: [&str; 6] =
+    ["ready", "renewal_group", "confirm_completion", "reconnected", "report", "node_reconnected"];
+
+/// The code of a block that begins with these words.
+fn block<'a>(code: &'a str, words: &str) -> Option<&'a str> {
+    let begin = &code[code.find(words)?..];
+    body_end(begin).map(|end| &begin[..end])
+}
+
+fn names(block: &str) -> BTreeSet<String> {
+    functions(block).into_iter().map(|(name, _)| name).collect()
+}
+
+/// The methods with a default that refuses a request or loses a part of it.
+fn refusing(path: &str, name: &str) -> BTreeSet<String> {
+    let code = without_words(&fs::read_to_string(root().join(path)).expect("a source file"));
+    let defaults = names(block(&code, &format!("pub trait {name}:")).expect("a trait"));
+    let refusing: BTreeSet<_> = defaults.into_iter().filter(|name| !HARMLESS.contains(&name.as_str())).collect();
+    assert!(!refusing.is_empty(), "{name} has no default");
+    refusing
+}
+
+/// A double that inherits a refusal refuses what the capabilities of its backend promise, and tests of it are skipped.
+#[test]
+fn no_double_of_a_backend_inherits_a_refusal() {
+    let traits = [("backend.rs", "Backend"), ("quorum/quorum_node.rs", "QuorumNode")];
+    let traits = traits.map(|(path, name)| (name, refusing(&format!("crates/fencelock-core/src/{path}"), name)));
+    let (mut inherited, mut doubles) = (Vec::new(), 0);
+    for file in files(".rs").into_iter().filter(|file| !file.path.components().any(|part| part.as_os_str() == "src")) {
+        let code = without_words(&file.text);
+        for (name, wanted) in &traits {
+            let words = format!(" {name} for ");
+            for at in code.match_indices(&words).map(|(at, _)| at) {
+                let own = names(block(&code[at..], &words).expect("an implementation"));
+                doubles += 1;
+                inherited.extend(wanted.difference(&own).map(|method| format!("{}: {method}", file.path.display())));
+            }
+        }
+    }
+    assert!(inherited.is_empty(), "implement these in the double: {inherited:#?}");
+    assert!(doubles > 5, "only {doubles} doubles were found");
+}
