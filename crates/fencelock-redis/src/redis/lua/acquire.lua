@@ -12,7 +12,6 @@
 --       {"busy", last fence, pttl, value, type}
 --       {"class", mode, limit}                  the lock is held or requested as "r" or "s" with this limit, which conflicts with
 --                                               the claim: it is not added to the queue
---                                               fit: it is not in the queue
 --       {"noclock"}                             the claim is not exclusive, and TIME is denied
 --       {"gone"}                                a poll by a holder that has neither the lock nor a position in the queue
 --       {"more"}                                more dead waiters or ended holds than one call removes: call again
