@@ -167,7 +167,7 @@ impl KeyModel {
             token
         };
         let mut offer = Offer::new(server, claim.proposal, claim.hand_off_ms);
-        let (turn, _) = self.advance(server, None, &mut offer, &mut wrote, publish)?;
-        Ok(Downgrade::Downgraded { fence, more: turn == super::key::Advance::More })
+        let scan = self.advance(server, None, &mut offer, &mut wrote, publish)?.into();
+        Ok(Downgrade::Downgraded { fence, scan })
     }
 }

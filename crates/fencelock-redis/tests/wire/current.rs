@@ -4,8 +4,8 @@ use crate::before::KEY;
 use fencelock::backends::connect;
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Occupant, Owner, Release,
-    Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Occupant, Owner,
+    Release, Renew, Renewal, Resize, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
 use std::sync::Arc;
@@ -76,6 +76,15 @@ impl Current {
     pub(crate) async fn renew(&self) -> Renew {
         let renewal = Renewal::new(key(), self.claim.holder.id, self.claim.ttl);
         self.backend.renew(&[renewal]).await.pop().unwrap().unwrap()
+    }
+
+    pub(crate) async fn downgrade(&self) -> Downgrade {
+        let renewal = Renewal::new(key(), self.claim.holder.id, self.claim.ttl);
+        self.backend.downgrade(&renewal).await.unwrap()
+    }
+
+    pub(crate) async fn resize(&self, limit: u32) -> Resize {
+        self.backend.resize(&key(), limit).await.unwrap()
     }
 
     pub(crate) async fn evict(&self, holding: &Holding) -> Eviction {

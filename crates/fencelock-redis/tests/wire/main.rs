@@ -8,5 +8,6 @@
 mod before;
 mod current;
 mod later;
+mod log;
 mod mixed;
 mod shared;

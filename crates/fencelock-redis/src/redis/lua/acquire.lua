@@ -82,14 +82,17 @@ if not value or shared then
   if turn == 'given' then
     value = redis.call('GET', KEYS[1])
   elseif turn ~= 'blocked' and (not shared or grants().fits(shared, mine)) then
-    if turn ~= 'mine' and intent == 'poll' then return {'gone'} end
+    if turn ~= 'mine' and intent == 'poll' then return {'gone', unread} end
     local last, count = next_block(client_time, ARGV[9], proposed)
     if mine.mode == 'x' then
       redis.call('SET', KEYS[1], mine.value, 'PX', ttl)
     else
       shared = grants().add(shared, mine, last, ttl, now_ms)
       -- There may be capacity for the next waiters as well.
-      if turn == 'mine' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
+      if turn == 'mine' then
+        local _, found = advance(nil, client_time, ARGV[7], ARGV[11], shared)
+        unread = unread or found
+      end
     end
     return {'granted', last, count, unread}
   end

@@ -15,7 +15,7 @@ if shared then value, kind, rest = holds().described(shared, now_ms) end
 if intent == 'try' then return {'busy', last, rest or redis.call('PTTL', KEYS[1]), value, kind or '', unread} end
 
 local ahead = redis.call('ZRANK', KEYS[3], id)
-if not ahead and intent == 'poll' then return {'gone'} end
+if not ahead and intent == 'poll' then return {'gone', unread} end
 if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
 if not ahead then
   local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')

@@ -27,8 +27,8 @@ end
 local more
 shared, more = grants().bury(shared, now)
 if not shared then
-  advance(nil, ARGV[4], ARGV[5], ARGV[6])
-  return {'absent'}
+  local _, unread = advance(nil, ARGV[4], ARGV[5], ARGV[6])
+  return {'absent', unread}
 end
 before = before or shared.limit
 if shared.limit ~= limit then
