@@ -60,15 +60,19 @@ pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/write_completion.lua")));
 pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/clear_completion.lua")));
-pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
+pub(crate) static UNREAD: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[&COMPLETION.replace("KEYS[2]", LAST_KEY)], include_str!("lua/unread.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
 
 /// The common cases of several locks.
 pub(super) static COMBINED: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/combined.lua").to_owned()));
 
+/// The key that follows the side keys of a lock.
+const LAST_KEY: &str = "KEYS[8]";
+
 /// The position of the marker among the keys of a lock, and among those of a completion.
-const LOCK_MARKER: &str = "KEYS[8]";
+const LOCK_MARKER: &str = LAST_KEY;
 const COMPLETION_MARKER: &str = "KEYS[3]";
 
 /// `refusal.lua`, for a script that has the marker at another position.
@@ -271,9 +275,9 @@ pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
     Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
 }
 
-/// Its reply is parsed by [`super::unread::Unread`].
+/// Its reply is parsed by [`super::scan`].
 pub(crate) fn unread(wire: &str) -> Call {
-    Call::new(&UNREAD, wire)
+    Call::with_completion(&UNREAD, wire)
 }
 
 pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {

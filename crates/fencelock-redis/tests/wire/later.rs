@@ -261,6 +261,51 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_marker_of_a_later_version_is_reported_without_a_quarantine_in_the_url() {
+    let Some(server) = redis_or_skip() else { return };
+    let reported = async || {
+        let findings = lazy(&server.url()).await.unwrap().diagnose().await;
+        findings.into_iter().find(|finding| finding.subject == "quarantine")
+    };
+    server.command(&["HSET", MARKER, "version", "1", "epoch", "e", "until", "0", "quorum", "q", "nodes", "n"]);
+    assert_eq!(reported().await, None);
+    server.command(&["HSET", MARKER, "version", "2"]);
+    let warning = reported().await.unwrap();
+    assert_eq!(warning.level, Level::Warning);
+    for part in ["fencelock:node", "version \"2\"", "reads version 1"] {
+        assert!(warning.text.contains(part), "{part}: {warning:?}");
+    }
+    assert!(warning.advice.contains("later fencelock"), "{warning:?}");
+}
+
+#[tokio::test]
+async fn doctor_finds_completions_of_a_later_version_without_a_lock() {
+    let Some(server) = redis_or_skip() else { return };
+    server.command(&["SET", "fencelock:{job}:once", "1 1780000000000000 7 web-1:42"]);
+    assert_eq!(finding(&server, "wire").await.level, Level::Fine);
+    server.command(&["SET", "fencelock:{job}:once", "2 tomorrow"]);
+    server.command(&["LPUSH", "fencelock:{list}:once", "x"]);
+    let warning = finding(&server, "wire").await;
+    assert_eq!(warning.level, Level::Warning);
+    for part in ["2 locks", "fencelock:{job}:once", "a string", "\"2 tomorrow\"", "does not run"] {
+        assert!(warning.text.contains(part), "{part}: {warning:?}");
+    }
+    assert!(warning.advice.contains("later fencelock") && warning.advice.contains("DEL"), "{warning:?}");
+    assert_eq!(server.command(&["GET", "fencelock:{job}:once"]).text(), Some("2 tomorrow"), "it is left as it is");
+}
+
+#[tokio::test]
+async fn doctor_says_that_it_may_not_search_for_other_versions() {
+    let Some(server) = redis_or_skip() else { return };
+    server.command(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-scan"]);
+    let url = server.url().replace("redis://", "redis://app:x@");
+    let findings = lazy(&url).await.unwrap().diagnose().await;
+    let note = findings.into_iter().find(|finding| finding.subject == "wire").unwrap();
+    assert!(note.level == Level::Note && note.text.contains("may not SCAN"), "{note:?}");
+    assert!(note.advice.contains("operator"), "{note:?}");
+}
+
+#[tokio::test]
 async fn a_waiter_whose_entry_was_damaged_rewrites_it_when_it_polls() {
     let Some(server) = redis_or_skip() else { return };
     let (holder, waiter) = (Current::new(&server, 1).await, Current::new(&server, 2).await);
