@@ -37,7 +37,7 @@ mode = mode or ARGV[10]
 local value, kind = occupant()
 local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
-if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\t1 ' .. mode) end
+if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\tWIRE ' .. mode) end
 mine.id, mine.value = id, value_of_mine
 if mine.mode == 's' then grants().by_entry(mine) end
 local unread, now, now_ms, exact

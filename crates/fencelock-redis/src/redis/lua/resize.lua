@@ -32,7 +32,7 @@ if not shared then
 end
 before = before or shared.limit
 if shared.limit ~= limit then
-  shared.limit, shared.value = limit, string.format('fencelock:1:s:%d:%s', limit, string.match(value, '%d+$'))
+  shared.limit, shared.value = limit, string.format('fencelock:WIRE:s:%d:%s', limit, string.match(value, '%d+$'))
   redis.call('SET', KEYS[1], shared.value, 'KEEPTTL')
 end
 if before ~= limit then
