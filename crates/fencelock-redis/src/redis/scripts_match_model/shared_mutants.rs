@@ -190,6 +190,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
+        "a downgrade keeps the version that version 0 wrote behind the owner",
+        Mutant { from: "value = string.match(value, '^[^\\t]*'), mode", to: "value = value, mode" },
+    ),
+    (
         "a downgrade changes the lock of another holder",
         Mutant { from: "if not shared and not is_holder(value, id) then", to: "if false then" },
     ),
