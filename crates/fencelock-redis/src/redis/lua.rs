@@ -5,7 +5,7 @@ use redis::{Arg, Cmd, Script};
 const VERSION: &str = "WIRE";
 
 /// Shared by all scripts of a lock.
-const LOCK: &str = include_str!("lua/lock.lua");
+pub(super) const LOCK: &str = include_str!("lua/lock.lua");
 
 /// A script and its digest.
 #[derive(Debug)]

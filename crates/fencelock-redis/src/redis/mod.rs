@@ -40,6 +40,8 @@ mod fault;
 mod features;
 mod health;
 mod hosts;
+#[cfg(test)]
+mod kept;
 mod link;
 mod list;
 mod liveness;

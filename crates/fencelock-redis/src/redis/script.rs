@@ -32,7 +32,7 @@ pub(super) const RELEASE_FAST: &str = include_str!("lua/release_fast.lua");
 pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 
 /// The parts of a script that may grant.
-const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
+pub(super) const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
     let parts =

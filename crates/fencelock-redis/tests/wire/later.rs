@@ -1,6 +1,6 @@
 //! Simulated data of a later version on the server.
 
-use crate::before::{ALIVE, KEY, LINE, MARKER, WAITERS, channel};
+use crate::before::{ALIVE, HOLDS, KEY, LINE, MARKER, WAITERS, channel};
 use crate::current::{Current, id, key};
 use crate::log::Log;
 use fencelock::backends::{connect, init, lazy};
@@ -11,7 +11,6 @@ use fencelock_core::{
 use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
 
 const FAR: &str = "9000000000000";
-const HOLDS: &str = "fencelock:{k}:holds";
 
 /// A client waits in the queue.
 fn join(server: &RedisServer, ticket: u32, number: u128, entry: &str) {
