@@ -94,7 +94,7 @@ impl KeyModel {
     ) -> Result<(Option<Acquire>, Option<Unread>), ScriptError> {
         let me = Name::Holder(claim.holder);
         let mut offer = Offer::by(server, claim);
-        let (turn, unread) = self.advance(server, Some((&me, claim.mode)), &mut offer, wrote, publish)?;
+        let (turn, mut unread) = self.advance(server, Some((&me, claim.mode)), &mut offer, wrote, publish)?;
         if let Some(present) = self.shared().filter(|present| claim.mode.conflicts(*present)) {
             if self.queue.rank(&me).is_some() {
                 self.forget(&me);
@@ -115,7 +115,7 @@ impl KeyModel {
             return Ok((None, unread));
         }
         if turn != Advance::Mine && claim.intent == Intent::Poll {
-            return Ok((Some(Acquire::Gone), unread));
+            return Ok((Some(Acquire::Gone(unread.clone())), unread));
         }
         let (fence, count) = self.draw(server, &claim.tokens(claim.wanted), wrote)?;
         if claim.mode == Mode::Exclusive {
@@ -125,7 +125,8 @@ impl KeyModel {
             let (holder, mode, token, lease_ms) = (claim.holder, claim.mode, fence, claim.ttl_ms);
             self.add_hold(server, NewHold { holder, owner, mode, token, lease_ms });
             if turn == Advance::Mine {
-                self.advance(server, None, &mut offer, wrote, publish)?;
+                let (_, found) = self.advance(server, None, &mut offer, wrote, publish)?;
+                unread = unread.or(found);
             }
         }
         Ok((Some(Acquire::Granted { fence, count, unread: unread.clone() }), unread))

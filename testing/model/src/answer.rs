@@ -97,7 +97,7 @@ pub enum Acquire {
     /// Another client holds the lock.
     Busy(Occupied),
     /// A poll by a client that neither holds the lock nor waits.
-    Gone,
+    Gone(Option<Unread>),
     /// The lock is held or requested in this mode, which conflicts with that of the claim. The claim is not in the queue.
     Conflict(Mode, Option<Unread>),
     /// The claim is not exclusive, and scripts may not call `TIME`.
@@ -166,8 +166,8 @@ pub enum Downgrade {
     Downgraded {
         /// The token of the shared hold.
         fence: u64,
-        /// Whether there are more dead waiters than one call passes over.
-        more: bool,
+        /// What the script found in the queue.
+        scan: QueueScan,
     },
     /// The lock is free.
     Absent,
@@ -197,8 +197,8 @@ pub enum Resize {
         /// Whether a repeated call has work left.
         scan: QueueScan,
     },
-    /// No permit is in use.
-    Absent,
+    /// No permit is in use. If the script offered the free lock to the queue: the first unreadable waiter.
+    Absent(Option<Unread>),
     /// Another client holds the lock.
     Taken(Value),
     /// Several clients hold the lock together, but not as the semaphore that was to be resized.
@@ -233,7 +233,7 @@ pub enum Evict {
     AnotherByNow,
 }
 
-/// What a script found in the queue after it released a lock.
+/// What a script found in the queue when it offered room to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueueScan {
     /// Whether there are more dead waiters than one call passes over.

@@ -162,12 +162,15 @@ impl KeyModel {
             let (token, _) = self.draw(server, &claim.tokens(1), &mut wrote)?;
             let Value::Ours { holder, owner } = value else { unreachable!("it was compared") };
             self.lock = None;
-            let (owner, mode, lease_ms) = (owner.unwrap_or_default(), Mode::Shared, claim.ttl_ms.max(left_ms));
+            let owner = owner.unwrap_or_default();
+            // A client of version 0 that hands over writes the whole entry of the waiter into the lock.
+            let owner = owner.split_once('\t').map_or_else(|| owner.clone(), |(owner, _)| owner.into());
+            let (mode, lease_ms) = (Mode::Shared, claim.ttl_ms.max(left_ms));
             self.add_hold(server, NewHold { holder, owner, mode, token, lease_ms });
             token
         };
         let mut offer = Offer::new(server, claim.proposal, claim.hand_off_ms);
-        let (turn, _) = self.advance(server, None, &mut offer, &mut wrote, publish)?;
-        Ok(Downgrade::Downgraded { fence, more: turn == super::key::Advance::More })
+        let scan = self.advance(server, None, &mut offer, &mut wrote, publish)?.into();
+        Ok(Downgrade::Downgraded { fence, scan })
     }
 }

@@ -34,19 +34,19 @@ impl KeyModel {
         if let Some(refusal) = gate.refusal()? {
             return Ok(Resize::Refused(refusal.clone()));
         }
-        let Some(lock) = &self.lock else { return Ok(Resize::Absent) };
+        let Some(lock) = &self.lock else { return Ok(Resize::Absent(None)) };
         let Some(present) = self.shared() else { return Ok(Resize::Taken(lock.value.clone())) };
         if server.time_refused {
             return Ok(Resize::NoClock);
         }
         let Some(now) = present.limit().filter(|now| continued.is_none() || *now == limit) else {
-            return Ok(self.listed(server).map_or(Resize::Absent, Resize::Shared));
+            return Ok(self.listed(server).map_or(Resize::Absent(None), Resize::Shared));
         };
         let (mut wrote, mut offer) = (Wrote::Nothing, Offer::new(server, proposal, hand_off_ms));
         let mut more = self.bury(server, &mut wrote);
         if self.lock.is_none() {
-            self.advance(server, None, &mut offer, &mut wrote, publish)?;
-            return Ok(Resize::Absent);
+            let (_, unread) = self.advance(server, None, &mut offer, &mut wrote, publish)?;
+            return Ok(Resize::Absent(unread));
         }
         let Continued { before, mut ticket } = continued.unwrap_or(Continued { before: now, ticket: 0 });
         if now != limit {

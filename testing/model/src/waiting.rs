@@ -38,7 +38,7 @@ impl KeyModel {
     ) -> Result<Acquire, ScriptError> {
         let me = Name::Holder(claim.holder);
         if self.queue.rank(&me).is_none() && claim.intent == Intent::Poll {
-            return Ok(Acquire::Gone);
+            return Ok(Acquire::Gone(unread));
         }
         let clock_ms = server.clock_us(claim.proposal) / 1000;
         self.purge(&me, clock_ms, server.cap, &mut wrote);

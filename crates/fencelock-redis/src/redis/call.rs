@@ -75,6 +75,12 @@ impl Call {
         Self { lua, by_digest, tracked: false }
     }
 
+    /// A script for a lock, and for its completion, which follows the side keys.
+    pub(super) fn with_completion(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        let side: Vec<&str> = SIDE.into_iter().chain([COMPLETION_KEY]).collect();
+        Self::marked(lua, wire, &side, EpochCheck::without_marker(""))
+    }
+
     /// A script that uses this many keys, which follow as its first arguments.
     pub(super) fn of_keys(lua: &'static LazyLock<Lua>, keys: usize) -> Self {
         // Reserves space for the digest, the names and the arguments.

@@ -53,6 +53,7 @@ impl Redis {
         let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.call_over(&session, &call).await?;
         Refusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&wire, &answer);
         let (answer, left) = reply::read_downgrade(node, answer)?;
         if left == Remaining::More {
             self.continue_hand_off(&renewal.key).await;

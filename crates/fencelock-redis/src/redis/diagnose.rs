@@ -6,13 +6,14 @@ use super::fault::fault_of;
 use super::features;
 use super::health;
 use super::product::Product;
-use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine};
+use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use super::report::everything;
 use super::scan;
 use super::sentinel;
 use super::session::Session;
 use super::topology;
-use fencelock_core::{Fault, Finding, Level, Topology, Unknown};
+use super::wire::WIRE;
+use fencelock_core::{Fault, Finding, Level, Topology, Ttl, Unknown};
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -88,7 +89,7 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
 }
 
 async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
-    let quarantine = redis.quarantine()?;
+    let Some(quarantine) = redis.quarantine() else { return later_marker(redis, session).await };
     let span = quarantine.span().as_secs_f64();
     Some(match redis.link.inspect_marker(session, quarantine).await {
         Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
@@ -130,6 +131,26 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
             };
             Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
         }
+    })
+}
+
+/// Without a quarantine, a client does not read the marker. Those that have one may use a later version.
+async fn later_marker(redis: &Redis, session: &Session) -> Option<Finding> {
+    let marker = Quarantine::alone(&redis.link.target.prefix, Ttl::default(), false).marker;
+    // A cluster has no marker, and a user without a quarantine may not be allowed to read one.
+    let answer = session.send(redis::cmd("HGET").arg(&marker).arg("version")).await.ok()?;
+    let version = redis::from_redis_value::<Option<String>>(answer).ok()??;
+    (version != WIRE).then(|| {
+        Finding::new(
+            Level::Warning,
+            "quarantine",
+            format!(
+                "this URL has none, but clients of another version have one here: the marker {marker:?} is of version {:?} of \
+                 the wire, and this program reads version {WIRE}",
+                shown(&version)
+            ),
+            "use a later fencelock, and the URL of the other clients",
+        )
     })
 }
 

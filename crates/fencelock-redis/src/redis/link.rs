@@ -1,4 +1,5 @@
 use super::fault::{is_no_script, unknown};
+use super::logged_keys::LoggedKeys;
 use super::peers::{Peer, Peers};
 use super::push_handler::PushHandler;
 use super::quarantine::{self, Marker, MarkerState, Quarantine};
@@ -9,7 +10,7 @@ use super::unread::Unread;
 use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, Unknown};
 use redis::{RedisError, Value};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(crate) struct Link {
     /// The servers of its list, including itself; empty for a single server.
     pub(crate) peers: OnceLock<Arc<Peers>>,
     channel: String,
-    /// Whether an unreadable entry has been logged.
-    unread_logged: AtomicBool,
+    /// The locks with unreadable entries that have been logged.
+    unread_logged: LoggedKeys,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// Whether missing features of the server are logged.
@@ -50,7 +51,7 @@ impl Link {
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
         let (peers, live, dial, logs) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
-        let unread_logged = AtomicBool::new(false);
+        let unread_logged = LoggedKeys::default();
         Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, logs })
     }
 
@@ -187,10 +188,10 @@ impl Link {
         }
     }
 
-    /// Logs once if a script found an unreadable waiter entry. `doctor` lists all.
+    /// Logs that a script found an unreadable waiter entry, not more than once an hour for each lock. `doctor` finds all.
     pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
         let unread = Unread::of(answer)?;
-        if !self.unread_logged.swap(true, Ordering::Relaxed) {
+        if self.unread_logged.is_due(wire, BootClock.now()) {
             let advice = Unread::advice(wire);
             tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(wire));
         }

@@ -40,9 +40,12 @@ mod fault;
 mod features;
 mod health;
 mod hosts;
+#[cfg(test)]
+mod kept;
 mod link;
 mod list;
 mod liveness;
+mod logged_keys;
 mod lua;
 mod message;
 mod node_setup;
@@ -248,6 +251,7 @@ impl Redis {
             }
             // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
+            self.link.note_unread(&wire, &again);
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)

@@ -2,22 +2,30 @@ use super::message::{Grant, Message};
 use super::origin::Origin;
 use super::quarantine::UNKNOWN_RUN_ID;
 use super::target::Target;
+use super::wire::WIRE;
 use fencelock_core::{Event, Key, Listeners, key_of_side_key};
 use redis::{PushInfo, PushKind, Value};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Converts the push messages of a server into events.
 #[derive(Debug)]
 pub(crate) struct PushHandler {
     pub(crate) listeners: Listeners,
+    /// The server, for the log.
+    node: String,
     prefix: String,
     /// Whether replicas must confirm a grant; then a message alone does not prove it.
     must_poll: bool,
+    /// Whether a message of another version has been logged.
+    other_version_logged: AtomicBool,
 }
 
 impl PushHandler {
     pub(crate) fn new(target: &Target) -> Self {
-        Self { listeners: Listeners::default(), prefix: target.prefix.clone(), must_poll: target.acks.is_some() }
+        let (node, prefix, must_poll) = (target.name.clone(), target.prefix.clone(), target.acks.is_some());
+        let other_version_logged = AtomicBool::new(false);
+        Self { listeners: Listeners::default(), node, prefix, must_poll, other_version_logged }
     }
 
     /// A push message of a RESP3 connection to `server`.
@@ -77,11 +85,25 @@ impl PushHandler {
                 Some(Event::Handed { key: self.key(key)?, holder, tokens, claim_ttl })
             }
             Message::Hint { key } => {
-                tracing::debug!(key, "a message of another version: polling");
-                Some(Event::Changed { key: self.key(key)? })
+                let key = self.key(key)?;
+                self.warn_of_another_version(&key);
+                Some(Event::Changed { key })
             }
             Message::Garbage => None,
         }
+    }
+
+    /// Logs it once: it concerns the versions in use, not one lock.
+    fn warn_of_another_version(&self, key: &Key) {
+        if self.other_version_logged.swap(true, Ordering::Relaxed) {
+            tracing::debug!(node = self.node, %key, "a message of another version: polling");
+            return;
+        }
+        tracing::warn!(
+            node = self.node,
+            "a message about {key:?} has another version than {WIRE}, so this client polls when it receives one. The lock is not \
+             affected, but each hand-off by a client of that version costs a request: use one version of fencelock for all"
+        );
     }
 
     fn invalidated(&self, key: &Value) {
@@ -105,7 +127,7 @@ mod tests {
     use super::*;
 
     fn push_handler(prefix: &str) -> PushHandler {
-        PushHandler { listeners: Listeners::default(), prefix: prefix.into(), must_poll: false }
+        PushHandler::new(&Target::parse(&format!("redis://h?prefix={prefix}")).unwrap())
     }
 
     fn origin(run_id: &str) -> Origin {

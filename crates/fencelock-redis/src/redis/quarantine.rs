@@ -166,7 +166,7 @@ impl Quarantine {
 }
 
 /// Limits the length: any client may write the marker, and a set of nodes has a few hundred characters at most.
-fn shown(nodes: &str) -> String {
+pub(super) fn shown(nodes: &str) -> String {
     const SHOWN: usize = 300;
     match nodes.char_indices().nth(SHOWN) {
         _ if nodes == ALONE => "a standalone Redis server".to_owned(),

@@ -2,12 +2,13 @@
 
 use super::Redis;
 use super::batch::send_batch;
+use super::completions;
 use super::reply::Reply;
-use super::script;
+use super::script::{self, COMPLETION_KEY};
 use super::session::Session;
 use super::unread::Unread;
 use super::wire::{WIRE, later_value};
-use fencelock_core::{Fault, Finding, Key, Level, Unknown};
+use fencelock_core::{Fault, Finding, Key, Level, Unknown, side_key};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,7 @@ struct Found {
     seen: BTreeSet<Key>,
     waiters: BTreeMap<String, Unread>,
     values: BTreeMap<String, String>,
+    completions: BTreeMap<String, String>,
     /// Whether the scan ended at a limit.
     more: bool,
 }
@@ -29,13 +31,17 @@ struct Found {
 pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
-        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::fine(
+        Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::new(
+            Level::Note,
             SUBJECT,
-            "this user may not SCAN, so values that this version cannot read are not found: run doctor as an operator",
+            "this user may not SCAN, so values that this version cannot read are not found",
+            "run doctor as an operator",
         ),
-        Err(_) if session.server_info.is_plain => Finding::fine(
+        Err(_) if session.server_info.is_plain => Finding::new(
+            Level::Note,
             SUBJECT,
-            "the proxy has no SCAN, so values that this version cannot read are not found: run doctor with the URL of the server",
+            "the proxy has no SCAN, so values that this version cannot read are not found",
+            "run doctor with the URL of the server",
         ),
         Err(cause) => Finding::new(Level::Warning, SUBJECT, cause.to_string(), "check the server"),
     }
@@ -46,8 +52,9 @@ impl Found {
         let (mut found, mut cursor) = (Self::default(), 0);
         for _ in 0..PAGES {
             let (next, names) = redis.page(session, cursor, "*").await?;
-            // A lock with a queue may have no fence yet, and most locks with a fence have no queue.
-            let key = |name: &Vec<u8>| redis.key_of(name, "line").or_else(|| redis.key_of(name, "fence"));
+            // A lock with a queue may have no fence yet, and most locks with a fence have no queue. A completion outlives both.
+            let key =
+                |name: &Vec<u8>| ["line", "fence", COMPLETION_KEY].iter().find_map(|what| redis.key_of(name, what));
             let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
             found.inspect(redis, session, &new).await?;
             found.seen.extend(new);
@@ -78,8 +85,13 @@ impl Found {
 
     fn note(&mut self, node: &str, wire: String, answer: Value) -> Result<(), Unknown> {
         let unread = Unread::of(&answer);
-        if let Some(value) = later_value(&Reply::new(node, answer)?.text()?) {
+        let mut reply = Reply::new(node, answer)?;
+        let (value, kind, completion) = (reply.text()?, reply.text()?, reply.text()?);
+        if let Some(value) = later_value(&value) {
             self.values.insert(wire.clone(), value);
+        }
+        if !kind.is_empty() {
+            self.completions.insert(wire.clone(), completions::described(&wire, &kind, &completion));
         }
         if let Some(unread) = unread {
             self.waiters.insert(wire, unread);
@@ -105,6 +117,14 @@ impl Found {
                 "{many}{of_checked} with values that cannot be read, which count as held: {wire:?} is {value}"
             ));
             advice.push("use a later fencelock here".to_owned());
+        }
+        if let Some((wire, completion)) = self.completions.first_key_value() {
+            let many = locks(self.completions.len());
+            problems.push(format!(
+                "{many}{of_checked} with completions that cannot be read, so their work does not run: {completion}"
+            ));
+            let name = side_key(wire, COMPLETION_KEY);
+            advice.push(format!("use a later fencelock here; or, if the work may run again: DEL {name:?}"));
         }
         if problems.is_empty() {
             let text = format!("no lock{of_checked} has a value that this version, {WIRE}, cannot read");

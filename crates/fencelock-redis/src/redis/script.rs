@@ -32,7 +32,7 @@ pub(super) const RELEASE_FAST: &str = include_str!("lua/release_fast.lua");
 pub(super) const RENEW_FAST: &str = include_str!("lua/renew_fast.lua");
 
 /// The parts of a script that may grant.
-const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
+pub(super) const GRANTING: [&str; 5] = [REFUSAL, TOKENS, SHARED, GRANT, LINE];
 
 pub(crate) static ACQUIRE: LazyLock<Lua> = LazyLock::new(|| {
     let parts =
@@ -46,8 +46,7 @@ pub(crate) static RELEASE: LazyLock<Lua> = LazyLock::new(|| {
 });
 pub(crate) static RENEW: LazyLock<Lua> =
     LazyLock::new(|| Lua::with_fast_path(RENEW_FAST, &[LIVING, SHARED], include_str!("lua/renew.lua")));
-pub(crate) static RENEW_SINGLY: LazyLock<Lua> =
-    LazyLock::new(|| Lua::alone(include_str!("lua/renew_singly.lua").to_owned()));
+pub(crate) static RENEW_SINGLY: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/renew_singly.lua")));
 pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/downgrade.lua")));
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL, SHARED], include_str!("lua/raise.lua")));
 pub(crate) static RESIZE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/resize.lua")));
@@ -60,15 +59,19 @@ pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/write_completion.lua")));
 pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/clear_completion.lua")));
-pub(crate) static UNREAD: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[], include_str!("lua/unread.lua")));
-pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua").to_owned()));
-pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua").to_owned()));
+pub(crate) static UNREAD: LazyLock<Lua> =
+    LazyLock::new(|| Lua::new(&[&COMPLETION.replace("KEYS[2]", LAST_KEY)], include_str!("lua/unread.lua")));
+pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua")));
+pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua")));
 
 /// The common cases of several locks.
-pub(super) static COMBINED: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/combined.lua").to_owned()));
+pub(super) static COMBINED: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/combined.lua")));
+
+/// The key that follows the side keys of a lock.
+const LAST_KEY: &str = "KEYS[8]";
 
 /// The position of the marker among the keys of a lock, and among those of a completion.
-const LOCK_MARKER: &str = "KEYS[8]";
+const LOCK_MARKER: &str = LAST_KEY;
 const COMPLETION_MARKER: &str = "KEYS[3]";
 
 /// `refusal.lua`, for a script that has the marker at another position.
@@ -77,7 +80,7 @@ fn refusal_by(marker: &str) -> String {
 }
 
 fn of_completion(part: &str, body: &str) -> Lua {
-    Lua::alone([COMPLETION, part, body].concat())
+    Lua::alone(&[COMPLETION, part, body].concat())
 }
 
 /// The scripts of a lock as they are sent, so that a benchmark gives the server the same work. Not a stable interface.
@@ -279,9 +282,9 @@ pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
     Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
 }
 
-/// Its reply is parsed by [`super::unread::Unread`].
+/// Its reply is parsed by [`super::scan`].
 pub(crate) fn unread(wire: &str) -> Call {
-    Call::new(&UNREAD, wire)
+    Call::with_completion(&UNREAD, wire)
 }
 
 pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {

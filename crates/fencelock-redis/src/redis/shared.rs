@@ -1,5 +1,6 @@
 //! Locks that several clients hold together, as the replies of the scripts describe them.
 
+use super::wire::of_this_version;
 use fencelock_core::{
     Expiry, FencingToken, Foreign, Holder, HolderInfo, Holders, Holding, Mode, Occupant, Occupied, Owner,
 };
@@ -10,7 +11,7 @@ pub(crate) const KIND: &str = "shared";
 
 /// The mode of a lock with this value, with weight 1; `None` if it is held by one client, or not a lock of this version.
 pub(crate) fn mode_of(value: &str) -> Option<Mode> {
-    let mut words = value.strip_prefix("fencelock:1:")?.split(':');
+    let mut words = of_this_version(value)?.split(':');
     let (mode, limit, first) = (words.next()?, words.next()?, words.next()?);
     let is_number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()) && !text.starts_with('0');
     if words.next().is_some() || first.is_empty() || !is_number(first) {

@@ -30,7 +30,7 @@ impl Unread {
         let entry = if *bytes == 0 { "no entry".to_owned() } else { format!("{begins:?}... of {bytes} bytes") };
         format!(
             "in the queue of {wire:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
-             backend, and others are served before it, until its client writes the entry anew or says nothing for 3 s"
+             position, and others are served before it, until its client writes the entry again or has not polled for 3 s"
         )
     }
 
@@ -70,7 +70,14 @@ mod tests {
         let unread = Value::Array(vec![text("0123456789abcdef"), Value::Int(900), text("soon")]);
         let reply = Value::Array(vec![text("granted"), text("7"), Value::Int(1), unread]);
         let description = Unread::of(&reply).unwrap().describe("app:k");
-        for part in ["\"app:k\"", "\"01234567\"...", "\"soon\"... of 900 bytes", "version 1"] {
+        let parts = [
+            "in the queue of \"app:k\"",
+            "\"01234567\"...",
+            "\"soon\"... of 900 bytes",
+            "version 1",
+            "keeps its position",
+        ];
+        for part in parts {
             assert!(description.contains(part), "{part} in {description}");
         }
         assert!(!description.contains("89abcdef"), "the whole id is a proof: {description}");

@@ -1,10 +1,15 @@
 //! The version of the wire format, and how to detect a later one.
 
-/// The version of the wire format that the scripts write.
+/// The version of the wire format that the scripts write. What to do before this changes: `tests/wire/main.rs`.
 pub(crate) const WIRE: &str = "1";
 
 /// The prefix of the value of a lock that is not exclusive. The version follows.
 const PREFIX: &str = "fencelock:";
+
+/// The part of a value of this version that follows the version.
+pub(crate) fn of_this_version(value: &str) -> Option<&str> {
+    value.strip_prefix(PREFIX)?.strip_prefix(WIRE)?.strip_prefix(':')
+}
 
 /// The text about a value of a later version.
 pub(crate) fn later_value(value: &str) -> Option<String> {
@@ -18,6 +23,15 @@ pub(crate) fn later_value(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock_core::{Completion, FencingToken, Owner};
+
+    /// The scripts read a completion with the version of the wire, and core writes it, also into files.
+    #[test]
+    fn a_completion_has_the_version_of_the_wire() {
+        let (token, owner) = (FencingToken::new(1).unwrap(), Owner::from_text("a"));
+        let completion = Completion { until_micros: 1, token, owner };
+        assert_eq!(completion.to_wire().split(' ').next(), Some(WIRE));
+    }
 
     #[test]
     fn a_value_with_the_prefix_of_later_versions_is_recognized() {

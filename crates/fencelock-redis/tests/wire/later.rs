@@ -1,10 +1,12 @@
 //! Simulated data of a later version on the server.
 
-use crate::before::{ALIVE, KEY, LINE, MARKER, WAITERS, channel};
+use crate::before::{ALIVE, HOLDS, KEY, LINE, MARKER, WAITERS, channel};
 use crate::current::{Current, id, key};
+use crate::log::Log;
 use fencelock::backends::{connect, init, lazy};
 use fencelock_core::{
-    Acquire, Event, Eviction, Fault, Finding, Holders, Intent, Level, Occupant, Release, Renew, Unknown,
+    Acquire, Downgrade, Event, Eviction, Fault, Finding, Holders, Intent, Key, Level, Mode, Occupant, Release, Renew,
+    Resize, Unknown,
 };
 use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
 
@@ -92,6 +94,75 @@ async fn an_unreadable_entry_keeps_its_position_and_others_are_served() {
 }
 
 #[tokio::test]
+async fn every_script_that_passes_over_an_unreadable_entry_reports_it() {
+    let (exclusive, permit) = (Mode::Exclusive, Mode::permits(1, 2).unwrap());
+    let scripts = [
+        ("release", exclusive),
+        ("release", permit),
+        ("eviction", exclusive),
+        ("downgrade", exclusive),
+        ("resize", permit),
+        ("resize without a hold", permit),
+        ("poll without a position", exclusive),
+    ];
+    for (script, mode) in scripts {
+        let Some(server) = redis_or_skip() else { return };
+        let current = Current::new(&server, 1).await.in_mode(mode);
+        current.granted(Intent::Try).await;
+        join(&server, 1, 2, "soon");
+        let log = Log::begin();
+        match script {
+            "release" => assert_eq!(current.release().await, Release::Released),
+            "eviction" => assert_eq!(current.evict(&current.seen().await.unwrap()).await, Eviction::Evicted),
+            "downgrade" => assert!(matches!(current.downgrade().await, Downgrade::Downgraded { .. })),
+            "resize" => assert!(matches!(current.resize(3).await, Resize::Resized(_))),
+            "resize without a hold" => {
+                server.command(&["ZADD", HOLDS, "1", &id(1).to_string()]);
+                assert_eq!(current.resize(3).await, Resize::Free);
+            }
+            _ => {
+                server.command(&["DEL", KEY]);
+                assert_eq!(current.acquire(Intent::Poll).await, Acquire::Gone);
+            }
+        }
+        let warnings = log.warnings("\"soon\"... of 4 bytes");
+        assert!(warnings.len() == 1 && warnings[0].contains("in the queue of \"k\""), "{script}: {warnings:?}");
+        assert_eq!(rank(&server, 2), Reply::Int(0), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn a_granted_waiter_reports_an_unreadable_entry_behind_it() {
+    let Some(server) = redis_or_skip() else { return };
+    let (holder, reader) = (Current::new(&server, 1).await, Current::new(&server, 2).await.in_mode(Mode::Shared));
+    holder.granted(Intent::Try).await;
+    reader.waits().await;
+    join(&server, 2, 3, "soon");
+    server.command(&["DEL", KEY]);
+    let log = Log::begin();
+    reader.granted(Intent::Poll).await;
+    assert_eq!(log.warnings("\"soon\"... of 4 bytes").len(), 1);
+}
+
+#[tokio::test]
+async fn unreadable_entries_are_logged_once_for_each_key() {
+    let Some(server) = redis_or_skip() else { return };
+    let current = Current::new(&server, 1).await;
+    let log = Log::begin();
+    for _ in 0..3 {
+        current.granted(Intent::Try).await;
+        join(&server, 1, 2, "soon");
+        current.release().await;
+    }
+    assert_eq!(log.warnings("in the queue of").len(), 1);
+    let other = Key::new("other").unwrap();
+    server.command(&["ZADD", "fencelock:{other}:line", "1", &id(2).to_string()]);
+    server.command(&["ZADD", "fencelock:{other}:alive", FAR, &id(2).to_string()]);
+    current.backend.release(&other, &id(1)).await.unwrap();
+    assert_eq!(log.warnings("in the queue of \"other\"").len(), 1);
+}
+
+#[tokio::test]
 async fn a_queue_that_starts_with_unreadable_entries_is_a_refusal_with_the_reason() {
     let Some(server) = redis_or_skip() else { return };
     let (current, waiter) = (Current::new(&server, 1).await, Current::new(&server, 99).await);
@@ -151,8 +222,15 @@ async fn a_message_of_a_later_version_makes_its_waiter_poll() {
     let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
     // All fields of a grant of this version, and more.
     let text = format!("2 {run_id} {} 9000000000000000 1 3000 r\t{KEY}", id(2));
-    assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
-    assert_eq!(waiter.next_event().await, Event::Changed { key: key() });
+    let log = Log::begin();
+    for _ in 0..2 {
+        assert_eq!(server.command(&["PUBLISH", &channel, &text]), Reply::Int(1));
+        assert_eq!(waiter.next_event().await, Event::Changed { key: key() });
+    }
+    // Its reply follows both messages.
+    waiter.acquire(Intent::Poll).await;
+    let warnings = log.warnings("a message about \"k\" has another version than 1");
+    assert!(warnings.len() == 1 && warnings[0].contains("use one version of fencelock"), "once: {warnings:?}");
     assert_eq!(holder.holder().await, Some(id(1)));
 }
 
@@ -179,6 +257,51 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
         findings.iter().any(|finding| finding.level == Level::Failure && finding.text.contains("version \"2\"")),
         "{findings:?}"
     );
+}
+
+#[tokio::test]
+async fn a_marker_of_a_later_version_is_reported_without_a_quarantine_in_the_url() {
+    let Some(server) = redis_or_skip() else { return };
+    let reported = async || {
+        let findings = lazy(&server.url()).await.unwrap().diagnose().await;
+        findings.into_iter().find(|finding| finding.subject == "quarantine")
+    };
+    server.command(&["HSET", MARKER, "version", "1", "epoch", "e", "until", "0", "quorum", "q", "nodes", "n"]);
+    assert_eq!(reported().await, None);
+    server.command(&["HSET", MARKER, "version", "2"]);
+    let warning = reported().await.unwrap();
+    assert_eq!(warning.level, Level::Warning);
+    for part in ["fencelock:node", "version \"2\"", "reads version 1"] {
+        assert!(warning.text.contains(part), "{part}: {warning:?}");
+    }
+    assert!(warning.advice.contains("later fencelock"), "{warning:?}");
+}
+
+#[tokio::test]
+async fn doctor_finds_completions_of_a_later_version_without_a_lock() {
+    let Some(server) = redis_or_skip() else { return };
+    server.command(&["SET", "fencelock:{job}:once", "1 1780000000000000 7 web-1:42"]);
+    assert_eq!(finding(&server, "wire").await.level, Level::Fine);
+    server.command(&["SET", "fencelock:{job}:once", "2 tomorrow"]);
+    server.command(&["LPUSH", "fencelock:{list}:once", "x"]);
+    let warning = finding(&server, "wire").await;
+    assert_eq!(warning.level, Level::Warning);
+    for part in ["2 locks", "fencelock:{job}:once", "a string", "\"2 tomorrow\"", "does not run"] {
+        assert!(warning.text.contains(part), "{part}: {warning:?}");
+    }
+    assert!(warning.advice.contains("later fencelock") && warning.advice.contains("DEL"), "{warning:?}");
+    assert_eq!(server.command(&["GET", "fencelock:{job}:once"]).text(), Some("2 tomorrow"), "it is left as it is");
+}
+
+#[tokio::test]
+async fn doctor_says_that_it_may_not_search_for_other_versions() {
+    let Some(server) = redis_or_skip() else { return };
+    server.command(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-scan"]);
+    let url = server.url().replace("redis://", "redis://app:x@");
+    let findings = lazy(&url).await.unwrap().diagnose().await;
+    let note = findings.into_iter().find(|finding| finding.subject == "wire").unwrap();
+    assert!(note.level == Level::Note && note.text.contains("may not SCAN"), "{note:?}");
+    assert!(note.advice.contains("operator"), "{note:?}");
 }
 
 #[tokio::test]

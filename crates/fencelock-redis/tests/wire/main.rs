@@ -1,12 +1,22 @@
-//! Clients of two versions on one server. The scripts of the previous version are in `v0/`, as they were sent; a later version is
-//! simulated according to the rules of the wire format.
+//! Clients of two versions on one server. `v<version>/` has the scripts of each version as its first client sends them, without
+//! comments, and, from version 1 on, what that version writes (`format.txt`). A later version is simulated according to the rules
+//! of the wire format.
 //!
-//! If you change the wire format, put the scripts of the previous version beside those in `v0/`, each composed as in
-//! `redis/script.rs`, with a client like the one in `before.rs`. You may drop a version that is no longer in use.
+//! Two things can change:
+//!
+//! - **The scripts, and not the format.** This needs no new version, and the files here stay as they are: the tests run the first
+//!   scripts of this version against the present ones, because clients of all releases with one version share locks.
+//! - **The format.** `format.rs` then differs from `format.txt`. Raise `WIRE` in `redis/wire.rs`, and run
+//!   `FENCELOCK_UPDATE=1 cargo test -p fencelock-redis`: it writes the directory of the new version, and leaves that of the one before,
+//!   which the client in `before.rs` then runs as one more `Version`. A directory is never written again. As long as no release has
+//!   a version, delete its directory instead, and have it written. You may drop a version that is no longer in use.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod before;
 mod current;
+mod first;
+mod format;
 mod later;
+mod log;
 mod mixed;
 mod shared;

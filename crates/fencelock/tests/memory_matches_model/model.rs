@@ -50,7 +50,7 @@ impl Pair {
                     Resize::Resized { before, used, held: holders, .. } => {
                         Said::Resized { before, limit: (*limit).into(), used, holders }
                     }
-                    Resize::Absent => Said::Nobody,
+                    Resize::Absent(_) => Said::Nobody,
                     Resize::Taken(by) => Said::Taken(one(&by)),
                     Resize::Shared(listed) => Said::Taken(ids(&listed)),
                     other => panic!("{other:?}"),
@@ -123,7 +123,7 @@ impl Pair {
                 Said::Busy { by, ttl_ms }
             }
             Acquire::Conflict(mode, _) => Said::Conflict(mode.limit()),
-            Acquire::Gone => Said::Nobody,
+            Acquire::Gone(_) => Said::Nobody,
             other => panic!("{other:?}"),
         }
     }

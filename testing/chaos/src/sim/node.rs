@@ -137,7 +137,7 @@ impl Node {
                 Ok(core::Acquire::Busy(core::Occupied::new(by, left.map_or(Expiry::Never, Expiry::In))))
             }
             Ok(
-                Acquire::Gone
+                Acquire::Gone(_)
                 | Acquire::More(_)
                 | Acquire::Unreadable(_)
                 | Acquire::Refused(_)

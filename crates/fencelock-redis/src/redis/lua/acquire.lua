@@ -12,7 +12,6 @@
 --       {"busy", last fence, pttl, value, type}
 --       {"class", mode, limit}                  the lock is held or requested as "r" or "s" with this limit, which conflicts with
 --                                               the claim: it is not added to the queue
---                                               fit: it is not in the queue
 --       {"noclock"}                             the claim is not exclusive, and TIME is denied
 --       {"gone"}                                a poll by a holder that has neither the lock nor a position in the queue
 --       {"more"}                                more dead waiters or ended holds than one call removes: call again
@@ -38,7 +37,7 @@ mode = mode or ARGV[10]
 local value, kind = occupant()
 local shared = shared_lock(value, kind)
 local mine = {mode = 'x'}
-if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\t1 ' .. mode) end
+if mode ~= 'own' and mode ~= '' then mine = grants().mode_of('\tWIRE ' .. mode) end
 mine.id, mine.value = id, value_of_mine
 if mine.mode == 's' then grants().by_entry(mine) end
 local unread, now, now_ms, exact
@@ -83,14 +82,17 @@ if not value or shared then
   if turn == 'given' then
     value = redis.call('GET', KEYS[1])
   elseif turn ~= 'blocked' and (not shared or grants().fits(shared, mine)) then
-    if turn ~= 'mine' and intent == 'poll' then return {'gone'} end
+    if turn ~= 'mine' and intent == 'poll' then return {'gone', unread} end
     local last, count = next_block(client_time, ARGV[9], proposed)
     if mine.mode == 'x' then
       redis.call('SET', KEYS[1], mine.value, 'PX', ttl)
     else
       shared = grants().add(shared, mine, last, ttl, now_ms)
       -- There may be capacity for the next waiters as well.
-      if turn == 'mine' then advance(nil, client_time, ARGV[7], ARGV[11], shared) end
+      if turn == 'mine' then
+        local _, found = advance(nil, client_time, ARGV[7], ARGV[11], shared)
+        unread = unread or found
+      end
     end
     return {'granted', last, count, unread}
   end

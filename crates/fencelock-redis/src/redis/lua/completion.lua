@@ -1,7 +1,7 @@
 -- Shared by the scripts of a completion, which records that the work of a lock is done until the end of a window.
 --
 -- KEYS  1 lock          see lock.lua
---       2 completion    string: "1 <end of the window, us> <fencing token> <owner>"
+--       2 completion    string: "WIRE <end of the window, us> <fencing token> <owner>"
 --       3 marker        only for clients that require a quarantine, see handshake.lua
 
 local LONGEST = 300          -- bytes of a completion
@@ -15,7 +15,7 @@ local function completion()
     return '', redis.call('TYPE', KEYS[2]).ok
   end
   if text == '' and redis.call('EXISTS', KEYS[2]) == 0 then return '' end
-  local till, token = string.match(text, '^1 ([1-9]%d*) ([1-9]%d*) ')
+  local till, token = string.match(text, '^WIRE ([1-9]%d*) ([1-9]%d*) ')
   -- A double represents exactly every number of 15 digits, and the times and tokens of 16 digits.
   if #text > LONGEST or not till or #till > 16 or #token > 16 then return string.sub(text, 1, 60), 'string' end
   return text

@@ -5,6 +5,7 @@
 --       5 "proposed" if 3 is the token that a quorum proposes to its nodes, else "own"      6 run id      7 quorum
 -- Reply {"downgraded", token, 1 if more dead waiters are left than one call removes, else 0} | {"absent"} | {"taken", value, type}
 --       {"noclock"} if TIME is denied, and the refusal of a claim
+-- If the script found an unreadable entry in the queue, the reply ends with {holder id, length of the entry, beginning of the entry}.
 
 local refused = refusal(ARGV[6], ARGV[7])
 if refused then return refused end
@@ -16,7 +17,8 @@ local now, exact = clock(ARGV[3])
 if not exact then return {'noclock'} end
 now = math.floor(now / 1000)
 
-local claim, last = {id = id, value = value, mode = 'r', weight = 1, limit = 0}
+-- A client of version 0 that hands over writes the whole entry of the waiter into the lock.
+local claim, last = {id = id, value = string.match(value, '^[^\t]*'), mode = 'r', weight = 1, limit = 0}
 if shared then
   local rest = holds().rest(id, now)
   if not rest or shared.mode ~= 'r' then
@@ -30,5 +32,5 @@ else
   last = next_block(ARGV[3], 1, ARGV[5] == 'proposed')
   shared = grants().add(nil, claim, last, math.max(ttl, redis.call('PTTL', KEYS[1])), now)
 end
-local turn = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)
-return {'downgraded', last, turn == 'more' and 1 or 0}
+local turn, unread = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)
+return {'downgraded', last, turn == 'more' and 1 or 0, unread}

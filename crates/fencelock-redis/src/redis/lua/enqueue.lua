@@ -15,7 +15,7 @@ if shared then value, kind, rest = holds().described(shared, now_ms) end
 if intent == 'try' then return {'busy', last, rest or redis.call('PTTL', KEYS[1]), value, kind or '', unread} end
 
 local ahead = redis.call('ZRANK', KEYS[3], id)
-if not ahead and intent == 'poll' then return {'gone'} end
+if not ahead and intent == 'poll' then return {'gone', unread} end
 if purge(id, now_ms) > 0 and ahead then ahead = redis.call('ZRANK', KEYS[3], id) end
 if not ahead then
   local last = redis.call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
@@ -23,7 +23,7 @@ if not ahead then
   ahead = redis.call('ZCARD', KEYS[3]) - 1
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms + ARGV[6]), id)
-local suffix = mine.mode == 'x' and '\t1' or string.format('\t1 %s %d %d', mine.mode, mine.weight, mine.limit)
+local suffix = mine.mode == 'x' and '\tWIRE' or string.format('\tWIRE %s %d %d', mine.mode, mine.weight, mine.limit)
 redis.call('HSET', KEYS[4], id, string.format('%s %s %s %s%s', ttl, ARGV[9], ARGV[8], mine.value, suffix))
 if ahead == 0 then
   redis.call('PEXPIRE', KEYS[3], LINE_TTL)

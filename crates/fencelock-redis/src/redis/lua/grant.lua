@@ -11,8 +11,8 @@ local function grants()
 
   -- The mode that an entry requests, from its suffix. An unknown suffix requests less than an exclusive lock.
   local function mode_of(suffix)
-    if suffix == '\t1 r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
-    local weight, limit = string.match(suffix, '^\t1 s ([1-9]%d*) ([1-9]%d*)$')
+    if suffix == '\tWIRE r 1 0' then return {mode = 'r', weight = 1, limit = 0} end
+    local weight, limit = string.match(suffix, '^\tWIRE s ([1-9]%d*) ([1-9]%d*)$')
     if not weight or tonumber(weight) > tonumber(limit) or tonumber(limit) > 1000000 then return EXCLUSIVE end
     return {mode = 's', weight = tonumber(weight), limit = tonumber(limit)}
   end
@@ -50,7 +50,7 @@ local function grants()
     local claim, entry = asks(id)
     if not claim or claim.mode ~= 's' or claim.limit ~= before then return true end
     if claim.weight > limit then return false end
-    redis.call('HSET', KEYS[4], id, string.format('%s\t1 s %d %d', entry, claim.weight, limit))
+    redis.call('HSET', KEYS[4], id, string.format('%s\tWIRE s %d %d', entry, claim.weight, limit))
     return true
   end
 
@@ -86,7 +86,7 @@ local function grants()
   local function add(shared, claim, last, lease, now)
     local used_before = shared and shared.mode == 's' and used(shared) or 0
     if not shared then
-      local value = string.format('fencelock:1:%s:%d:%s', claim.mode, claim.limit, last)
+      local value = string.format('fencelock:WIRE:%s:%d:%s', claim.mode, claim.limit, last)
       shared = {value = value, mode = claim.mode, limit = claim.limit}
       redis.call('UNLINK', KEYS[6], KEYS[7])
       redis.call('SET', KEYS[1], value, 'PX', lease)

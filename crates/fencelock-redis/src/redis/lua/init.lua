@@ -11,7 +11,7 @@
 -- server that it replaces may have granted until now.
 
 local marker = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'span', 'quorum', 'version')
-if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end
+if marker[5] and marker[5] ~= 'WIRE' then return {'version', marker[5]} end
 local epoch, till, span, quorum = marker[1], tonumber(marker[2]), tonumber(marker[3]) or 0, marker[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)
@@ -30,6 +30,6 @@ elseif found == 'new' or ARGV[6] == 'join' then
 elseif till > 0 then
   till = till + wanted - span
 end
-redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'until', string.format('%.0f', till), 'span', string.format('%.0f', wanted),
+redis.call('HSET', KEYS[1], 'version', 'WIRE', 'epoch', ARGV[1], 'until', string.format('%.0f', till), 'span', string.format('%.0f', wanted),
   'quorum', ARGV[3], 'nodes', ARGV[4])
 return {found, math.max(0, till - now)}

@@ -59,7 +59,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
     else
       -- Without the server's time, every grant is exclusive.
       local claim = is_mine and mine or entry and EXCLUSIVE
-      if claim == EXCLUSIVE and exact and suffix ~= '' and suffix ~= '\t1' then claim = grants().mode_of(suffix) end
+      if claim == EXCLUSIVE and exact and suffix ~= '' and suffix ~= '\tWIRE' then claim = grants().mode_of(suffix) end
       if claim and shared and not grants().fits(shared, claim) then return 'blocked', unread, shared end
       leave(id)
       if is_mine then return 'mine', unread, shared end
@@ -68,7 +68,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
         local last, count = next_block(client_time, wanted, false, now, exact)
         local readers = 1
         if channel ~= '-' then
-          local message = '1 ' .. run_id .. ' ' .. id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. '\t' .. KEYS[1]
+          local message = 'WIRE ' .. run_id .. ' ' .. id .. ' ' .. last .. ' ' .. count .. ' ' .. lease .. '\t' .. KEYS[1]
           readers = notify(channel, message, run_id)
         end
         if type(readers) == 'table' or readers > 0 then

@@ -4,7 +4,7 @@
 -- KEYS  1 lock      string: "<holder id> <owner>"; for several holders see shared.lua; or the value of another program
 --       2 fence     string: the greatest fencing token granted, microseconds; the last one of a block
 --       3 line      zset: holder ids of waiters by ticket
---       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "<version>", then for a claim
+--       4 waiters   hash: holder id -> "<ttl, ms> <tokens wanted> <channel or -> <value>", a tab, "WIRE", then for a claim
 --                   that is not exclusive " <mode> <weight> <limit>", and fields of later versions. An exclusive grant writes
 --                   the value to the lock.
 --       5 alive     zset: holder ids of waiters by the end of their life, ms: until then they count as alive without another poll
@@ -14,6 +14,8 @@
 --         absent    only for a node of a cluster: a key that never exists. While a slot is moved, the node refuses a script that
 --                   names a missing key. Without this key it would run the script if all other keys exist, and would stop it in the
 --                   middle when it uses a key that it has deleted.
+--
+-- WIRE is the version of the wire format. It is replaced before a script is sent, see lua.rs.
 --
 -- The common cases need the keys 1, 2 and 3, and the marker. Outside of a cluster, clients send only these, because each key costs
 -- the server as much as a fifth of a command. The names of the other keys are then derived.
@@ -63,9 +65,9 @@ end
 
 -- The mode and limit of a lock that several clients hold together; nil for any other value.
 local function shared_lock(value, kind)
-  if not value or kind or string.sub(value, 1, 12) ~= 'fencelock:1:' then return nil end
-  if string.find(value, '^fencelock:1:r:0:[1-9]%d*$') then return {value = value, mode = 'r', limit = 0} end
-  local limit = tonumber(string.match(value, '^fencelock:1:s:([1-9]%d*):[1-9]%d*$'))
+  if not value or kind or string.find(value, 'fencelock:WIRE:', 1, true) ~= 1 then return nil end
+  if string.find(value, '^fencelock:WIRE:r:0:[1-9]%d*$') then return {value = value, mode = 'r', limit = 0} end
+  local limit = tonumber(string.match(value, '^fencelock:WIRE:s:([1-9]%d*):[1-9]%d*$'))
   return limit and limit <= 1000000 and {value = value, mode = 's', limit = limit} or nil
 end
 

@@ -2,7 +2,7 @@
 local function refusal(epoch, quorum)
   if not KEYS[8] or not quorum or quorum == '' then return nil end
   local marker = redis.call('HMGET', KEYS[8], 'epoch', 'until', 'quorum', 'version')
-  if marker[4] and marker[4] ~= '1' then return {'version', marker[4]} end
+  if marker[4] and marker[4] ~= 'WIRE' then return {'version', marker[4]} end
   local till = tonumber(marker[2])
   if marker[1] ~= epoch or not till then return {'handshake'} end
   if marker[3] ~= quorum then return {'nodeset', marker[3] or '', redis.call('HGET', KEYS[8], 'nodes') or ''} end

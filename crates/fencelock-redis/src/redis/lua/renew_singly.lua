@@ -22,7 +22,7 @@ if which == 'lock' then
     redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ttl)))
     return 'renewed'
   end
-  if not string.find(value, '^fencelock:1:[rs]:') then return 'other' end
+  if not string.find(value, '^fencelock:WIRE:[rs]:') then return 'other' end
   outlast(ttl + math.floor(ttl / 8))
   return 'shared'
 end

@@ -27,12 +27,12 @@ end
 local more
 shared, more = grants().bury(shared, now)
 if not shared then
-  advance(nil, ARGV[4], ARGV[5], ARGV[6])
-  return {'absent'}
+  local _, unread = advance(nil, ARGV[4], ARGV[5], ARGV[6])
+  return {'absent', unread}
 end
 before = before or shared.limit
 if shared.limit ~= limit then
-  shared.limit, shared.value = limit, string.format('fencelock:1:s:%d:%s', limit, string.match(value, '%d+$'))
+  shared.limit, shared.value = limit, string.format('fencelock:WIRE:s:%d:%s', limit, string.match(value, '%d+$'))
   redis.call('SET', KEYS[1], shared.value, 'KEEPTTL')
 end
 if before ~= limit then

@@ -1,6 +1,6 @@
 -- A lock that several clients hold together: a shared lock (mode "r"), or permits of a semaphore (mode "s").
 --
--- The value of the lock is "fencelock:1:r:0:<first token>" or "fencelock:1:s:<limit>:<first token>". KEYS[6] and KEYS[7] count only
+-- The value of the lock is "fencelock:WIRE:r:0:<first token>" or "fencelock:WIRE:s:<limit>:<first token>". KEYS[6] and KEYS[7] count only
 -- while the lock has this value. If another program deletes or replaces the lock, all its holds end, and the two keys expire.
 -- The lock expires after its last hold, never before it. A hold ends when the server's time is past its end, even if it has not
 -- been removed. Only the server's time counts.

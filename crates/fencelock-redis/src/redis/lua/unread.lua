@@ -1,6 +1,8 @@
 -- Returns the data of a lock that this version cannot read, for doctor. Read-only.
 --
--- Reply {value of the lock or "", number of unreadable entries, {holder id, length, beginning} of the first unreadable entry}
+-- KEYS  8 completion: see completion.lua
+-- Reply {value of the lock or "", type and beginning of the completion if it cannot be read, else "" and "", number of unreadable
+--       entries, {holder id, length, beginning} of the first unreadable entry}
 --
 -- Only the first waiters are checked: a waiter that is never served moves to the front.
 
@@ -21,4 +23,5 @@ for _, id in ipairs(tolerant('ZRANGE', KEYS[3], 0, MOST - 1) or {}) do
     first = first or {id, entry and #entry or 0, string.sub(entry or '', 1, SHOWN)}
   end
 end
-return {not kind and value or '', found, first}
+local text, unreadable = completion()
+return {not kind and value or '', unreadable or '', unreadable and text or '', found, first}

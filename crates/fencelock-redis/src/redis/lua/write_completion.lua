@@ -14,7 +14,7 @@ end
 local text, kind = completion()
 if kind then return {'unread', kind, text} end
 local till, token = tonumber(ARGV[3]), tonumber(ARGV[4])
-local stored_till, stored_token = string.match(text, '^1 (%d+) (%d+) ')
+local stored_till, stored_token = string.match(text, '^WIRE (%d+) (%d+) ')
 if stored_till then
   stored_till, stored_token = tonumber(stored_till), tonumber(stored_token)
   if stored_till > till or (stored_till == till and stored_token >= token) then return {'written'} end

@@ -242,6 +242,10 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     ("an entry that cannot be read is not reported", Mutant { from: "unread = unread or {id,", to: "local _ = {id," }),
     (
+        "a poll without a position does not report an entry that cannot be read",
+        Mutant { from: "return {'gone', unread}", to: "return {'gone'}" },
+    ),
+    (
         "a client with an unreadable entry is skipped when it polls",
         Mutant { from: "and not is_mine and not", to: "and not" },
     ),

@@ -69,7 +69,7 @@ pub(super) fn acquired(answer: Acquire) -> Reply {
             ([text("queued"), int(ahead), last, time].into_iter().chain(rest).collect(), by.unread)
         }
         Acquire::Busy(by) => ([text("busy")].into_iter().chain(occupied(&by)).collect(), by.unread),
-        Acquire::Gone => (vec![text("gone")], None),
+        Acquire::Gone(unread) => (vec![text("gone")], unread),
         Acquire::Conflict(mode, unread) => ([text("class")].into_iter().chain(class(mode)).collect(), unread),
         Acquire::NoClock => (vec![text("noclock")], None),
         Acquire::More(unread) => (vec![text("more")], unread),
@@ -111,8 +111,9 @@ pub(super) fn released(answer: model::Release) -> Reply {
 
 pub(super) fn downgraded(answer: model::Downgrade) -> Reply {
     match answer {
-        model::Downgrade::Downgraded { fence, more } => {
-            Reply::Array(vec![text("downgraded"), text(&fence), int(u64::from(more))])
+        model::Downgrade::Downgraded { fence, scan } => {
+            let words = [text("downgraded"), text(&fence), int(u64::from(scan.more))];
+            Reply::Array(words.into_iter().chain(unread(scan.unread)).collect())
         }
         model::Downgrade::Absent => Reply::Array(vec![text("absent")]),
         model::Downgrade::Taken(by) => taken(&by),
@@ -129,7 +130,7 @@ pub(super) fn resized(answer: model::Resize) -> Reply {
             let words = [text("resized"), int(before.into()), int(used), int(held), more, text(&ticket)];
             Reply::Array(words.into_iter().chain(unread(scan.unread)).collect())
         }
-        model::Resize::Absent => Reply::Array(vec![text("absent")]),
+        model::Resize::Absent(found) => Reply::Array([text("absent")].into_iter().chain(unread(found)).collect()),
         model::Resize::Taken(by) => taken(&by),
         model::Resize::Shared(listed) => Reply::Array(shared(&listed)),
         model::Resize::NoClock => Reply::Array(vec![text("noclock")]),

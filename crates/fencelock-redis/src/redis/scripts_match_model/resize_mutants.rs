@@ -46,13 +46,17 @@ const MUTANTS: &[(&str, Mutant)] = &[
     (
         "a change of the limit counts holds that have ended",
         Mutant {
-            from: "shared, more = grants().bury(shared, now)\nif not shared then\n  advance(",
-            to: "if not shared then\n  advance(",
+            from: "shared, more = grants().bury(shared, now)\nif not shared then\n  local _",
+            to: "if not shared then\n  local _",
         },
     ),
     (
         "a change of the limit without a hold does not grant to the next waiter",
-        Mutant { from: "  advance(nil, ARGV[4], ARGV[5], ARGV[6])\n", to: "" },
+        Mutant { from: "  local _, unread = advance(nil, ARGV[4], ARGV[5], ARGV[6])\n", to: "" },
+    ),
+    (
+        "a change of the limit without a hold does not report an entry that cannot be read",
+        Mutant { from: "return {'absent', unread}", to: "return {'absent'}" },
     ),
     ("a repeated call undoes a later change", Mutant { from: "or before and shared.limit ~= limit then", to: "then" }),
     ("a shared lock becomes a semaphore", Mutant { from: "if shared.mode ~= 's' or before", to: "if before" }),

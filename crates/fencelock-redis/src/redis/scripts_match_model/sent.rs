@@ -41,7 +41,7 @@ impl Changes {
         let (found, cap) = (format!("local CAP = {CAP} "), format!("local CAP = {} ", self.cap));
         let source_of_cap = if self.cap == CAP { source.to_owned() } else { source.replace(&found, &cap) };
         let changed = self.mutant.map(|Mutant { from, to }| source_of_cap.replace(from, to)).unwrap_or(source_of_cap);
-        (changed != source).then(|| Lua::alone(changed).into())
+        (changed != source).then(|| Lua::alone(&changed).into())
     }
 }
 

@@ -68,7 +68,7 @@ const MUTANTS: &[(&str, Mutant)] = &[
     ),
     (
         "a granted waiter does not grant to the next one",
-        Mutant { from: "if turn == 'mine' then advance(nil", to: "if false then advance(nil" },
+        Mutant { from: "if turn == 'mine' then\n        local", to: "if false then\n        local" },
     ),
     (
         "the last waiter is not checked for conflicts",
@@ -190,13 +190,28 @@ const MUTANTS: &[(&str, Mutant)] = &[
         },
     ),
     (
+        "a downgrade keeps the version that version 0 wrote behind the owner",
+        Mutant { from: "value = string.match(value, '^[^\\t]*'), mode", to: "value = value, mode" },
+    ),
+    (
         "a downgrade changes the lock of another holder",
         Mutant { from: "if not shared and not is_holder(value, id) then", to: "if false then" },
     ),
     ("a downgrade shortens the lease", Mutant { from: "math.max(ttl, redis.call('PTTL', KEYS[1]))", to: "ttl" }),
     (
         "a downgrade does not grant to shared waiters",
-        Mutant { from: "local turn = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)", to: "local turn" },
+        Mutant {
+            from: "local turn, unread = advance(nil, ARGV[3], ARGV[4], ARGV[6], shared)",
+            to: "local turn, unread",
+        },
+    ),
+    (
+        "a downgrade does not report an entry that cannot be read",
+        Mutant { from: "last, turn == 'more' and 1 or 0, unread}", to: "last, turn == 'more' and 1 or 0}" },
+    ),
+    (
+        "a grant does not report an entry behind it that cannot be read",
+        Mutant { from: "        unread = unread or found\n", to: "" },
     ),
     (
         "a holder of permits downgrades",

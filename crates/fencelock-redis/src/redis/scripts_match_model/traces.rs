@@ -30,11 +30,21 @@ fn raise(holder: usize, by: i64) -> Step {
     step(Command::Raise { holder: HOLDERS[holder], to: Token::NearFence(by) })
 }
 
+fn downgrade(holder: usize) -> Step {
+    let proposal = Token::NearNow(0);
+    step(Command::Downgrade { holder: HOLDERS[holder], ttl_ms: 30_000, proposal, proposed: false })
+}
+
 fn joins(holder: usize, fields: &str) -> Step {
     let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
     let version = Some(fields.into());
     let entry = Entry::Waiter(Waiter { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
     step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
+}
+
+fn joins_unreadably(holder: usize) -> Step {
+    let (name, entry) = (Name::Holder(HOLDERS[holder]), Entry::Garbage("soon".into()));
+    step(Command::Foreign(Foreign::Join { ticket: 99, name, life_ms: 60_000, entry }))
 }
 
 fn resize(limit: u32, continued: Option<(u32, u64)>) -> Step {
@@ -79,6 +89,22 @@ fn resizing() -> [(usize, Vec<Step>); 4] {
     [(CAP, weights), (1, long), (1, ended), (CAP, refused)]
 }
 
+/// An unreadable entry that is found by a script other than the usual ones.
+fn unreadable() -> [(usize, Vec<Step>); 3] {
+    use Intent::{Enqueue, Poll, Try};
+    let downgraded = vec![claim(Try, 0, Mode::Exclusive, 30_000), joins_unreadably(4), downgrade(0)];
+    let behind = vec![
+        claim(Try, 0, Mode::Exclusive, 10),
+        claim(Enqueue, 1, Mode::Shared, 30_000),
+        joins_unreadably(4),
+        after(11_000, claim(Poll, 1, Mode::Shared, 30_000)),
+    ];
+    // The key outlives its last hold by an eighth of the lease.
+    let permits = Mode::permits(1, 2).unwrap();
+    let resized = vec![claim(Try, 0, permits, 80), joins_unreadably(4), after(85_000, resize(3, None))];
+    [(CAP, downgraded), (CAP, behind), (CAP, resized)]
+}
+
 /// Each with the number of waiters and ended holds that one call skips.
 pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
     use Intent::{Enqueue, Poll, Try};
@@ -109,13 +135,17 @@ pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
         raise(1, 5),
         after(11_000, raise(0, 5)),
     ];
+    let text = format!("{:032x} host:1\t1 r 1 0", HOLDERS[0]);
+    let of_version_0 = Foreign::Set { value: Value::parse(&text), ttl_ms: Some(30_000), nx: false };
     let mut all = vec![
+        (CAP, vec![step(Command::Foreign(of_version_0)), downgrade(0)]),
         (CAP, raised.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &conflict].concat()),
         (1, ended.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &[without_time]].concat()),
     ];
     all.extend(resizing());
+    all.extend(unreadable());
     all
 }
 

@@ -1,0 +1,116 @@
+do
+  local value = redis.pcall('GETRANGE', KEYS[1], 0, 32)
+  if value == ARGV[1] .. ' ' and redis.pcall('ZCARD', KEYS[3]) == 0 then
+    local left, ttl = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])
+    if left <= math.max(ttl, tonumber(ARGV[3])) + 1000 then
+      redis.call('PEXPIRE', KEYS[1], left > ttl and string.format('%.0f', left) or ARGV[2])
+      redis.call('PEXPIRE', KEYS[2], '86400000')
+      redis.call('GET', KEYS[1])
+      return {'renewed', 0}
+    end
+  end
+end
+if not KEYS[5] then
+  local name = string.sub(KEYS[2], 1, -6)    -- without "fence"
+  KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8] = name .. 'waiters', name .. 'alive', name .. 'holds', name .. 'held', KEYS[4]
+end
+local CAP = 32               -- maximum number of waiters that one call skips, and of ended holds that it removes
+local FENCE_TTL = 86400000   -- 24 h without use. Tokens follow the time, so they still increase after the fence has expired.
+local function tolerant(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not string.find(answer.err, 'WRONGTYPE', 1, true) then redis.call(...) end
+  return false
+end
+local function occupant()
+  local CUT = 300            -- maximum number of bytes that are read: no lock is longer
+  local value = tolerant('GETRANGE', KEYS[1], 0, CUT)
+  if not value then return '', redis.call('TYPE', KEYS[1]).ok end
+  if value == '' and redis.call('EXISTS', KEYS[1]) == 0 then return nil end
+  if #value > CUT then return string.sub(value, 1, CUT), 'string ' .. redis.call('STRLEN', KEYS[1]) end
+  return value
+end
+local function is_holder(value, id)
+  return value and string.sub(value, 1, 32) == id and (#value == 32 or string.sub(value, 33, 33) == ' ')
+end
+local function fence()
+  return tonumber(tolerant('GET', KEYS[2])) or 0
+end
+local function shared_lock(value, kind)
+  if not value or kind or string.find(value, 'fencelock:1:', 1, true) ~= 1 then return nil end
+  if string.find(value, '^fencelock:1:r:0:[1-9]%d*$') then return {value = value, mode = 'r', limit = 0} end
+  local limit = tonumber(string.match(value, '^fencelock:1:s:([1-9]%d*):[1-9]%d*$'))
+  return limit and limit <= 1000000 and {value = value, mode = 's', limit = limit} or nil
+end
+local function living()
+  local waiting = tolerant('ZCARD', KEYS[3])
+  if not waiting or waiting == 0 then return 0 end
+  local time = redis.pcall('TIME')
+  if time.err then return waiting end
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  return tolerant('ZCOUNT', KEYS[5], string.format('(%.0f', now_ms), '+inf') or waiting
+end
+local HOLDS
+local function holds()
+  if HOLDS then return HOLDS end
+  local SHARE = 8            -- the lock outlasts its last hold by this fraction of a lease, so that few renewals write to it
+  local KEEP = 60000         -- how much longer the side keys live than the lock, ms
+  local function rest(id, now)
+    local till = tonumber(tolerant('ZSCORE', KEYS[6], id))
+    return till and till >= now and till - now or nil
+  end
+  local function outlast(left)
+    if redis.call('PTTL', KEYS[1]) > left then return end
+    left = left + math.floor(left / SHARE)
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left))
+    redis.call('PEXPIRE', KEYS[6], string.format('%.0f', left + KEEP))
+    redis.call('PEXPIRE', KEYS[7], string.format('%.0f', left + KEEP))
+  end
+  local function prolong(id, left, now)
+    redis.call('PEXPIRE', KEYS[6], string.format('%.0f', math.max(redis.call('PTTL', KEYS[6]), left + KEEP)))
+    redis.call('ZADD', KEYS[6], string.format('%.0f', now + left), id)
+    outlast(left)
+  end
+  local function described(shared, now)
+    local SHOWN, CUT = 20, 300 -- holds, and bytes of an entry: none of ours is longer
+    local from = string.format('%.0f', now)
+    local found = tolerant('ZRANGEBYSCORE', KEYS[6], from, '+inf', 'WITHSCORES', 'LIMIT', 0, SHOWN) or {}
+    if not found[1] then return nil end
+    local lines = {shared.value .. ' ' .. redis.call('ZCOUNT', KEYS[6], from, '+inf')}
+    for i = 1, #found, 2 do
+      local entry = string.sub(tolerant('HGET', KEYS[7], found[i]) or '', 1, CUT)
+      lines[#lines + 1] = string.format('%s %.0f %s', found[i], found[i + 1] - now, entry)
+    end
+    return table.concat(lines, '\n'), 'shared', found[2] - now
+  end
+  HOLDS = {rest = rest, outlast = outlast, prolong = prolong, described = described}
+  return HOLDS
+end
+local SLACK, TRACKED = 1000, 64
+local value, kind = occupant()
+if not value then return {'absent'} end
+local shared, now, left = shared_lock(value, kind)
+if shared then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+  left = holds().rest(ARGV[1], now)
+  if not left then
+    value, kind = holds().described(shared, now)
+    if not value then return {'absent'} end
+  end
+elseif is_holder(value, ARGV[1]) then
+  left = redis.call('PTTL', KEYS[1])
+end
+if not left then return {'taken', value, kind or ''} end
+local ttl, assumed = tonumber(ARGV[2]), tonumber(ARGV[3])
+local longest = math.max(ttl, assumed)
+if left > longest + SLACK then left = longest end
+left = math.max(left, ttl)
+if shared then
+  holds().prolong(ARGV[1], left, now)
+else
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left))
+end
+redis.call('PEXPIRE', KEYS[2], FENCE_TTL)
+if not shared or redis.call('ZCARD', KEYS[6]) <= TRACKED then redis.call('GET', KEYS[1]) end
+return {'renewed', living()}
