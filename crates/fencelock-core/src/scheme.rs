@@ -9,7 +9,8 @@ pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Backend>, ConnectError>>;
 /// A URL scheme and its functions. `fencelock::register` adds one to this process.
 ///
 /// Only [`Scheme::forms`] and [`Scheme::connect`] are required. The other methods are for commands: `doctor` and `wait` connect
-/// without a check, `init` registers servers, `bench` needs its own keys, and help texts show the forms.
+/// without a check, `init` registers servers, `bench` needs its own keys, `FENCELOCK_PASSWORD` is a password beside the URL, and
+/// help texts show the forms.
 pub trait Scheme: Debug + Send + Sync + 'static {
     /// The forms of its URLs. The text before the colon of a form is the name of the scheme.
     fn forms(&self) -> &[UrlForm];
@@ -43,6 +44,21 @@ pub trait Scheme: Debug + Send + Sync + 'static {
     /// Whether other processes with the same URL share the locks.
     fn cross_process(&self) -> bool {
         true
+    }
+
+    /// Whether a URL can contain a password. If not, a password beside the URL does not concern this scheme.
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    /// The URL with this password for every server that has none: for a password that is given beside the URL.
+    ///
+    /// # Errors
+    /// [`Invalid`] if the scheme does not support this.
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        let _ = password;
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        Err(Invalid::new(format!("{scheme}: takes no password beside its URL")))
     }
 
     /// The backend of the keys of a load generator run.

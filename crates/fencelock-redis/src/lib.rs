@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod password;
 mod quorum;
 mod redis;
 mod servers;

@@ -88,6 +88,14 @@ async fn a_scheme_that_needs_no_init_says_so() {
 }
 
 #[test]
+fn a_password_beside_the_url_is_refused_unless_the_scheme_takes_it() {
+    registered();
+    let scheme = scheme_of("shelf://top").unwrap();
+    let refused = scheme.with_password("shelf://top", "s3cret").unwrap_err().to_string();
+    assert!(scheme.has_passwords() && refused.starts_with("shelf: ") && !refused.contains("s3cret"), "{refused}");
+}
+
+#[test]
 fn a_scheme_is_registered_once() {
     registered();
     let again = register(Shelves::default()).unwrap_err().to_string();

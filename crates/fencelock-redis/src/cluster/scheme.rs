@@ -1,5 +1,6 @@
 use super::Cluster;
 use super::url::ClusterUrl;
+use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
@@ -30,6 +31,10 @@ impl Scheme for ClusterScheme {
             ClusterUrl::parse(url)?;
             Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
         })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {

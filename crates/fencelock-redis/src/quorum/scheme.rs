@@ -1,4 +1,5 @@
 use super::url::{lazy, node_urls, on_demand, open};
+use crate::password;
 use crate::redis::{Role, Server, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
@@ -34,6 +35,10 @@ impl Scheme for QuorumScheme {
 
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
         Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_each(url, password))
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {

@@ -1,4 +1,5 @@
 use super::{Redis, Role, Target, register};
+use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
@@ -40,6 +41,10 @@ impl Scheme for RedisScheme {
             }
             register(Role::Alone, &[url.to_owned()], trust_empty).await
         })
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {

@@ -25,6 +25,10 @@ impl Scheme for FileScheme {
         self.connect(url)
     }
 
+    fn has_passwords(&self) -> bool {
+        false
+    }
+
     /// A lock file is never deleted while it may be in use, so the files of a run are in a separate directory.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let directory = directory(url)?.join(run);
