@@ -1,4 +1,5 @@
 use crate::{Backend, BoxFuture, ConnectError, Invalid, RegisteredNode};
+use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,10 +62,10 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         Err(Invalid::new(format!("{scheme}: takes no password beside its URL")))
     }
 
-    /// The backend of the keys of a load generator run.
+    /// The backend of the keys of a load generator run. May ask a server for the addresses of others, and blocks meanwhile.
     ///
     /// # Errors
-    /// [`Invalid`] for an invalid URL.
+    /// [`Invalid`] for an invalid URL, and if the servers cannot be found.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let _ = run;
         Ok(BenchSite::new(url))
@@ -101,8 +102,9 @@ pub struct BenchSite {
     pub url: String,
     /// A directory for this run only.
     pub directory: Option<PathBuf>,
-    /// URLs of the Redis servers on which the keys of the run are deleted: `redis://` or `redlock://`.
-    pub servers: Vec<String>,
+    /// The servers on which the keys of the run stay until they are deleted. The load generator measures and cleans up those of a
+    /// type that it knows, `fencelock_redis::Server`; others delete their keys themselves.
+    pub servers: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl BenchSite {
@@ -118,10 +120,10 @@ impl BenchSite {
         self
     }
 
-    /// The same with keys that stay on the servers of these URLs until they are deleted.
+    /// The same with keys that stay on these servers until they are deleted.
     #[must_use]
-    pub fn with_servers(mut self, servers: Vec<String>) -> Self {
-        self.servers = servers;
+    pub fn with_servers<S: Any + Send + Sync>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.servers = servers.into_iter().map(|server| Arc::new(server) as _).collect();
         self
     }
 }

@@ -38,7 +38,6 @@ impl Scheme for ClusterScheme {
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        ClusterUrl::parse(url)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers(Cluster::servers(url)?))
     }
 }

@@ -42,7 +42,6 @@ impl Scheme for QuorumScheme {
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Server::of_set(&node_urls(url)?)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers(Server::of_set(&node_urls(url)?)?))
     }
 }

@@ -1,4 +1,4 @@
-use super::{Redis, Role, Target, register};
+use super::{Redis, Role, Server, Target, register};
 use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
@@ -48,7 +48,6 @@ impl Scheme for RedisScheme {
     }
 
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Target::parse(url)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers([Server::alone(url)?]))
     }
 }
