@@ -34,11 +34,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         let _ = trust_empty;
         Box::pin(async move {
             let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
-            Err(Invalid::new(format!(
-                "{scheme}: has no quarantine, so there is nothing to set up: init is for redlock:// and for redis:// with \
-                 quarantine=on"
-            ))
-            .into())
+            Err(Invalid::new(format!("{scheme}: has no quarantine, so there is nothing to set up")).into())
         })
     }
 
