@@ -337,10 +337,10 @@ impl Backend for Quorum {
 }
 
 fn name_of_all(names: &[String]) -> String {
-    for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
-        let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
-        if let Some(hosts) = hosts {
-            return format!("{scheme}{}", hosts.join(","));
+    for (scheme, of_nodes) in url::SCHEMES {
+        let host = |name: &String| Some(name.strip_prefix(of_nodes)?.strip_prefix("://")?.to_owned());
+        if let Some(hosts) = names.iter().map(host).collect::<Option<Vec<_>>>() {
+            return format!("{scheme}://{}", hosts.join(","));
         }
     }
     format!("quorum of {}", names.join(", "))
