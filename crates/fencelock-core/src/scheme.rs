@@ -43,6 +43,13 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         true
     }
 
+    /// The backend of this URL, called `name`, for comparisons: equal for URLs that lock the same keys, and without a password. A
+    /// program that runs under a lock uses it to refuse to wait for the same one.
+    fn identity(&self, url: &str, name: &str) -> String {
+        let _ = url;
+        name.to_owned()
+    }
+
     /// Whether a URL can contain a password. If not, a password beside the URL does not concern this scheme.
     fn has_passwords(&self) -> bool {
         true

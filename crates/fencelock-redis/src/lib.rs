@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod identity;
 mod password;
 mod quorum;
 mod redis;

@@ -95,6 +95,12 @@ async fn a_scheme_that_needs_no_init_says_so() {
     assert!(error.starts_with("shelf: ") && error.contains("nothing to set up"), "{error}");
 }
 
+#[test]
+fn the_identity_of_a_registered_scheme_is_the_name_of_its_backend() {
+    registered();
+    assert_eq!(scheme_of("shelf://top").unwrap().identity("shelf://top?light=on", "shelf://top"), "shelf://top");
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn a_load_runs_on_a_registered_scheme_and_leaves_its_servers_alone() {

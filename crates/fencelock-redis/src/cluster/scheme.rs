@@ -1,5 +1,6 @@
 use super::Cluster;
 use super::url::ClusterUrl;
+use crate::identity::identity;
 use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
@@ -31,6 +32,10 @@ impl Scheme for ClusterScheme {
             ClusterUrl::parse(url)?;
             Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
         })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

@@ -1,4 +1,5 @@
 use super::url::{lazy, node_urls, on_demand, open};
+use crate::identity::identity;
 use crate::password;
 use crate::redis::{Role, Server, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
@@ -35,6 +36,10 @@ impl Scheme for QuorumScheme {
 
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
         Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

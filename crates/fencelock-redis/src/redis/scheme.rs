@@ -1,4 +1,5 @@
 use super::{Redis, Role, Server, Target, register};
+use crate::identity::identity;
 use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
@@ -41,6 +42,10 @@ impl Scheme for RedisScheme {
             }
             register(Role::Alone, &[url.to_owned()], trust_empty).await
         })
+    }
+
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
