@@ -54,7 +54,7 @@ impl Context {
                        to use the default directory of this user";
             return Err(Failure::new(Exit::Usage, why));
         }
-        Ok(secrets::complete(url))
+        secrets::complete(url)
     }
 
     /// Runs `work` until it completes or a signal arrives, and closes the client.

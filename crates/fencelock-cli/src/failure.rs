@@ -59,7 +59,7 @@ fn exit_and_advice(error: &Error) -> (Exit, &'static str) {
     match error {
         Error::Busy { holders, expires_in, .. } => (Exit::Busy, advice_on_busy(holders.first(), *expires_in)),
         Error::Lost { .. } => (Exit::Lost, ""),
-        Error::Config(_) => (Exit::Usage, ""),
+        Error::ModeUnsupported { .. } | Error::ModeConflict { .. } | Error::Config(_) => (Exit::Usage, ""),
         Error::NotReplicated { .. } => (
             Exit::Unreachable,
             "; `fencelock doctor` shows the number of replicas, and acks= in the URL sets how many must confirm",

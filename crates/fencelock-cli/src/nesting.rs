@@ -5,7 +5,6 @@ use crate::failure::Failure;
 use crate::spawn::Variable;
 use crate::text::plain;
 use serde_json::{Value, json};
-use std::path::Path;
 
 /// The key of the innermost lock, or the keys of the innermost locks, one in each line, and their backend; outer locks are in
 /// [`OUTER`].
@@ -81,18 +80,6 @@ fn pair(value: &Value) -> Option<(String, Option<String>)> {
     Some((key, value.get(1)?.as_str().map(str::to_owned)))
 }
 
-/// A comparable name of the backend of `url`: its `name` without credentials, and its prefix of keys.
-pub(crate) fn backend(name: &str, url: &str) -> String {
-    if let Some(directory) = name.strip_prefix("file:") {
-        let same = Path::new(directory).canonicalize();
-        return same.map_or_else(|_| name.to_owned(), |path| format!("file:{}", path.display()));
-    }
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let naming =
-        query.split(['?', '&']).filter(|option| option.starts_with("prefix=") || option.starts_with("compat="));
-    naming.fold(name.to_owned(), |backend, option| format!("{backend}?{option}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,13 +125,5 @@ mod tests {
     fn a_backend_that_is_not_known_may_be_the_same() {
         assert!(Nesting::read(Some("k".into()), None, None, None).check("k", "redis://a").is_err());
         assert!(Nesting::read(Some("k".into()), None, Some(String::new()), Some("nonsense")).check("k", "x").is_err());
-    }
-
-    #[test]
-    fn a_backend_has_no_password_and_distinguishes_prefixes() {
-        let of = |query: &str| backend("redis://h:6379", &format!("redis://u:s3cret@h?{query}"));
-        assert_eq!(of("timeout=5"), "redis://h:6379");
-        assert_eq!(of("timeout=5&prefix=a%3A"), "redis://h:6379?prefix=a%3A");
-        assert_ne!(of("compat=pottery"), of("compat=php-lock"));
     }
 }

@@ -1,15 +1,17 @@
 //! Passwords: their sources, and which processes receive them.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use fencelock::backends::scheme_of;
 
 const URL: &str = "FENCELOCK_URL";
 const PASSWORD: &str = "FENCELOCK_PASSWORD";
 
 /// Adds the password of the environment to every server of `url` that has none.
-pub(crate) fn complete(url: String) -> String {
+pub(crate) fn complete(url: String) -> Result<String, Failure> {
     match std::env::var(PASSWORD) {
         Ok(password) if !password.is_empty() => with_password(&url, &password),
-        _ => url,
+        _ => Ok(url),
     }
 }
 
@@ -19,40 +21,18 @@ pub(crate) fn withheld() -> Vec<&'static str> {
     [PASSWORD].into_iter().chain(url.then_some(URL)).collect()
 }
 
-fn with_password(url: &str, password: &str) -> String {
-    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
-    let servers = match base.split_once("://") {
-        // A password file in the URL takes precedence.
-        _ if query.is_some_and(|query| query.split(['?', '&']).any(|option| option.starts_with("password_file="))) => {
-            None
-        }
-        Some((
-            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-            | "rediss+cluster",
-            server,
-        )) => Some(with(server, password)),
-        Some(("redlock" | "redlock+tls", list)) => {
-            Some(list.split(',').map(|server| with(server, password)).collect::<Vec<_>>().join(","))
-        }
-        _ => None,
-    };
-    let Some(servers) = servers else { return url.to_owned() };
-    let scheme = base.split_once("://").map_or("", |(scheme, _)| scheme);
-    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    format!("{scheme}://{servers}{query}")
-}
-
-fn with(server: &str, password: &str) -> String {
-    match server.rsplit_once('@') {
-        None => format!(":{}@{server}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
-        Some((user, _)) if user.contains(':') => server.to_owned(),
-        Some((user, host)) => format!("{user}:{}@{host}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
+fn with_password(url: &str, password: &str) -> Result<String, Failure> {
+    let scheme = scheme_of(url).map_err(|invalid| Failure::new(Exit::Usage, invalid))?;
+    if !scheme.has_passwords() {
+        return Ok(url.to_owned());
     }
+    let with = scheme.with_password(url, password);
+    with.map_err(|invalid| Failure::new(Exit::Usage, format!("{PASSWORD} cannot be used: {invalid}; unset it")))
 }
 
 /// A URL that cannot be parsed may have one.
 fn has_password(url: &str) -> bool {
-    if url.starts_with("file:") || url.starts_with("memory:") {
+    if scheme_of(url).is_ok_and(|scheme| !scheme.has_passwords()) {
         return false;
     }
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -62,26 +42,42 @@ fn has_password(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencelock::backends::{Connecting, Scheme, UrlForm, schemes};
+    use fencelock::{Invalid, register};
+
+    /// Safes without a method for passwords beside the URL.
+    #[derive(Debug)]
+    struct Safes;
+
+    impl Scheme for Safes {
+        fn forms(&self) -> &[UrlForm] {
+            const { &[UrlForm::new("safe://HOST", "a scheme of another crate")] }
+        }
+
+        fn connect<'a>(&'a self, _: &'a str) -> Connecting<'a> {
+            Box::pin(async { Err(Invalid::new("closed").into()) })
+        }
+    }
 
     #[test]
-    fn every_server_without_a_password_gets_it() {
-        let table = [
-            ("redis://h", "redis://:s%2F3%40t@h"),
-            ("rediss://app@h:1/2?ca=/x", "rediss://app:s%2F3%40t@h:1/2?ca=/x"),
-            ("redis://app:own@h", "redis://app:own@h"),
-            ("redis://:a,b@h", "redis://:a,b@h"),
-            ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
-            ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
-            ("redis+unix:///run/s", "redis+unix://:s%2F3%40t@/run/s"),
-            // The password of the master, not of the sentinels.
-            ("redis+sentinel://u@a,b/m?acks=1", "redis+sentinel://u:s%2F3%40t@a,b/m?acks=1"),
-            ("redis+cluster://a,b", "redis+cluster://:s%2F3%40t@a,b"),
-            ("redis://h?x=1&password_file=/p", "redis://h?x=1&password_file=/p"),
-            ("file:/tmp/x", "file:/tmp/x"),
-            ("memory:", "memory:"),
-        ];
-        for (url, expected) in table {
-            assert_eq!(with_password(url, "s/3@t"), expected);
+    fn a_password_beside_the_url_is_used_or_refused_but_never_ignored() {
+        register(Safes).unwrap();
+        let with = |url| with_password(url, "s3cret").map_err(|failure| failure.message);
+        assert_eq!(with("redis://u@h").as_deref(), Ok("redis://u:s3cret@h"));
+        for scheme in schemes().iter().filter(|scheme| scheme.has_passwords()) {
+            for form in scheme.forms().iter().filter(|form| form.scheme() != "safe") {
+                assert!(with(form.url).unwrap().contains("s3cret"), "{form:?}");
+            }
+        }
+        let refused = with("safe://h").unwrap_err();
+        assert!(refused.contains("FENCELOCK_PASSWORD") && refused.contains("safe: takes no password"), "{refused}");
+        assert!(with("nowhere:x").unwrap_err().contains("no scheme that is known"));
+    }
+
+    #[test]
+    fn a_scheme_without_passwords_is_not_concerned() {
+        for url in ["file:/tmp/x", "memory:"] {
+            assert_eq!(with_password(url, "s3cret").as_deref(), Ok(url));
         }
     }
 

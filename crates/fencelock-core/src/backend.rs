@@ -188,13 +188,8 @@ impl Claim {
         if self.mode == Mode::Exclusive || backend.capabilities().modes.has(self.mode) {
             return Ok(());
         }
-        let advice = match self.mode {
-            Mode::Permits { .. } => {
-                "use slots, which every backend has, acquire an exclusive lock, or use a backend whose capabilities name this mode"
-            }
-            _ => "acquire an exclusive lock, or use a backend whose capabilities name this mode",
-        };
-        Err(Unknown::new(backend.name(), Fault::ModeUnsupported(self.mode), advice).unsent())
+        let fault = Fault::ModeUnsupported(self.mode);
+        Err(Unknown::new(backend.name(), fault, self.mode.alternative()).unsent())
     }
 }
 

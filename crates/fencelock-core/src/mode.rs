@@ -96,6 +96,14 @@ impl Mode {
         !exclusive && !self.same_class(other)
     }
 
+    /// What to use on a backend without this mode, for messages.
+    pub const fn alternative(self) -> &'static str {
+        match self {
+            Self::Permits { .. } => "use slots, which every backend has, or a backend that has semaphores",
+            _ => "acquire an exclusive lock, or use a backend that has shared locks",
+        }
+    }
+
     /// What all holders of one class have in common, for messages: `a shared lock`, `a semaphore with 10 permits`.
     pub fn class(self) -> String {
         match self {

@@ -1,4 +1,5 @@
 use crate::{Backend, BoxFuture, ConnectError, Invalid, RegisteredNode};
+use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Backend>, ConnectError>>;
 /// A URL scheme and its functions. `fencelock::register` adds one to this process.
 ///
 /// Only [`Scheme::forms`] and [`Scheme::connect`] are required. The other methods are for commands: `doctor` and `wait` connect
-/// without a check, `init` registers servers, `bench` needs its own keys, and help texts show the forms.
+/// without a check, `init` registers servers, `bench` needs its own keys, `FENCELOCK_PASSWORD` is a password beside the URL, and
+/// help texts show the forms.
 pub trait Scheme: Debug + Send + Sync + 'static {
     /// The forms of its URLs. The text before the colon of a form is the name of the scheme.
     fn forms(&self) -> &[UrlForm];
@@ -32,11 +34,7 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         let _ = trust_empty;
         Box::pin(async move {
             let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
-            Err(Invalid::new(format!(
-                "{scheme}: has no quarantine, so there is nothing to set up: init is for redlock:// and for redis:// with \
-                 quarantine=on"
-            ))
-            .into())
+            Err(Invalid::new(format!("{scheme}: has no quarantine, so there is nothing to set up")).into())
         })
     }
 
@@ -45,10 +43,32 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         true
     }
 
-    /// The backend of the keys of a load generator run.
+    /// The backend of this URL, called `name`, for comparisons: equal for URLs that lock the same keys, and without a password. A
+    /// program that runs under a lock uses it to refuse to wait for the same one.
+    fn identity(&self, url: &str, name: &str) -> String {
+        let _ = url;
+        name.to_owned()
+    }
+
+    /// Whether a URL can contain a password. If not, a password beside the URL does not concern this scheme.
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    /// The URL with this password for every server that has none: for a password that is given beside the URL.
     ///
     /// # Errors
-    /// [`Invalid`] for an invalid URL.
+    /// [`Invalid`] if the scheme does not support this.
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        let _ = password;
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        Err(Invalid::new(format!("{scheme}: takes no password beside its URL")))
+    }
+
+    /// The backend of the keys of a load generator run. May ask a server for the addresses of others, and blocks meanwhile.
+    ///
+    /// # Errors
+    /// [`Invalid`] for an invalid URL, and if the servers cannot be found.
     fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
         let _ = run;
         Ok(BenchSite::new(url))
@@ -85,8 +105,9 @@ pub struct BenchSite {
     pub url: String,
     /// A directory for this run only.
     pub directory: Option<PathBuf>,
-    /// URLs of the Redis servers on which the keys of the run are deleted: `redis://` or `redlock://`.
-    pub servers: Vec<String>,
+    /// The servers on which the keys of the run stay until they are deleted. The load generator measures and cleans up those of a
+    /// type that it knows, `fencelock_redis::Server`; others delete their keys themselves.
+    pub servers: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl BenchSite {
@@ -102,10 +123,10 @@ impl BenchSite {
         self
     }
 
-    /// The same with keys that stay on the servers of these URLs until they are deleted.
+    /// The same with keys that stay on these servers until they are deleted.
     #[must_use]
-    pub fn with_servers(mut self, servers: Vec<String>) -> Self {
-        self.servers = servers;
+    pub fn with_servers<S: Any + Send + Sync>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.servers = servers.into_iter().map(|server| Arc::new(server) as _).collect();
         self
     }
 }

@@ -66,5 +66,6 @@ pub use replay::{ReplayTarget, Replayed, replay};
 pub use scheme::{Content, Home, Line, Op, Scheme};
 pub use scheme_results::{PropertyResult, SchemeResults};
 pub use schemes::{catalog, find};
+pub use server::single_server;
 pub use table::{json_table, table};
 pub use trace::{Row, Trace, Who};

@@ -1,7 +1,9 @@
 //! A connection to a real server.
 
 use crate::not_replayed::NotReplayed;
-use redis::{Connection, FromRedisValue, RedisResult, Value, cmd};
+use fencelock::Invalid;
+use fencelock::backends::{Server, servers};
+use redis::{Connection, ErrorKind, FromRedisValue, RedisError, RedisResult, Value, cmd};
 use std::time::Duration;
 
 /// The timeout of a server on the same machine or network.
@@ -9,6 +11,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The content of a key in the words of the model.
 const DESCRIBE: &str = include_str!("lua/describe.lua");
+
+/// The server of a URL that names exactly one: the lab sends commands of its own, also to several keys.
+///
+/// # Errors
+/// [`Invalid`] for other URLs, and if the servers cannot be found.
+pub fn single_server(url: &str) -> Result<Server, Invalid> {
+    let mut servers = servers(url)?;
+    match servers.pop() {
+        Some(server) if servers.is_empty() && !server.is_cluster_node() => Ok(server),
+        _ => Err(Invalid::new("the lab needs a single Redis, as in redis://HOST[:PORT][/DB]")),
+    }
+}
 
 /// A connection.
 pub(crate) struct ServerConnection(Connection);
@@ -24,7 +38,9 @@ impl ServerConnection {
     /// For a process that will be stopped: on Linux, a read with a timeout fails with `EINTR` when the process
     /// continues.
     pub(crate) fn connect_to_be_stopped(url: &str) -> RedisResult<Self> {
-        Ok(Self(redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?))
+        let invalid =
+            |invalid: Invalid| RedisError::from((ErrorKind::InvalidClientConfig, "the URL", invalid.to_string()));
+        Ok(Self(single_server(url).map_err(invalid)?.client().get_connection_with_timeout(PATIENCE)?))
     }
 
     pub(crate) fn command(&mut self, words: &[String]) -> RedisResult<Value> {
@@ -109,5 +125,21 @@ impl ServerConnection {
 impl std::fmt::Debug for ServerConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerConnection").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_url_of_one_server_is_taken() {
+        for url in ["redis://h/3?prefix=x", "rediss://h", "redis+unix:///run/redis.sock"] {
+            assert!(single_server(url).is_ok(), "{url}");
+        }
+        for url in ["redlock://a,b,c", "memory:", "file:/x"] {
+            assert!(single_server(url).unwrap_err().to_string().contains("a single Redis"), "{url}");
+        }
+        assert!(single_server("redis://h?nonsense=1").unwrap_err().to_string().contains("nonsense"));
     }
 }

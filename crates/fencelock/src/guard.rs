@@ -211,7 +211,7 @@ impl Guard {
     ///
     /// # Errors
     /// With every error the lock is released in the background: [`Error::Lost`] if the lock was lost before or meanwhile,
-    /// [`Error::Config`] if the backend has no shared locks, or for permits.
+    /// [`Error::ModeUnsupported`] if the backend has no shared locks, [`Error::ModeConflict`] for permits.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is released in the background.
@@ -225,7 +225,7 @@ impl Guard {
         let lease = self.held.lease.clone();
         let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
             self.check()?;
-            return Err(modes::not_exclusive(self.key(), before.mode).into());
+            return Err(modes::not_exclusive(self.key(), before.mode));
         };
         // From here on a drop releases the tenure that reads.
         self.held.tenure = tenure;

@@ -5,7 +5,7 @@ use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{HolderId, Invalid, Key, Mode, Resize, Resized, Ttl, Unknown};
+use fencelock_core::{HolderId, Key, Mode, Resize, Resized, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -152,7 +152,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
-    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately, [`Error::Config`],
+    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately,
+    /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
     /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     ///
     /// # Cancel safety
@@ -169,7 +170,7 @@ impl Lock {
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
+    /// See [`Lock::acquire`]; never [`Error::Busy`].
     ///
     /// # Cancel safety
     /// See [`Lock::acquire`].
@@ -182,7 +183,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::Config`], also if the hold has another mode.
+    /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
     ///
     /// # Cancel safety
     /// The hold continues without renewal until its lease ends or it is resumed again.
@@ -255,12 +256,12 @@ impl Lock {
         match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {
             Resize::Resized(resized) => Ok(resized),
             Resize::Free => Err(modes::not_in_use(&key).into()),
-            Resize::OtherMode { mode, holders } => Err(modes::no_semaphore(&key, mode, &holders).into()),
+            Resize::OtherMode { mode, holders } => Err(modes::no_semaphore(&key, mode, &holders)),
         }
     }
 
     /// Checks the settings.
-    pub(crate) fn check(&self) -> Result<Request, Invalid> {
+    pub(crate) fn check(&self) -> Result<Request, Error> {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
         self.client.config.drift.check(ttl)?;

@@ -103,7 +103,7 @@ impl LockAll {
     /// released again.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Lost`], [`Error::Config`], [`Error::Closed`].
+    /// See [`LockAll::acquire`]; never [`Error::Busy`].
     ///
     /// # Cancel safety
     /// See [`LockAll::acquire`].
@@ -115,8 +115,8 @@ impl LockAll {
     /// the order of the keys.
     ///
     /// # Errors
-    /// [`Error::Lost`] if one of the keys is no longer held by its holder, [`Error::Unreachable`], [`Error::NotReplicated`],
-    /// [`Error::Config`], also if there is not one holder for each key. With any error, the other locks are released in the
+    /// The errors of [`Lock::resume`]; [`Error::Lost`] if one of the keys is no longer held by its holder, [`Error::Config`] also if
+    /// there is not one holder for each key. With any error, the other locks are released in the
     /// background.
     ///
     /// # Cancel safety
@@ -159,7 +159,7 @@ impl LockAll {
         settle_all(guards.keys()[0].clone(), ended, guards.release().await)
     }
 
-    fn check(&self) -> Result<SetRequest, Invalid> {
+    fn check(&self) -> Result<SetRequest, Error> {
         let keys = self.keys.clone()?;
         Ok(SetRequest { keys, template: self.each.check()? })
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// dropped or its process crashes, and returned once, even if a release is repeated. Waiters are served in the order of
 /// arrival, where the backend has a queue: a small request does not overtake a large one.
 ///
-/// All clients must use the same limit. One that uses another is refused with [`Error::Config`] while permits are in use or
+/// All clients must use the same limit. One that uses another is refused with [`Error::ModeConflict`] while permits are in use or
 /// waited for, as is one that wants the key [shared](Lock::shared). [`Semaphore::resize`] changes the limit of a semaphore in
 /// use. An exclusive lock on the key waits until all permits are free.
 ///
@@ -79,8 +79,9 @@ impl Semaphore {
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.
     ///
     /// # Errors
-    /// Those of [`Lock::acquire`]; [`Error::Config`] also for a limit that is not within 1 to [`Mode::MOST_PERMITS`], a weight
-    /// that is not within 1 to the limit, and a key that is in use with another limit or mode.
+    /// Those of [`Lock::acquire`]: [`Error::ModeUnsupported`] if the backend has no semaphores, [`Error::ModeConflict`] if the key is
+    /// in use with another limit or as a shared lock, and [`Error::Config`] also for a limit that is not within 1 to
+    /// [`Mode::MOST_PERMITS`], or a weight that is not within 1 to the limit.
     ///
     /// # Cancel safety
     /// See [`Lock::acquire`].
@@ -128,7 +129,7 @@ impl Semaphore {
     /// Changes the limit of the semaphore, which is in use with another one, to that of this value. All holders keep their permits.
     ///
     /// With a larger limit, waiters that fit now are granted their permits at once. With a smaller one, no permit is granted
-    /// until enough are returned. New claims with the old limit are refused with [`Error::Config`]. Claims that wait
+    /// until enough are returned. New claims with the old limit are refused with [`Error::ModeConflict`]. Claims that wait
     /// already wait for permits of the resized semaphore, unless they want more than there are now: then they are refused at their next
     /// poll. In lock files, which have no queue, all waiters with the old limit are refused.
     ///
@@ -145,8 +146,8 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key or limit, for a key that is not in use or is no semaphore, and for a backend without
-    /// semaphores; [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key or limit, and for a key that is not in use; [`Error::ModeConflict`] if it is in use, but
+    /// not as a semaphore; [`Error::ModeUnsupported`] for a backend without semaphores; [`Error::Unreachable`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the limit may or may not be changed; calling it again is harmless.

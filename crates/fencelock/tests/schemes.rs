@@ -1,7 +1,7 @@
 //! A crate that is not ours adds a backend of its own, and programs name it in a URL.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
+use fencelock::backends::{BenchSite, Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
 use fencelock::{Client, Error, Invalid, Unknown, contract::Fault, register};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Once};
@@ -27,7 +27,15 @@ impl Scheme for Shelves {
             Ok(Arc::clone(self.0.lock().unwrap().entry(name.to_owned()).or_default()) as _)
         })
     }
+
+    fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
+        Ok(BenchSite::new(format!("{url}-of-{run}")).with_servers([Librarian]))
+    }
 }
+
+/// A server that the load generator does not know.
+#[derive(Debug)]
+struct Librarian;
 
 fn registered() {
     static ONCE: Once = Once::new();
@@ -85,6 +93,30 @@ async fn a_scheme_that_needs_no_init_says_so() {
     registered();
     let error = init("shelf://top", false).await.unwrap_err().to_string();
     assert!(error.starts_with("shelf: ") && error.contains("nothing to set up"), "{error}");
+}
+
+#[test]
+fn the_identity_of_a_registered_scheme_is_the_name_of_its_backend() {
+    registered();
+    assert_eq!(scheme_of("shelf://top").unwrap().identity("shelf://top?light=on", "shelf://top"), "shelf://top");
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_load_runs_on_a_registered_scheme_and_leaves_its_servers_alone() {
+    registered();
+    let site = scheme_of("shelf://top").unwrap().bench("shelf://top", "run-1").unwrap();
+    assert_eq!((site.url.as_str(), &site.directory, site.servers.len()), ("shelf://top-of-run-1", &None, 1));
+    assert!(site.servers[0].is::<Librarian>());
+    assert!(fencelock::backends::servers("shelf://top").unwrap().is_empty(), "none is a Redis");
+}
+
+#[test]
+fn a_password_beside_the_url_is_refused_unless_the_scheme_takes_it() {
+    registered();
+    let scheme = scheme_of("shelf://top").unwrap();
+    let refused = scheme.with_password("shelf://top", "s3cret").unwrap_err().to_string();
+    assert!(scheme.has_passwords() && refused.starts_with("shelf: ") && !refused.contains("s3cret"), "{refused}");
 }
 
 #[test]

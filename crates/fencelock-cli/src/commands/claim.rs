@@ -1,10 +1,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::nesting::{Nesting, backend};
+use crate::nesting::Nesting;
 use crate::plan::OnceRule;
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
+use fencelock::backends::scheme_of;
 use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +26,12 @@ pub(super) struct ClaimRequest<'a> {
 
 /// Refuses a lock that this program runs under, and reports the backend.
 pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
-    let backend = backend(&client.name(), &context.url()?);
+    let (url, name) = (context.url()?, client.name());
+    let backend = scheme_of(&url).map_or_else(|_| name.clone(), |scheme| scheme.identity(&url, &name));
     if !nested_ok {
         Nesting::of_this_process().check(key, &backend)?;
     }
-    context.report.emit(&Event::Backend { key, backend: &client.name() });
+    context.report.emit(&Event::Backend { key, backend: &name });
     Ok(backend)
 }
 

@@ -242,14 +242,14 @@ impl Server {
                 server_micros: now_us,
                 occupied: read_occupied(&occupied),
             },
-            model::Acquire::Gone if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
+            model::Acquire::Gone(_) if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
                 ahead: 0,
                 last_fence: 0,
                 server_micros: Some(server.now_us),
                 occupied: Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never),
             },
             model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
-            model::Acquire::Gone => Acquire::Gone,
+            model::Acquire::Gone(_) => Acquire::Gone,
             other => unreachable!("{other:?} of a healthy server"),
         };
         Some(queued(client, asked.holder, answer, mutant, messages))

@@ -5,7 +5,7 @@ use crate::load::error::NotMeasured;
 use crate::load::plan::Plan;
 use crate::load::protocol::Workload;
 use crate::load::shop::{self, StockLedger};
-use fencelock::backends::{BootClock, Server, scheme_of, servers};
+use fencelock::backends::{BootClock, Server, scheme_of, servers_of};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl<'p> Workspace<'p> {
         let base = format!("{}:{}-{now}", plan.key, std::process::id());
         let name = format!("fencelock-bench-{}-{now}", std::process::id());
         let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
-        let servers = servers(&plan.url)?;
+        let servers = servers_of(&site);
         let mut workspace = Self { plan, url: site.url, servers, directory: None, base: base.clone() };
         // Report an invalid key before anything is created.
         plan.locks(&base)?;

@@ -1,5 +1,7 @@
 use super::Cluster;
 use super::url::ClusterUrl;
+use crate::identity::identity;
+use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
@@ -32,8 +34,15 @@ impl Scheme for ClusterScheme {
         })
     }
 
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
+    }
+
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        ClusterUrl::parse(url)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers(Cluster::servers(url)?))
     }
 }

@@ -60,7 +60,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::mpsc;
-pub(crate) use url::node_urls;
 
 /// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
@@ -338,10 +337,10 @@ impl Backend for Quorum {
 }
 
 fn name_of_all(names: &[String]) -> String {
-    for (scheme, of_nodes) in [("redlock://", "redis://"), ("redlock+tls://", "rediss://")] {
-        let hosts: Option<Vec<_>> = names.iter().map(|name| name.strip_prefix(of_nodes)).collect();
-        if let Some(hosts) = hosts {
-            return format!("{scheme}{}", hosts.join(","));
+    for (scheme, of_nodes) in url::SCHEMES {
+        let host = |name: &String| Some(name.strip_prefix(of_nodes)?.strip_prefix("://")?.to_owned());
+        if let Some(hosts) = names.iter().map(host).collect::<Option<Vec<_>>>() {
+            return format!("{scheme}://{}", hosts.join(","));
         }
     }
     format!("quorum of {}", names.join(", "))

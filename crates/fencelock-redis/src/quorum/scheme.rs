@@ -1,4 +1,6 @@
 use super::url::{lazy, node_urls, on_demand, open};
+use crate::identity::identity;
+use crate::password;
 use crate::redis::{Role, Server, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
@@ -36,8 +38,15 @@ impl Scheme for QuorumScheme {
         Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
     }
 
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_each(url, password))
+    }
+
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Server::of_set(&node_urls(url)?)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers(Server::of_set(&node_urls(url)?)?))
     }
 }

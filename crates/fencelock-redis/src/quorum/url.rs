@@ -5,6 +5,8 @@ use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The schemes of a quorum, and those of its nodes.
+pub(super) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
 /// The option that only quorum URLs have.
 const NODE_TIMEOUT: &str = "node_timeout";
 /// The option of a node that limits each request.
@@ -92,11 +94,7 @@ impl Quorum {
 /// One `redis://` or `rediss://` URL for each node. Its errors do not contain the URL, which may include passwords.
 pub(crate) fn node_urls(url: &str) -> Result<Vec<String>, Invalid> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let scheme = match scheme {
-        "redlock" => "redis",
-        "redlock+tls" => "rediss",
-        _ => return Err(without_names()),
-    };
+    let (_, scheme) = SCHEMES.into_iter().find(|(of_quorum, _)| *of_quorum == scheme).ok_or_else(without_names)?;
     let (list, options) = rest.split_once('?').unwrap_or((rest, ""));
     let is_of_quorum = |option: &&str| option.split('=').next() == Some(NODE_TIMEOUT);
     let timeout = timeout_of_nodes(options)?.map(|span| format!("{TIMEOUT}={}", span.as_millis()));

@@ -1,4 +1,6 @@
-use super::{Redis, Role, Target, register};
+use super::{Redis, Role, Server, Target, register};
+use crate::identity::identity;
+use crate::password;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
@@ -42,8 +44,15 @@ impl Scheme for RedisScheme {
         })
     }
 
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        Ok(password::for_all(url, password))
+    }
+
     fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Target::parse(url)?;
-        Ok(BenchSite::new(url).with_servers(vec![url.to_owned()]))
+        Ok(BenchSite::new(url).with_servers([Server::alone(url)?]))
     }
 }

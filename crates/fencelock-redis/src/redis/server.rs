@@ -64,3 +64,17 @@ impl Server {
         names
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_seven_names_with_the_prefix_of_the_url() {
+        let server = Server::alone("redis://h?prefix=p:").unwrap();
+        let names = server.names(&Key::new("k").unwrap());
+        let side =
+            ["fence", "line", "waiters", "alive", "holds", "held"].map(|what| format!("fencelock:{{p:k}}:{what}"));
+        assert_eq!(names, [&side[..], &["p:k".to_owned()]].concat());
+    }
+}

@@ -39,5 +39,5 @@ pub use init::init;
 pub use memory::Memory;
 pub use schemes::{register, scheme_of, schemes};
 #[cfg(feature = "redis")]
-pub use servers::servers;
+pub use servers::{servers, servers_of};
 pub use tokio_clock::TokioClock;

@@ -1,17 +1,20 @@
 use super::schemes::scheme_of;
-use fencelock_core::Invalid;
+use fencelock_core::{BenchSite, Invalid};
 use fencelock_redis::Server;
 
-/// The Redis servers that a URL names; none if the backend has none.
+/// The Redis servers that a URL names; none if the backend has none. The masters of a cluster, and that of sentinels, are asked for;
+/// this blocks.
 ///
 /// # Errors
-/// [`Invalid`] for a URL that cannot be used.
+/// [`Invalid`] for a URL that cannot be used, and if the servers cannot be found.
 pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
-    let mut servers = Vec::new();
-    for url in scheme_of(url)?.bench(url, "")?.servers {
-        servers.extend(fencelock_redis::servers(&url)?);
-    }
-    Ok(servers)
+    let site = scheme_of(url)?.bench(url, "")?;
+    Ok(servers_of(&site))
+}
+
+/// The Redis servers of a run.
+pub fn servers_of(site: &BenchSite) -> Vec<Server> {
+    site.servers.iter().filter_map(|server| server.downcast_ref().cloned()).collect()
 }
 
 #[cfg(test)]
@@ -21,7 +24,7 @@ mod tests {
     #[test]
     fn a_url_names_the_servers_of_its_scheme() {
         let names = |url| servers(url).unwrap().iter().map(|server| server.name().to_owned()).collect::<Vec<_>>();
-        assert_eq!(names("redis://h/3"), ["redis://h:6379/3"]);
+        assert_eq!(names("redis://u:p@h/3?prefix=x"), ["redis://h:6379/3"]);
         assert_eq!(names("redlock://a,b:7,c").len(), 3);
         assert_eq!(names("memory:"), [""; 0]);
         assert!(servers("redis://h?nonsense=1").is_err() && servers("nowhere:x").is_err());

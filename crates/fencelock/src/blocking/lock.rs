@@ -85,7 +85,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
-    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately, [`Error::Config`],
+    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately,
+    /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
     /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     pub fn acquire(self) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
@@ -96,7 +97,7 @@ impl Lock {
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
+    /// See [`Lock::acquire`]; never [`Error::Busy`].
     pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
         let Self { inner, engine } = self;
         let guard = engine.get(inner.try_acquire())?;
@@ -108,7 +109,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::Config`], also if the hold has another mode.
+    /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
         let Self { inner, engine } = self;
         let guard = engine.get(inner.resume(holder))?;

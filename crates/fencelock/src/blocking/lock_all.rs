@@ -76,7 +76,7 @@ impl LockAll {
     /// released again.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Lost`], [`Error::Config`], [`Error::Closed`].
+    /// See [`crate::LockAll::try_acquire`].
     pub fn try_acquire(self) -> Result<Option<Guards>, Error> {
         let Self { inner, engine } = self;
         let guards = engine.get(inner.try_acquire())?;

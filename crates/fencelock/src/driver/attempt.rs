@@ -81,7 +81,7 @@ async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: Holder
     match held.map(|seen| seen.first().mode) {
         // The limit does not matter: the semaphore may have been resized.
         Some(held) if held != mode && (held.limit().is_none() || mode.limit().is_none()) => {
-            Err(modes::other_hold(key, held).into())
+            Err(modes::other_hold(key, held))
         }
         _ => Ok(()),
     }

@@ -155,7 +155,9 @@ impl Attempt<'_> {
             Err(Error::Unreachable { .. }) => "unreachable",
             Err(Error::NotReplicated { .. }) => "not_replicated",
             Err(Error::Closed { .. }) => "closed",
-            Err(Error::Config(_) | Error::Lost { .. }) => "refused",
+            Err(Error::ModeUnsupported { .. } | Error::ModeConflict { .. } | Error::Config(_) | Error::Lost { .. }) => {
+                "refused"
+            }
         };
         self.telemetry.outcome(self.mode, outcome);
     }

@@ -125,7 +125,8 @@ pub(crate) async fn a_reader_goes_on_in_another_client(backend: &TestBackend, sh
     let guard = reads(&client).await;
     let (token, also) = (guard.fencing_token(), reads(&other).await);
     let holder = guard.into_holder();
-    assert!(matches!(other.lock("k").resume(holder).await, Err(Error::Config(_))), "not as a writer");
+    let wrong = other.lock("k").resume(holder).await.unwrap_err();
+    assert!(matches!(wrong, Error::ModeConflict { present: Mode::Shared, .. }), "not as a writer");
     let resumed = other.lock("k").shared().resume(holder).await.unwrap();
     assert!(resumed.fencing_token() >= token && resumed.is_held());
     assert_eq!(resumed.release().await.unwrap(), Released::Released);

@@ -17,7 +17,9 @@ async fn two(backend: &TestBackend, sharing: bool) -> Option<[Client; 2]> {
         return Some(clients);
     }
     let refused = pool(&clients[0]).acquire(1).await.unwrap_err();
-    assert!(refused.is_config() && refused.to_string().contains("use slots"), "{refused}");
+    let Error::ModeUnsupported { key, mode, reason, .. } = &refused else { panic!("{refused}") };
+    assert_eq!((key.as_str(), *mode), ("pool", Mode::permits(1, LIMIT).unwrap()));
+    assert!(reason.to_string().contains("use slots"), "{refused}");
     None
 }
 
@@ -70,7 +72,9 @@ pub(crate) async fn clients_that_disagree_on_the_limit_are_refused(backend: &Tes
         other.semaphore("pool", LIMIT + 1).acquire(1).await.unwrap_err(),
         other.lock("pool").shared().acquire().await.unwrap_err(),
     ] {
-        assert!(refused.is_config() && refused.to_string().contains("in use as"), "{refused}");
+        let Error::ModeConflict { key, present, .. } = &refused else { panic!("{refused}") };
+        assert_eq!((key.as_str(), present.limit()), ("pool", Some(LIMIT)));
+        assert!(refused.to_string().contains("in use as"), "{refused}");
     }
     assert!(sure(|| other.lock("pool").try_acquire()).await.is_none(), "an exclusive lock waits");
     held.release().await.unwrap();
@@ -83,7 +87,8 @@ pub(crate) async fn permits_go_on_in_another_client(backend: &TestBackend, shari
     }
     let (guard, beside) = (takes(&client, 2).await, takes(&other, 1).await);
     let holder = guard.into_holder();
-    assert!(matches!(other.lock("pool").resume(holder).await, Err(Error::Config(_))), "not as an exclusive lock");
+    let wrong = other.lock("pool").resume(holder).await.unwrap_err();
+    assert!(matches!(wrong, Error::ModeConflict { present: Mode::Permits { .. }, .. }), "not as an exclusive lock");
     let resumed = pool(&other).resume(2, holder).await.unwrap();
     assert!(resumed.is_held());
     assert!(sure(async || pool(&client).try_acquire(1).await).await.is_none(), "all permits are in use");

@@ -15,14 +15,14 @@ async fn a_task_that_waits_is_let_in_when_the_semaphore_grows() {
     scene.pass(ms(50)).await;
     assert!(!waiting.is_finished());
     let new = scene.client.semaphore("k", 3);
-    assert!(new.try_acquire(1).await.unwrap_err().is_config());
+    assert!(new.try_acquire(1).await.unwrap_err().is_mode_conflict());
     let begun = scene.now();
     let resized = new.resize().await.unwrap();
     assert_eq!((resized.before, resized.limit, resized.used, resized.holders), (1, 3, 2, 2));
     let let_in = waiting.await.unwrap().unwrap();
     assert_eq!(scene.now(), begun, "without a poll");
     let refused = old.acquire(1).await.unwrap_err();
-    assert!(refused.is_config() && refused.to_string().contains("a semaphore with 3 permits"), "{refused}");
+    assert!(refused.is_mode_conflict() && refused.to_string().contains("a semaphore with 3 permits"), "{refused}");
     let third = new.try_acquire(1).await.unwrap().unwrap();
     assert!(new.try_acquire(1).await.unwrap().is_none());
     scene.pass(secs(60)).await;
@@ -44,7 +44,7 @@ async fn a_waiting_task_keeps_waiting_when_the_semaphore_shrinks() {
     scene.pass(ms(50)).await;
     assert_eq!(scene.client.semaphore("k", 1).resize().await.unwrap().used, 2);
     let refused = large.await.unwrap().unwrap_err();
-    assert!(refused.is_config() && refused.to_string().contains("a semaphore with 1 permit"), "{refused}");
+    assert!(refused.is_mode_conflict() && refused.to_string().contains("a semaphore with 1 permit"), "{refused}");
     one.release().await.unwrap();
     scene.pass(secs(5)).await;
     assert!(!waiting.is_finished(), "one of one is in use");
@@ -57,18 +57,25 @@ async fn what_is_no_semaphore_in_use_is_not_resized_and_the_error_says_why() {
     let scene = Scene::new();
     let semaphore = scene.client.semaphore("k", 3);
     let refused = |error: Error, part: &str| {
-        assert!(error.is_config() && error.to_string().contains(part), "{error} should contain {part}");
+        assert!(error.to_string().contains(part), "{error} should contain {part}");
+        error
     };
-    refused(semaphore.resize().await.unwrap_err(), "k is not in use");
+    let held_as = |error: Error| match error {
+        Error::ModeConflict { present, .. } => present,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(semaphore.resize().await.unwrap_err(), "k is not in use").is_config());
     let alone = scene.neighbour().lock("k").label("migration").await.unwrap();
-    refused(semaphore.resize().await.unwrap_err(), "k is held as an exclusive lock by");
-    refused(semaphore.resize().await.unwrap_err(), "(migration)");
+    let error = refused(semaphore.resize().await.unwrap_err(), "k is held as an exclusive lock by");
+    assert_eq!(held_as(refused(error, "(migration)")), Mode::Exclusive);
     let reader = alone.downgrade().await.unwrap();
-    refused(semaphore.resize().await.unwrap_err(), "k is held as a shared lock by");
+    let error = refused(semaphore.resize().await.unwrap_err(), "k is held as a shared lock by");
+    assert_eq!(held_as(error), Mode::Shared);
     reader.release().await.unwrap();
     let _held = semaphore.acquire(1).await.unwrap();
     for limit in [0, Mode::MOST_PERMITS + 1] {
-        refused(scene.client.semaphore("k", limit).resize().await.unwrap_err(), &format!("not {limit}"));
+        let error = scene.client.semaphore("k", limit).resize().await.unwrap_err();
+        assert!(refused(error, &format!("not {limit}")).is_config());
     }
     assert_eq!(scene.holding("k").await.unwrap().first().mode, Mode::permits(1, 3).unwrap());
 }
@@ -80,7 +87,7 @@ async fn a_hold_of_a_resized_semaphore_is_resumed_by_either_limit() {
     let holder = old.acquire(4).await.unwrap().into_holder();
     assert_eq!(new.resize().await.unwrap().used, 4);
     let holder = old.resume(4, holder).await.unwrap().into_holder();
-    assert!(scene.client.lock("k").shared().resume(holder).await.unwrap_err().is_config());
+    assert!(scene.client.lock("k").shared().resume(holder).await.unwrap_err().is_mode_conflict());
     old.resume(4, holder).await.unwrap().release().await.unwrap();
     let holder = new.acquire(2).await.unwrap().into_holder();
     assert_eq!(scene.client.semaphore("k", 9).resize().await.unwrap().before, 2);
@@ -93,6 +100,6 @@ fn a_blocking_client_resizes() {
     let held = client.semaphore("k", 1).acquire(1).unwrap();
     assert_eq!(client.semaphore("k", 2).resize().unwrap().before, 1);
     let second = client.semaphore("k", 2).try_acquire(1).unwrap();
-    assert!(second.is_some() && client.semaphore("k", 1).acquire(1).unwrap_err().is_config());
+    assert!(second.is_some() && client.semaphore("k", 1).acquire(1).unwrap_err().is_mode_conflict());
     drop((held, second));
 }

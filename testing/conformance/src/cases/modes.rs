@@ -33,7 +33,7 @@ async fn a_claim_in_a_mode_that_is_missing_is_refused_by_name(fixture: &dyn Fixt
             assert_eq!(refusal.unsupported_mode(), Some(mode), "{refusal}");
             assert!(refusal.is_permanent() && refusal.changed_nothing() && refusal.is_unsent(), "{refusal}");
             let text = refusal.to_string();
-            for part in [mode.to_string(), a.backend.name(), "acquire an exclusive lock".to_owned()] {
+            for part in [mode.to_string(), a.backend.name(), mode.alternative().to_owned()] {
                 assert!(text.contains(&part), "{text:?} should name {part:?}");
             }
         }

@@ -5,14 +5,13 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use clap::CommandFactory;
 use clap::parser::ValueSource;
+use fencelock_lab::single_server;
 
 /// `--url` if it was given on the command line, not by the environment. It must name one Redis server.
 pub(super) fn url_of_command_line() -> Result<Option<String>, Failure> {
     let Some(url) = said_url() else { return Ok(None) };
-    if ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Ok(Some(url));
-    }
-    Err(Failure::new(Exit::Usage, "--url: the lab needs a single Redis: redis://HOST[:PORT][/DB] or rediss://..."))
+    single_server(&url).map_err(|invalid| Failure::new(Exit::Usage, format!("--url: {invalid}")))?;
+    Ok(Some(url))
 }
 
 fn said_url() -> Option<String> {

@@ -1,6 +1,6 @@
 use super::File;
 use fencelock_core::{BenchSite, Connecting, Invalid, Scheme, UrlForm};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// `file:DIR`.
@@ -23,6 +23,16 @@ impl Scheme for FileScheme {
 
     fn on_demand<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         self.connect(url)
+    }
+
+    /// Several paths may lead to one directory.
+    fn identity(&self, _: &str, name: &str) -> String {
+        let same = name.strip_prefix("file:").and_then(|directory| Path::new(directory).canonicalize().ok());
+        same.map_or_else(|| name.to_owned(), |path| format!("file:{}", path.display()))
+    }
+
+    fn has_passwords(&self) -> bool {
+        false
     }
 
     /// A lock file is never deleted while it may be in use, so the files of a run are in a separate directory.

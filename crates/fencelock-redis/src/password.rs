@@ -1,0 +1,77 @@
+//! A password that is given beside the URL, for [`Scheme::with_password`](fencelock_core::Scheme::with_password).
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The URL with this password, unless it has one. The addresses after the first belong to the same login.
+pub(crate) fn for_all(url: &str, password: &str) -> String {
+    complete(url, |servers| with(servers, password))
+}
+
+/// The URL with this password for each server of its list that has none.
+pub(crate) fn for_each(url: &str, password: &str) -> String {
+    complete(url, |list| list.split(',').map(|server| with(server, password)).collect::<Vec<_>>().join(","))
+}
+
+fn complete(url: &str, login: impl Fn(&str) -> String) -> String {
+    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let mut options = query.unwrap_or_default().split(['?', '&']);
+    // A password file in the URL takes precedence.
+    let has_file = options.any(|option| option.starts_with("password_file="));
+    match base.split_once("://") {
+        Some((scheme, servers)) if !has_file => {
+            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+            format!("{scheme}://{}{query}", login(servers))
+        }
+        _ => url.to_owned(),
+    }
+}
+
+fn with(server: &str, password: &str) -> String {
+    match server.rsplit_once('@') {
+        None => format!(":{}@{server}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
+        Some((user, _)) if user.contains(':') => server.to_owned(),
+        Some((user, host)) => format!("{user}:{}@{host}", utf8_percent_encode(password, NON_ALPHANUMERIC)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ClusterScheme, QuorumScheme, RedisScheme};
+    use fencelock_core::Scheme;
+
+    #[test]
+    fn every_server_without_a_password_gets_it() {
+        let redis = [
+            ("redis://h", "redis://:s%2F3%40t@h"),
+            ("rediss://app@h:1/2?ca=/x", "rediss://app:s%2F3%40t@h:1/2?ca=/x"),
+            ("redis://app:own@h", "redis://app:own@h"),
+            ("redis://:a,b@h", "redis://:a,b@h"),
+            ("redis+unix:///run/s", "redis+unix://:s%2F3%40t@/run/s"),
+            // The password of the master, not of the sentinels.
+            ("redis+sentinel://u@a,b/m?acks=1", "redis+sentinel://u:s%2F3%40t@a,b/m?acks=1"),
+            ("redis://h?x=1&password_file=/p", "redis://h?x=1&password_file=/p"),
+            ("redis:h", "redis:h"),
+        ];
+        let cluster = [("redis+cluster://a,b", "redis+cluster://:s%2F3%40t@a,b")];
+        let quorum = [
+            ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
+            ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
+        ];
+        let schemes: [(&dyn Scheme, &[(&str, &str)]); 3] =
+            [(&RedisScheme, &redis), (&ClusterScheme, &cluster), (&QuorumScheme, &quorum)];
+        for (scheme, table) in schemes {
+            for (url, expected) in table {
+                assert_eq!(scheme.with_password(url, "s/3@t").as_deref(), Ok(*expected));
+            }
+        }
+    }
+
+    #[test]
+    fn every_form_of_url_takes_a_password() {
+        let schemes: [&dyn Scheme; 3] = [&RedisScheme, &ClusterScheme, &QuorumScheme];
+        for form in schemes.iter().flat_map(|scheme| scheme.forms().iter().map(move |form| (scheme, form))) {
+            let (scheme, form) = form;
+            assert!(scheme.with_password(form.url, "s3cret").unwrap().contains(":s3cret@"), "{form:?}");
+        }
+    }
+}
