@@ -29,8 +29,7 @@ mod tests {
     #[test]
     fn a_completion_has_the_version_of_the_wire() {
         let (token, owner) = (FencingToken::new(1).unwrap(), Owner::from_text("a"));
-        let completion = Completion { until_micros: 1, token, owner };
-        assert_eq!(completion.to_wire().split(' ').next(), Some(WIRE));
+        assert_eq!(Completion::new(1, token, owner).to_wire().split(' ').next(), Some(WIRE));
     }
 
     #[test]

@@ -112,7 +112,7 @@ async fn each_reads_and_supersedes_the_completion_of_the_other() {
     assert_eq!((read.until_micros, read.token.get(), read.owner.as_str()), (until, token, "before:1"));
 
     let token = FencingToken::new(current.granted(Intent::Try).await).unwrap();
-    let completion = Completion { until_micros: until + 1, token, owner: Owner::from_text("current:1") };
+    let completion = Completion::new(until + 1, token, Owner::from_text("current:1"));
     let written = current.backend.write_completion(&key(), &id(2), &completion).await.unwrap();
     assert_eq!(written, WriteCompletion::Written);
     assert_eq!(before.read_completion(), completion.to_wire());

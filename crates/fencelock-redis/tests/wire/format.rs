@@ -97,11 +97,8 @@ async fn written(server: RedisServer) -> String {
     written.read("alive", &["ZRANGE", ALIVE, "0", "-1", "WITHSCORES"]);
     written.read("entry, exclusive", &["HGETALL", WAITERS]);
     let mut subscriber = subscriber(&written.server, 2);
-    let completion = Completion {
-        until_micros: 9_000_000_000_000_000,
-        token: FencingToken::new(token).unwrap(),
-        owner: Owner::from_text("current:1"),
-    };
+    let token = FencingToken::new(token).unwrap();
+    let completion = Completion::new(9_000_000_000_000_000, token, Owner::from_text("current:1"));
     holder.backend.write_completion(&key(), &id(1), &completion).await.unwrap();
     release(&written.server, &holder).await;
     let Reply::Array(message) = subscriber.receive() else { panic!("no message") };
