@@ -1,32 +1,35 @@
-//! Tasks of one client that share holds to read, on a backend where another client writes now and then, in random schedules: a task
-//! that may read has a hold on the backend and overlaps no writer, a release ends the reading of one task only, and nothing is left.
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
+//! One client, its tasks, and the backend.
 
-mod backend;
-
-use backend::TestBackend;
+use crate::backend::TestBackend;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
     SharingLimits, Status, Step, WaiterId,
 };
 use fencelock_core::{Capabilities, Drift, Fault, HolderId, Invalid, Key, Mode, Moment, Owner, Ttl, Unknown};
-use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 type Engine = KeyEngine<Option<u8>, ()>;
 type Cx<'a> = Context<'a, Option<u8>, ()>;
 
 #[derive(Debug, Clone)]
-enum Act {
+pub(crate) enum Act {
+    /// An odd task claims with another TTL.
     Enter {
         odd: bool,
     },
-    Cancel(prop::sample::Index),
-    Release(prop::sample::Index),
-    Detach(prop::sample::Index),
-    WriterComes,
-    WriterGoes,
+    Cancel(proptest::sample::Index),
+    Release(proptest::sample::Index),
+    Detach(proptest::sample::Index),
+    OtherComes {
+        number: u8,
+        weight: u32,
+    },
+    OtherGoes {
+        number: u8,
+    },
+    /// The holds of the client are deleted.
+    Forget,
     Pass(u64),
     /// The answers to the next requests are lost; with `carried_out` only the answers.
     Lose {
@@ -35,20 +38,8 @@ enum Act {
     },
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let which = any::<prop::sample::Index>;
-    let act = prop_oneof![
-        8 => prop::bool::weighted(0.1).prop_map(|odd| Act::Enter { odd }),
-        1 => which().prop_map(Act::Cancel),
-        6 => which().prop_map(Act::Release),
-        1 => which().prop_map(Act::Detach),
-        1 => Just(Act::WriterComes),
-        2 => Just(Act::WriterGoes),
-        6 => prop_oneof![0..5_u64, 5..1500_u64].prop_map(Act::Pass),
-        1 => (any::<bool>(), 1..4_u8).prop_map(|(carried_out, requests)| Act::Lose { carried_out, requests }),
-    ];
-    prop::collection::vec(act, 1..120)
-}
+/// More than there are tasks. A writer has all of them.
+const READERS: u32 = 1000;
 
 struct Count(u64);
 
@@ -64,23 +55,36 @@ impl Rng for Count {
     }
 }
 
-struct World {
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    id: WaiterId,
+    sleep: Moment,
+}
+
+pub(crate) struct World {
     key: Key,
-    config: Config,
+    pub(crate) config: Config,
     engine: Engine,
-    backend: TestBackend,
-    now: Moment,
+    pub(crate) backend: TestBackend,
+    mode: Mode,
+    pub(crate) now: Moment,
     rng: Count,
     timers: BTreeMap<HoldId, Moment>,
-    tasks: Vec<(WaiterId, Moment)>,
-    guards: Vec<(Grant, HolderId)>,
+    tasks: Vec<Task>,
+    pub(crate) guards: Vec<(Grant, HolderId)>,
+    pub(crate) granted: u32,
+    tokens: BTreeSet<u64>,
     detached: Vec<HolderId>,
     lose: (bool, u8),
-    joined: u32,
+    /// A task with another TTL has come.
+    odd: bool,
+    /// What the client has released in the background.
+    given_up: BTreeSet<[u8; HolderId::HEX_LEN]>,
 }
 
 impl World {
-    fn new() -> Self {
+    /// Tasks that request this mode.
+    pub(crate) fn new(mode: Mode) -> Self {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
         let config = Config {
@@ -93,15 +97,19 @@ impl World {
             key: Key::new("k").unwrap(),
             config,
             engine: Engine::default(),
-            backend: TestBackend::default(),
+            backend: TestBackend::new(mode.limit().unwrap_or(READERS)),
+            mode,
             now: Moment::from_micros(1_000_000_000),
             rng: Count(0),
             timers: BTreeMap::new(),
             tasks: Vec::new(),
             guards: Vec::new(),
+            granted: 0,
+            tokens: BTreeSet::new(),
             detached: Vec::new(),
             lose: (false, 0),
-            joined: 0,
+            odd: false,
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -113,11 +121,15 @@ impl World {
             match action {
                 Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
                 Action::Ended(ended) => {
-                    let reported = ended.others.is_empty() || matches!(ended.end, End::Lost(_));
-                    assert!(reported, "the others are not notified of a loss");
+                    let reads_and_loses = self.mode == Mode::Shared && matches!(ended.end, End::Lost(_));
+                    assert!(ended.others.is_empty() || reads_and_loses, "the others are not notified of a loss");
                     self.timers.remove(&ended.hold);
                 }
-                Action::Release(release) => self.backend.release_pending(&release, self.now),
+                Action::Release(release) => {
+                    self.given_up.insert(release.holder.hex());
+                    self.backend.release(release.holder, self.now);
+                }
+                Action::KeptIdle if self.mode != Mode::Shared => panic!("permits are kept although no task has them"),
                 _ => {}
             }
         }
@@ -126,7 +138,6 @@ impl World {
 
     /// What a request is answered, if it is.
     fn send<T>(&mut self, request: impl FnOnce(&mut TestBackend, Moment) -> T) -> Result<T, Unknown> {
-        let no_answer = || Unknown::new("backend", Fault::Timeout, "");
         let (carried_out, left) = self.lose;
         if left == 0 {
             return Ok(request(&mut self.backend, self.now));
@@ -135,31 +146,15 @@ impl World {
         if carried_out {
             request(&mut self.backend, self.now);
         }
-        Err(no_answer())
+        Err(Unknown::new("backend", Fault::Timeout, ""))
     }
 
-    fn act(&mut self, act: &Act) {
+    pub(crate) fn act(&mut self, act: &Act) {
         match act {
-            Act::Enter { odd } => {
-                let ttl = Ttl::new(Duration::from_secs(if *odd { 4 } else { 3 })).unwrap();
-                let request = AcquireRequest {
-                    mode: Mode::Shared,
-                    owner: Owner::new("host", 1, None).unwrap(),
-                    ttl,
-                    wait: None,
-                    retry: None,
-                    max_hold: None,
-                    lease_sharing: LeaseSharing::Allowed,
-                };
-                let arrived = self.now;
-                let id = self.call(|engine, cx| engine.enter(request, arrived, false, cx));
-                self.tasks.push((id, Moment::NEVER));
-            }
+            Act::Enter { odd } => self.enter(*odd),
             Act::Cancel(which) if !self.tasks.is_empty() => {
-                let (id, _) = self.tasks.swap_remove(which.index(self.tasks.len()));
-                if let Some(grant) = self.call(|engine, cx| engine.leave(id, cx)) {
-                    self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
-                }
+                let task = self.tasks.remove(which.index(self.tasks.len()));
+                self.leave(task.id);
             }
             Act::Release(which) if !self.guards.is_empty() => self.release(which.index(self.guards.len())),
             Act::Detach(which) if !self.guards.is_empty() => {
@@ -171,8 +166,9 @@ impl World {
                     assert!(!lost || self.held().iter().all(|(_, other)| *other != holder), "others read on");
                 }
             }
-            Act::WriterComes => self.backend.writer_comes(self.now),
-            Act::WriterGoes => self.backend.writer_goes(self.now),
+            Act::OtherComes { number, weight } => self.backend.other_comes(*number, *weight, self.now),
+            Act::OtherGoes { number } => self.backend.other_goes(*number, self.now),
+            Act::Forget => self.forget(),
             Act::Pass(ms) => self.pass(Duration::from_millis(*ms)),
             Act::Lose { carried_out, requests } => self.lose = (*carried_out, *requests),
             _ => {}
@@ -181,20 +177,55 @@ impl World {
         self.check();
     }
 
-    fn release(&mut self, which: usize) {
-        let (grant, holder) = self.guards.swap_remove(which);
+    fn enter(&mut self, odd: bool) {
+        let request = AcquireRequest {
+            mode: self.mode,
+            owner: Owner::new("host", 1, None).unwrap(),
+            ttl: Ttl::new(Duration::from_secs(if odd { 4 } else { 3 })).unwrap(),
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+        };
+        let arrived = self.now;
+        let id = self.call(|engine, cx| engine.enter(request, arrived, false, cx));
+        self.odd |= odd;
+        self.tasks.push(Task { id, sleep: Moment::NEVER });
+    }
+
+    fn leave(&mut self, id: WaiterId) {
+        if let Some(grant) = self.call(|engine, cx| engine.leave(id, cx)) {
+            self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
+        }
+    }
+
+    /// Another program deletes the holds, and the client is notified.
+    fn forget(&mut self) {
+        self.lose = (false, 0);
+        self.backend.forget(self.now);
+        self.detached.clear();
+        self.call(|engine, cx| engine.on_reset(Duration::ZERO, cx));
+    }
+
+    pub(crate) fn release(&mut self, which: usize) {
+        let (grant, holder) = self.guards.remove(which);
         let others = self.held();
         match self.call(|engine, cx| engine.release(grant.hold, grant.tenure, false, cx)) {
-            Leaving::PassedOn => assert!(others.iter().any(|(other, _)| other.hold == grant.hold), "nobody reads on"),
+            Leaving::PassedOn => {
+                let reads_on = others.iter().any(|(other, _)| other.hold == grant.hold);
+                assert!(self.mode != Mode::Shared || reads_on, "nobody reads on");
+            }
             // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
             // As its guard does.
             Leaving::Release | Leaving::Over => self.backend.release(holder, self.now),
         }
-        assert_eq!(self.held().len(), others.len(), "a release ended the reading of another task");
+        assert_eq!(self.held().len(), others.len(), "a release ended the hold of another task");
+        self.settle();
+        self.check();
     }
 
-    /// The guards that may read.
+    /// The guards that are valid.
     fn held(&mut self) -> Vec<(Grant, HolderId)> {
         let mut held = self.guards.clone();
         held.retain(|(grant, _)| {
@@ -207,7 +238,7 @@ impl World {
     fn pass(&mut self, span: Duration) {
         let until = self.now + span;
         while self.now < until {
-            let tasks = self.tasks.iter().map(|(_, sleep)| *sleep);
+            let tasks = self.tasks.iter().map(|task| task.sleep);
             let next = self.timers.values().copied().chain(tasks).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
             self.backend.expire(self.now);
@@ -218,23 +249,37 @@ impl World {
 
     /// Delivers messages, fires timers and runs tasks, until nothing is left to do.
     fn settle(&mut self) {
-        for _ in 0..50 {
-            for (holder, tokens) in std::mem::take(&mut self.backend.handed) {
+        for _ in 0..200 {
+            let handed = std::mem::take(&mut self.backend.handed);
+            let mut moved = !handed.is_empty();
+            if std::mem::take(&mut self.backend.announces) && self.mode != Mode::Shared {
+                self.call(KeyEngine::on_queued);
+                moved = true;
+            }
+            for (holder, tokens) in handed {
                 let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
-                if !waits {
+                // It may have been granted by an answer meanwhile.
+                if !waits && self.given_up.contains(&holder.hex()) {
                     self.backend.release(holder, self.now);
                 }
             }
-            for (hold, at) in self.timers.clone() {
-                if at <= self.now {
-                    self.timers.remove(&hold);
-                    self.fire(hold, at);
-                }
+            while let Some((hold, at)) = self.first_due() {
+                self.timers.remove(&hold);
+                self.fire(hold, at);
+                moved = true;
             }
-            for (id, sleep) in std::mem::take(&mut self.tasks) {
-                self.run(id, sleep);
+            for task in std::mem::take(&mut self.tasks) {
+                moved |= self.run(task);
+            }
+            if !moved {
+                return;
             }
         }
+        panic!("the client does not come to rest");
+    }
+
+    fn first_due(&self) -> Option<(HoldId, Moment)> {
+        self.timers.iter().find(|(_, at)| **at <= self.now).map(|(hold, at)| (*hold, *at))
     }
 
     fn fire(&mut self, hold: HoldId, at: Moment) {
@@ -246,19 +291,27 @@ impl World {
         }
     }
 
-    /// Runs a task until it waits.
-    fn run(&mut self, id: WaiterId, sleep: Moment) {
+    /// Runs a task until it waits. Returns whether it had something to do.
+    fn run(&mut self, task: Task) -> bool {
+        let id = task.id;
         let mut next = self.call(|engine, cx| engine.poll(id, cx));
-        if next.is_none() && sleep <= self.now {
+        if next.is_none() && task.sleep <= self.now {
             next = Some(self.call(|engine, cx| engine.timer_fired(id, cx)));
         }
-        let Some(mut step) = next else { return self.tasks.push((id, sleep)) };
+        let Some(mut step) = next else {
+            self.tasks.push(task);
+            return false;
+        };
         loop {
             let sent = self.now;
             step = match step {
-                Step::Wait => return self.tasks.push((id, Moment::NEVER)),
+                Step::Wait => {
+                    self.tasks.push(Task { sleep: Moment::NEVER, ..task });
+                    return true;
+                }
                 Step::Sleep { until, .. } => {
-                    return self.tasks.push((id, until.max(self.now + Duration::from_micros(1))));
+                    self.tasks.push(Task { sleep: until.max(self.now + Duration::from_micros(1)), ..task });
+                    return true;
                 }
                 Step::Claim(claim) => {
                     self.engine.claim_sent(id);
@@ -271,38 +324,50 @@ impl World {
                     self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
                 }
                 Step::Granted(grant) => {
-                    // A lease that is over by now is waited for again.
-                    if let Some((holder, ..)) = self.engine.facts(grant.hold) {
-                        self.joined += u32::from(self.guards.iter().any(|(other, _)| other.hold == grant.hold));
-                        self.guards.push((grant, holder));
-                    }
-                    return;
+                    self.begin(task, grant);
+                    return true;
                 }
-                Step::Refused(_) => return,
+                Step::Refused(_) => return true,
             };
+        }
+    }
+
+    fn begin(&mut self, task: Task, grant: Grant) {
+        // Tasks that claim something else than those in the queue claim for themselves, and readers join others.
+        let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
+        let ordered = !self.odd && self.mode != Mode::Shared;
+        let overtaken = self.tasks.iter().filter(|_| ordered).find(waits);
+        assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);
+        // A lease that is over by now is waited for again.
+        if let Some((holder, ..)) = self.engine.facts(grant.hold) {
+            let unused = self.tokens.insert(grant.tenure.fence.get());
+            assert!(unused || self.mode == Mode::Shared, "a token twice: {grant:?}");
+            self.granted += 1;
+            self.guards.push((grant, holder));
         }
     }
 
     fn check(&mut self) {
         let held = self.held();
+        let holders: BTreeSet<_> = held.iter().map(|(_, holder)| holder.hex()).collect();
+        assert!(self.mode == Mode::Shared || holders.len() == held.len(), "two tasks have one hold");
         for (grant, holder) in &held {
-            assert!(self.backend.has(*holder), "a task reads without a hold on the backend: {grant:?}");
-            assert!(!self.backend.writes, "a task reads while a writer holds the key: {grant:?}");
+            assert!(self.backend.has(*holder), "a task has no hold on the backend: {grant:?}");
+            assert!(!self.backend.writes(), "a task holds the key while a writer does: {grant:?}");
         }
+        assert!(self.backend.used() <= self.backend.limit);
     }
 
     /// Everybody leaves. What was given away stays.
-    fn wind_down(&mut self) {
+    pub(crate) fn wind_down(&mut self) {
         self.lose = (false, 0);
+        while let Some(task) = self.tasks.pop() {
+            self.leave(task.id);
+        }
         while !self.guards.is_empty() {
             self.release(0);
         }
-        for (id, _) in std::mem::take(&mut self.tasks) {
-            if let Some(grant) = self.call(|engine, cx| engine.leave(id, cx)) {
-                self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
-            }
-        }
-        self.backend.writer_goes(self.now);
+        (0..4).for_each(|number| self.backend.other_goes(number, self.now));
         self.settle();
         assert!(self.engine.is_empty() && self.timers.is_empty(), "the engine keeps something");
         for holder in std::mem::take(&mut self.detached) {
@@ -310,44 +375,4 @@ impl World {
         }
         assert!(self.backend.is_free(), "left on the backend: {:?}", self.backend);
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_reader_has_a_hold_and_overlaps_no_writer(acts in acts()) {
-        let mut world = World::new();
-        for act in &acts {
-            world.act(act);
-        }
-        world.wind_down();
-    }
-}
-
-#[test]
-fn readers_join_in_these_schedules() {
-    let mut world = World::new();
-    // A key without an earlier token has one.
-    world.act(&Act::WriterComes);
-    world.act(&Act::Pass(1));
-    world.act(&Act::WriterGoes);
-    world.act(&Act::Pass(1));
-    for _ in 0..10 {
-        world.act(&Act::Enter { odd: false });
-        world.act(&Act::Pass(1));
-    }
-    assert_eq!((world.guards.len(), world.joined, world.backend.row.len()), (10, 9, 1));
-    let mut tokens: Vec<_> = world.guards.iter().map(|(grant, _)| grant.tenure.fence).collect();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 10, "each has a token of its own");
-    // The first one that joins checks whether a client waits.
-    world.act(&Act::WriterComes);
-    for _ in 0..3 {
-        world.act(&Act::Pass(100));
-        world.act(&Act::Enter { odd: false });
-    }
-    world.act(&Act::Pass(100));
-    assert_eq!(world.guards.len(), 11, "the others wait behind the writer");
-    world.wind_down();
 }
