@@ -38,7 +38,7 @@ pub(crate) struct Hold {
 
 /// Whether another client claims under this holder id.
 pub(crate) fn is_other(holder: HolderId) -> bool {
-    holder.hex().starts_with(b"ff")
+    holder.hex()[..30] == [b'f'; 30]
 }
 
 /// The holder id of a claim of another client.

@@ -2,10 +2,11 @@
 
 use crate::backend::TestBackend;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
+    AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving,
     SharingLimits, Status, Step, WaiterId,
 };
-use fencelock_core::{Capabilities, Drift, Fault, HolderId, Invalid, Key, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_testkit::SplitMix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,20 +42,6 @@ pub(crate) enum Act {
 /// More than there are tasks. A writer has all of them.
 const READERS: u32 = 1000;
 
-struct Count(u64);
-
-impl Rng for Count {
-    fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
-        self.0 += 1;
-        Ok(HolderId::from_bytes(u128::from(self.0).to_be_bytes()))
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Task {
     id: WaiterId,
@@ -68,7 +55,7 @@ pub(crate) struct World {
     pub(crate) backend: TestBackend,
     mode: Mode,
     pub(crate) now: Moment,
-    rng: Count,
+    rng: SplitMix,
     timers: BTreeMap<HoldId, Moment>,
     tasks: Vec<Task>,
     pub(crate) guards: Vec<(Grant, HolderId)>,
@@ -100,7 +87,7 @@ impl World {
             backend: TestBackend::new(mode.limit().unwrap_or(READERS)),
             mode,
             now: Moment::from_micros(1_000_000_000),
-            rng: Count(0),
+            rng: SplitMix::new(0),
             timers: BTreeMap::new(),
             tasks: Vec::new(),
             guards: Vec::new(),

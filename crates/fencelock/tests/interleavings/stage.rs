@@ -1,12 +1,13 @@
 //! One schedule: what can happen next, and doing it.
 
 use crate::checks;
-use crate::choices::{Choices, Rng};
+use crate::choices::Choices;
 use crate::mutants::Mutant;
 use crate::network::{Network, What};
 use crate::script::{Coverage, Script};
 use crate::user::User;
 use fencelock::{Client, Drift};
+use fencelock_testkit::SplitMix;
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
@@ -51,7 +52,7 @@ impl<'a> Stage<'a> {
         let network = Network::new(mutant);
         let open = |number: usize| {
             let (backend, clock) = (Arc::clone(&network), Arc::new(network.clock));
-            let rng = Rng(seed << 8 | number as u64);
+            let rng = SplitMix::new(seed << 8 | number as u64);
             Client::builder().clock(clock, Drift::default()).rng(rng).backend(backend).unwrap()
         };
         let shared = open(script.parts.len());
