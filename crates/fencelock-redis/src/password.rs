@@ -57,13 +57,14 @@ mod tests {
             ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
             ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
         ];
-        let schemes: [(&dyn Scheme, &[(&str, &str)]); 3] =
-            [(&RedisScheme, &redis), (&ClusterScheme, &cluster), (&QuorumScheme, &quorum)];
-        for (scheme, table) in schemes {
+        let with_password = |scheme: &dyn Scheme, table: &[(&str, &str)]| {
             for (url, expected) in table {
                 assert_eq!(scheme.with_password(url, "s/3@t").as_deref(), Ok(*expected));
             }
-        }
+        };
+        with_password(&RedisScheme, &redis);
+        with_password(&ClusterScheme, &cluster);
+        with_password(&QuorumScheme, &quorum);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 use crate::client::Client;
 use crate::driver::ClientInner;
 use crate::error::Error;
+use crate::identity::ClientRng;
 use fencelock_core::BootClock;
-use fencelock_core::engine::SharingLimits;
+use fencelock_core::engine::{Rng, SharingLimits};
 use fencelock_core::{Backend, Clock, Drift};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +31,18 @@ pub struct Builder {
     limits: SharingLimits,
     clock: Arc<dyn Clock>,
     drift: Drift,
+    rng: ClientRng,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { sharing: true, limits: SharingLimits::default(), clock: Arc::new(BootClock), drift: Drift::default() }
+        Self {
+            sharing: true,
+            limits: SharingLimits::default(),
+            clock: Arc::new(BootClock),
+            drift: Drift::default(),
+            rng: ClientRng::default(),
+        }
     }
 }
 
@@ -90,6 +98,13 @@ impl Builder {
         self
     }
 
+    /// Sets the source of the random numbers, of which the holder ids consist: a test that seeds it can repeat a schedule.
+    #[doc(hidden)]
+    pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
+        self.rng = ClientRng::of(rng);
+        self
+    }
+
     /// Connects to the backend of `url`, like [`Client::connect`].
     ///
     /// # Errors
@@ -113,7 +128,7 @@ impl Builder {
     /// If the runtime has no timers.
     pub fn backend(self, backend: Arc<dyn Backend>) -> Result<Client, Error> {
         let limits = self.sharing.then_some(self.limits);
-        ClientInner::start(backend, self.clock, self.drift, limits).map(Client::of)
+        ClientInner::start(backend, self.clock, self.drift, self.rng, limits).map(Client::of)
     }
 }
 

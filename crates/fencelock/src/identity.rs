@@ -1,6 +1,8 @@
 use crate::process::Process;
 use fencelock_core::engine::Rng;
 use fencelock_core::{HolderId, Invalid, Owner};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The identity of this process: host and process id.
 #[derive(Debug, Clone)]
@@ -40,13 +42,42 @@ impl Identity {
     }
 }
 
+/// The random numbers of a client: those of the operating system, or those of a test that replays a schedule.
+#[derive(Clone, Default)]
+pub(crate) struct ClientRng(Option<Arc<Mutex<dyn Rng + Send>>>);
+
+impl ClientRng {
+    pub(crate) fn of(rng: impl Rng + Send + 'static) -> Self {
+        Self(Some(Arc::new(Mutex::new(rng))))
+    }
+
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&mut dyn Rng) -> R) -> R {
+        match &self.0 {
+            None => call(&mut SystemRng),
+            Some(rng) => call(&mut *rng.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// A number that spreads timers.
+    pub(crate) fn next(&self) -> u64 {
+        self.with(|rng| rng.next_u64())
+    }
+}
+
+impl fmt::Debug for ClientRng {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientRng")
+    }
+}
+
 /// Random numbers of the operating system.
 #[derive(Debug)]
-pub(crate) struct SystemRng;
+struct SystemRng;
 
 impl Rng for SystemRng {
+    /// If the system returns no random numbers, timers are not spread.
     fn next_u64(&mut self) -> u64 {
-        random()
+        getrandom::u64().unwrap_or(0)
     }
 
     /// No random numbers are stored in advance, because memory is copied by fork, and when a virtual machine is resumed twice
@@ -58,11 +89,6 @@ impl Rng for SystemRng {
             .map_err(|error| Invalid::new(format!("the operating system returned no random numbers: {error}")))?;
         Ok(HolderId::from_bytes(bytes))
     }
-}
-
-/// Jitter for timers. If the system returns no random numbers, the jitter is zero.
-pub(crate) fn random() -> u64 {
-    getrandom::u64().unwrap_or(0)
 }
 
 #[cfg(test)]

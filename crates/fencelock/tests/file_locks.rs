@@ -17,44 +17,6 @@ fn lock_file(scratch: &Scratch, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn two_openings_of_one_directory_exclude_each_other() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (held, _) = take(&a, "k");
-    let other = claim("k", Intent::Try);
-    assert_eq!(busy_with(acquire(&b, &other)), Occupant::Holder(held.holder.clone()));
-    assert_eq!(free(&a, &held), Release::Released);
-    fence(acquire(&b, &other));
-}
-
-#[test]
-fn two_keys_do_not_exclude_each_other() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    take(&locks, "k");
-    take(&locks, "K");
-}
-
-#[test]
-fn a_repeated_claim_gets_the_same_answer_with_every_intent() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    let (held, fence) = take(&locks, "k");
-    for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-        assert_eq!(acquire(&locks, &held.with_intent(intent)), Acquire::Granted { tokens: fence.into() });
-    }
-}
-
-#[test]
-fn a_poll_without_a_hold_is_gone_and_takes_nothing() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    assert_eq!(acquire(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
-    take(&locks, "k");
-    assert_eq!(acquire(&locks, &claim("k", Intent::Poll)), Acquire::Gone);
-}
-
-#[test]
 fn a_claim_that_would_wait_is_busy_and_leaves_nothing_behind() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.locks(), scratch.locks());
@@ -67,36 +29,6 @@ fn a_claim_that_would_wait_is_busy_and_leaves_nothing_behind() {
     free(&a, &held);
     assert_eq!(now(b.inspect(&held.key)).unwrap(), None);
     take(&b, "k");
-}
-
-#[test]
-fn a_hold_is_renewed_by_its_holder_alone() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (held, _) = take(&a, "k");
-    assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
-    for locks in [&a, &b] {
-        assert_eq!(
-            renew(locks, &claim("k", Intent::Try)),
-            Renew::TakenBy(Occupant::Holder(held.holder.clone()).into())
-        );
-    }
-    free(&a, &held);
-    assert_eq!(renew(&a, &held), Renew::Absent);
-}
-
-#[test]
-fn a_release_frees_only_what_its_holder_has() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (held, _) = take(&a, "k");
-    for locks in [&a, &b] {
-        let release = free(locks, &claim("k", Intent::Try));
-        assert_eq!(release, Release::TakenBy(Occupant::Holder(held.holder.clone()).into()));
-    }
-    assert_eq!(renew(&a, &held), Renew::Renewed { waiters: 0 });
-    assert_eq!(free(&a, &held), Release::Released);
-    assert_eq!(free(&a, &held), Release::Absent);
 }
 
 #[test]
@@ -122,19 +54,6 @@ fn a_release_is_reported_to_waiters_elsewhere() {
         expect_change(&events, "k");
         fence(acquire(&b, &waiter));
         free(&b, &waiter);
-    }
-}
-
-#[test]
-fn fences_grow_from_hold_to_hold_and_through_reopening() {
-    let scratch = Scratch::new();
-    let mut last = None;
-    for _ in 0..20 {
-        let locks = scratch.locks();
-        let (held, fence) = take(&locks, "k");
-        assert!(Some(fence) > last, "{fence} after {last:?}");
-        last = Some(fence);
-        free(&locks, &held);
     }
 }
 

@@ -1,28 +1,10 @@
 //! What it costs to pass a lease from one task of a client to the next: a handful of allocations, and no request.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod allocations;
+
+use allocations::Counting;
 use fencelock::Client;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is left to the system's allocator; only a number is counted in addition.
-#[expect(unsafe_code, reason = "a counting allocator")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as promised by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised by the caller.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -37,12 +19,12 @@ async fn rounds(client: Client, rounds: usize) {
 }
 
 async fn allocations(client: &Client, each: usize) -> usize {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let (before, _) = Counting::so_far();
     let tasks: Vec<_> = (0..16).map(|_| tokio::spawn(rounds(client.clone(), each))).collect();
     for task in tasks {
         task.await.unwrap();
     }
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    Counting::so_far().0 - before
 }
 
 #[tokio::test]

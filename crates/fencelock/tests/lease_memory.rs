@@ -1,37 +1,14 @@
 //! What a client keeps in memory for each lease that it holds.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod allocations;
+
+use allocations::Counting;
 use fencelock::backends::Memory;
 use fencelock::{Client, Guard};
 use fencelock_core::{Backend, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
-
-struct Counting;
-
-static BYTES: AtomicIsize = AtomicIsize::new(0);
-
-fn count(layout: Layout, sign: isize) {
-    BYTES.fetch_add(sign * isize::try_from(layout.size()).unwrap_or(0), Ordering::Relaxed);
-}
-
-// SAFETY: everything is left to the system's allocator; only a sum is counted in addition.
-#[expect(unsafe_code, reason = "a counting allocator")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout, 1);
-        // SAFETY: as promised by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(layout, -1);
-        // SAFETY: as promised by the caller.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -39,10 +16,6 @@ static ALLOCATOR: Counting = Counting;
 const LEASES: usize = 20_000;
 /// For each lease: the guard, its hold, the watchdog's tables and the queue of tasks. The goal of the design.
 const MOST: isize = 900;
-
-fn in_use() -> isize {
-    BYTES.load(Ordering::Relaxed)
-}
 
 fn name(lease: usize) -> String {
     format!("customer:{lease:08}:balance")
@@ -56,7 +29,7 @@ fn each(bytes: isize) -> isize {
 /// What the backend itself keeps, which is in the same process here.
 async fn of_the_backend() -> isize {
     let memory = Memory::with_leases(Arc::new(fencelock::backends::BootClock));
-    let before = in_use();
+    let before = Counting::in_use();
     for lease in 0..LEASES {
         let mut id = [7; 16];
         id[..8].copy_from_slice(&lease.to_be_bytes());
@@ -64,31 +37,31 @@ async fn of_the_backend() -> isize {
         let claim = Claim::new(Key::new(name(lease)).unwrap(), holder, Ttl::default(), Intent::Try);
         memory.acquire(&claim).await.unwrap();
     }
-    each(in_use() - before)
+    each(Counting::in_use() - before)
 }
 
 async fn of_both(sharing: bool) -> isize {
-    let start = in_use();
+    let start = Counting::in_use();
     let memory = Arc::new(Memory::with_leases(Arc::new(fencelock::backends::BootClock)));
     let client = Client::builder().sharing(sharing).backend(memory).unwrap();
     client.lock("first").await.unwrap().release().await.unwrap();
-    let before = in_use();
+    let before = Counting::in_use();
     let mut guards: Vec<Guard> = Vec::with_capacity(LEASES);
     for lease in 0..LEASES {
         guards.push(client.lock(name(lease)).await.unwrap());
     }
-    let bytes = each(in_use() - before);
+    let bytes = each(Counting::in_use() - before);
     assert!(guards.iter().all(Guard::is_held));
     drop(guards);
     client.close(Duration::from_secs(60)).await.unwrap();
     // What is freed later would be missing in the next figure.
     for _ in 0..6000 {
-        if each(in_use() - start) == 0 {
+        if each(Counting::in_use() - start) == 0 {
             return bytes;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{} bytes are left", in_use() - start)
+    panic!("{} bytes are left", Counting::in_use() - start)
 }
 
 #[tokio::test]

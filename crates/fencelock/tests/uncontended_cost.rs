@@ -1,41 +1,11 @@
 //! The cost of an uncontended lock in the client: a bounded number of allocations, none of them for rare cases.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
+mod allocations;
+
+use allocations::Counting;
 use fencelock::Client;
 use fencelock_testkit::redis_or_skip;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-fn count(bytes: usize) {
-    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    BYTES.fetch_add(bytes, Ordering::Relaxed);
-}
-
-// SAFETY: everything is left to the system's allocator; only two numbers are counted in addition.
-#[expect(unsafe_code, reason = "a counting allocator")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: as promised by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        // SAFETY: as promised by the caller.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised by the caller.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -44,11 +14,12 @@ const CYCLES: usize = 100;
 
 /// Allocations and bytes of some cycles.
 async fn cycles(client: &Client) -> (usize, usize) {
-    let before = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    let before = Counting::so_far();
     for _ in 0..CYCLES {
         client.lock("k").await.unwrap().release().await.unwrap();
     }
-    (ALLOCATIONS.load(Ordering::Relaxed) - before.0, BYTES.load(Ordering::Relaxed) - before.1)
+    let after = Counting::so_far();
+    (after.0 - before.0, after.1 - before.1)
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use crate::uncontended::rate;
 use crate::{Effort, Failure, bare, workers};
 use fencelock::backends::BootClock;
 use fencelock::{Clock as _, Moment};
+use fencelock_testkit::SplitMix;
 use futures_util::StreamExt as _;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
@@ -118,7 +119,7 @@ async fn theirs(
          if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], '') end end",
     );
     let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
-    let (mut waits, mut random) = (Vec::new(), std::process::id());
+    let (mut waits, mut rng) = (Vec::new(), SplitMix::new(std::process::id().into()));
     while measurement.goes_on() {
         let requested = BootClock.now();
         loop {
@@ -130,9 +131,8 @@ async fn theirs(
             if set.query_async::<Option<String>>(&mut connection).await?.is_some() {
                 break;
             }
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let pause = match scheme {
-                Scheme::Polling => Duration::from_millis(100 + u64::from(random >> 16) % 100),
+                Scheme::Polling => Duration::from_millis(100 + rng.below(100)),
                 // A lost message must not block a waiter.
                 _ => Duration::from_secs(1),
             };

@@ -11,6 +11,7 @@
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
+//! | schedules that repeat | [`SplitMix`] |
 //!
 //! Dropping a value ends its server or process, also when a test panics.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ mod redis;
 mod resolver;
 mod scripted;
 mod shim;
+mod split_mix;
 mod test_process;
 
 pub use claim::claim;
@@ -35,4 +37,5 @@ pub use redis::{
 };
 pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
+pub use split_mix::SplitMix;
 pub use test_process::TestProcess;

@@ -1,9 +1,9 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
 use crate::network::Op;
-use crate::random::SplitMix;
 use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
+use fencelock_testkit::SplitMix;
 use std::time::Duration;
 
 /// The user that a task belongs to; nothing is attached to a lease.
@@ -111,14 +111,14 @@ pub(crate) struct ScriptedRng<'a> {
 
 impl<'a> ScriptedRng<'a> {
     pub(crate) fn new(ids: &'a mut Ids, now: Moment, seed: u64) -> Self {
-        let numbers = SplitMix(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
+        let numbers = SplitMix::new(now.as_micros() ^ seed << 48 ^ u64::from(ids.client) << 40);
         Self { ids, numbers }
     }
 }
 
 impl Rng for ScriptedRng<'_> {
     fn next_u64(&mut self) -> u64 {
-        self.numbers.next()
+        self.numbers.next_u64()
     }
 
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {

@@ -6,13 +6,13 @@
 use crate::coverage::CoverageSet;
 use crate::digest::first_act;
 use crate::mutants::Mutant;
-use crate::random::SplitMix;
 use crate::scenario::Scenario;
 use crate::shrink;
 use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
 use fencelock_lab::search::digest;
+use fencelock_testkit::SplitMix;
 use std::collections::VecDeque;
 
 const REPLAY: &str = "FENCELOCK_REPLAY";
@@ -172,11 +172,11 @@ pub(crate) fn random(scenario: &Scenario, mutant: Option<Mutant>, many: usize) -
     let mut report = SearchSummary { count: many, ..SearchSummary::default() };
     let first = number(SEED).unwrap_or(1);
     for seed in 0..many {
-        let mut numbers = SplitMix((first + seed) as u64);
-        let run = Run::new(scenario, mutant, numbers.below(SEEDS), false);
+        let mut numbers = SplitMix::new((first + seed) as u64);
+        let run = Run::new(scenario, mutant, numbers.index(SEEDS), false);
         let Ok(mut run) = run else { return Err(shrink::shrink(scenario, mutant, &[0])) };
         let result = loop {
-            match run.step(|many| numbers.below(many)) {
+            match run.step(|many| numbers.index(many)) {
                 Ok(true) if run.choices.len() > MANY => break Err("it never ends".to_owned()),
                 Ok(true) => {}
                 Ok(false) => break Ok(()),

@@ -20,7 +20,6 @@ mod mutants;
 mod network;
 mod pass;
 mod permits;
-mod random;
 mod reduction;
 mod regressions;
 mod scenario;

@@ -216,7 +216,7 @@ impl World {
             Err(_) if self.now >= releasing.until => ReleaseOutcome::GivenUp,
             Err(_) => ReleaseOutcome::Failed,
         };
-        let number = crate::random::mix(self.now.as_micros() ^ self.seed);
+        let number = fencelock_testkit::SplitMix::mix(self.now.as_micros() ^ self.seed);
         self.clients[client].releases.answered(releasing.number, outcome, self.now, number);
     }
 

@@ -4,7 +4,7 @@ use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
 use crate::search::{Explored, Named, search};
 
 /// Two attempts on nodes that forget nothing; a client proposes what it likes.
-const SMALL: Scope = Scope {
+pub(crate) const SMALL: Scope = Scope {
     attempts: 2,
     readers: 0,
     proposals: &[0, 2],
@@ -34,6 +34,12 @@ pub(crate) fn breaks<const N: usize>(promise: u8, flaw: Option<Flaw>, scope: Sco
     let Explored { trace, .. } = search(&Fences::<N> { scope, flaw }, LIMIT, |state| state.broken() & promise != 0);
     let trace = trace.expect("what is broken on purpose went unnoticed");
     assert_eq!(trace.len(), steps, "the shortest way is not the known one");
+}
+
+/// After how many steps the promise is broken, in a search in which names mean something.
+pub(crate) fn with_names(flaw: Option<Flaw>, scope: Scope, promise: u8) -> Option<usize> {
+    let model = Named(Fences::<3> { scope, flaw });
+    search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
 }
 
 /// The landmarks of every search without memory loss.
@@ -146,10 +152,7 @@ fn a_raise_acked_below_the_fence_by_those_that_granted_gives_a_token_twice_where
 /// The searches take states for one that differ in names only. With names they find the same, and no sooner.
 #[test]
 fn leaving_out_names_changes_no_verdict() {
-    let with_names = |flaw: Option<Flaw>, promise: u8| {
-        let model = Named(Fences::<3> { scope: SMALL, flaw });
-        search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
-    };
+    let with_names = |flaw, promise| with_names(flaw, SMALL, promise);
     assert_eq!(with_names(None, TOKENS), None);
     assert_eq!(with_names(None, breach::COMPLETION), Some(9));
     assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));

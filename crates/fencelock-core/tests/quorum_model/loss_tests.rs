@@ -2,19 +2,9 @@
 
 use crate::fence::breach::{ORDER, UNIQUE};
 use crate::fence::{Flaw, Scope, Time, landmark};
-use crate::fence_tests::{breaks, holds};
+use crate::fence_tests::{self, breaks, holds};
 
-const SMALL: Scope = Scope {
-    attempts: 2,
-    readers: 0,
-    proposals: &[0],
-    block: 1,
-    spare_runs: 0,
-    leases: false,
-    crashes: 1,
-    partial: false,
-    time: None,
-};
+const SMALL: Scope = Scope { proposals: &[0], crashes: 1, ..fence_tests::SMALL };
 
 const fn clocks(error: u8, quarantine: u8, horizon: u8) -> Time {
     Time { error, quarantine, horizon }

@@ -2,21 +2,11 @@
 //! needed for it.
 
 use crate::fence::{Fences, Flaw, Scope, State, breach, landmark};
-use crate::fence_tests::{LIMIT, breaks, holds};
-use crate::search::{Named, search};
+use crate::fence_tests::{self, LIMIT, breaks, holds};
+use crate::search::search;
 
 /// A writer and a reader on nodes that forget nothing; a client proposes what it likes.
-const SMALL: Scope = Scope {
-    attempts: 2,
-    readers: 1,
-    proposals: &[0, 2],
-    block: 1,
-    spare_runs: 0,
-    leases: false,
-    crashes: 0,
-    partial: false,
-    time: None,
-};
+const SMALL: Scope = Scope { readers: 1, ..fence_tests::SMALL };
 const TWO_READERS: Scope = Scope { attempts: 3, readers: 2, proposals: &[2], ..SMALL };
 const TWO_WRITERS: Scope = Scope { attempts: 3, readers: 1, proposals: &[2], ..SMALL };
 
@@ -106,10 +96,7 @@ fn a_raise_refused_below_the_fence_stops_a_reader_because_of_another() {
 /// The searches take states for one that differ in names only. With names they find the same, and no sooner.
 #[test]
 fn leaving_out_names_changes_no_verdict_about_readers() {
-    let with_names = |flaw: Option<Flaw>, promise: u8| {
-        let model = Named(Fences::<3> { scope: Scope { proposals: &[2], ..SMALL }, flaw });
-        search(&model, LIMIT, |state| state.broken() & promise != 0).trace.map(|trace| trace.len())
-    };
+    let with_names = |flaw, promise| fence_tests::with_names(flaw, Scope { proposals: &[2], ..SMALL }, promise);
     assert_eq!(with_names(None, TOKENS), None);
     assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
 }

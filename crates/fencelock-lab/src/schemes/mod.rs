@@ -36,6 +36,18 @@ const fn then(op: Op, next: u8) -> Line {
     line(op, next, next)
 }
 
+/// Acquire, work, release.
+fn plain(acquire: Op, release: Op) -> Vec<Line> {
+    vec![
+        line(acquire, 1, 5),
+        then(Op::Enter, 2),
+        then(Op::Write, 3),
+        then(release, 4),
+        then(Op::Done, 0),
+        then(Op::Busy, 0),
+    ]
+}
+
 /// The common settings of schemes with a lease on one Redis server.
 fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> Scheme {
     Scheme {

@@ -1,6 +1,6 @@
 //! Schemes of the article that improves one lock six times.
 
-use super::{line, on_redis, then};
+use super::{line, on_redis, plain, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
@@ -34,14 +34,7 @@ fn setnx() -> Scheme {
                 "Give the key an expiry, in the same command that creates it: SET NX EX.",
                 "在创建 key 的同一条命令里设置过期时间：SET NX EX。",
             ),
-            vec![
-                line(Op::SetNx(Content::Now), 1, 5),
-                then(Op::Enter, 2),
-                then(Op::Write, 3),
-                then(Op::Del, 4),
-                then(Op::Done, 0),
-                then(Op::Busy, 0),
-            ],
+            plain(Op::SetNx(Content::Now), Op::Del),
         )
     }
 }
@@ -140,14 +133,7 @@ fn set_nx_ex() -> Scheme {
                 "Store a unique value, and delete the key only if the value is unchanged, in one Lua script.",
                 "写入自己独有的值，释放时用一个 Lua 脚本确认值没变再删除。",
             ),
-            vec![
-                line(Op::SetNxEx(Content::One), 1, 5),
-                then(Op::Enter, 2),
-                then(Op::Write, 3),
-                then(Op::Del, 4),
-                then(Op::Done, 0),
-                then(Op::Busy, 0),
-            ],
+            plain(Op::SetNxEx(Content::One), Op::Del),
         )
     }
 }
@@ -165,14 +151,7 @@ fn token_lua() -> Scheme {
                 "Correct as long as the work ends before the lock expires. Renew the lease, and check a fencing token where you write.",
                 "只要业务在过期时间内做完就是可靠的。要放开这个前提：续期，并在写入处检查令牌。",
             ),
-            vec![
-                line(Op::SetNxEx(Content::Id), 1, 5),
-                then(Op::Enter, 2),
-                then(Op::Write, 3),
-                then(Op::CompareDel, 4),
-                then(Op::Done, 0),
-                then(Op::Busy, 0),
-            ],
+            plain(Op::SetNxEx(Content::Id), Op::CompareDel),
         )
     }
 }
@@ -187,18 +166,6 @@ fn system(id: &'static str, title: Text) -> Scheme {
         home: Home::System,
         has_lease: false,
         faults: vec![Fault::Crash, Fault::Overrun, Fault::Pause],
-        ..on_redis(
-            id,
-            title,
-            advice,
-            vec![
-                line(Op::Lock, 1, 5),
-                then(Op::Enter, 2),
-                then(Op::Write, 3),
-                then(Op::Unlock, 4),
-                then(Op::Done, 0),
-                then(Op::Busy, 0),
-            ],
-        )
+        ..on_redis(id, title, advice, plain(Op::Lock, Op::Unlock))
     }
 }

@@ -1,6 +1,6 @@
 //! The flash sale, and Redlock.
 
-use super::{line, on_redis, then};
+use super::{line, on_redis, plain, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
@@ -22,14 +22,7 @@ fn setnx() -> Scheme {
                 "Give the key an expiry, in the same command that creates it: SET NX EX.",
                 "在创建 key 的同一条命令里设置过期时间：SET NX EX。",
             ),
-            vec![
-                line(Op::SetNx(Content::One), 1, 5),
-                then(Op::Enter, 2),
-                then(Op::Write, 3),
-                then(Op::Del, 4),
-                then(Op::Done, 0),
-                then(Op::Busy, 0),
-            ],
+            plain(Op::SetNx(Content::One), Op::Del),
         )
     }
 }

@@ -4,7 +4,6 @@ use super::ClientInner;
 use super::waiter::LAST_ANSWER;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
-use crate::identity::random;
 use crate::lock::Lock;
 use crate::slot_set::SlotSet;
 use fencelock_core::engine::{AcquireSlot, SlotStep};
@@ -31,7 +30,7 @@ type Claimed = (u32, Result<Guard, Error>);
 pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Result<(u32, Guard), Error> {
     let begun = client.clock.now();
     // The remainder is below the number of slots, so it fits.
-    let start = u32::try_from(random() % u64::from(u32::MAX)).unwrap_or(0);
+    let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
     let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
     let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
     let mut larger_set = pin!(report_larger_set(client, set, start));

@@ -3,7 +3,7 @@ use super::renewals::Timers;
 use super::{Driver, Keys};
 use crate::closing::Closing;
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity::{ClientRng, Identity};
 use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
@@ -35,6 +35,7 @@ impl ClientInner {
         backend: Arc<dyn Backend>,
         clock: Arc<dyn Clock>,
         drift: Drift,
+        rng: ClientRng,
         sharing: Option<SharingLimits>,
     ) -> Result<Arc<Self>, Error> {
         let capabilities = backend.capabilities();
@@ -45,7 +46,7 @@ impl ClientInner {
         // A runtime without timers could neither renew nor wait: tokio panics here, and not later in a task.
         drop(tokio::time::sleep(Duration::ZERO));
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
-        let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock));
+        let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock), rng.clone());
         let config = Config { backend: backend.name(), capabilities, drift, sharing };
         let driver = Arc::new(Driver {
             telemetry: Telemetry::of(&config.backend),
@@ -54,6 +55,7 @@ impl ClientInner {
             trouble: Trouble::default(),
             backend,
             clock,
+            rng,
             identity,
             config,
             reaper,

@@ -1,6 +1,5 @@
 use super::Driver;
 use super::lease_state::LeaseState;
-use crate::identity::SystemRng;
 use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
 use fencelock_core::{Key, Mode};
 use std::fmt;
@@ -114,8 +113,11 @@ impl KeyCell {
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
     ) -> (R, Option<ClaimReport>) {
         let mut out = Actions::new();
-        let (config, now, rng) = (&self.driver.config, self.driver.clock.now(), &mut SystemRng);
-        let answer = call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out });
+        let (config, now) = (&self.driver.config, self.driver.clock.now());
+        let answer = self
+            .driver
+            .rng
+            .with(|rng| call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out }));
         self.move_timers(&out);
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);

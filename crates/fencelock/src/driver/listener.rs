@@ -1,6 +1,5 @@
 use super::Driver;
 use super::key_cell::{Engine, KeyCell};
-use crate::identity::random;
 use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -58,7 +57,7 @@ impl Driver {
     fn reset(&self) {
         let spread = (self.timers.holds() as u64 * 10).min(1_000_000);
         for cell in self.keys.all() {
-            let after = Duration::from_micros(random() % (spread + 1));
+            let after = Duration::from_micros(self.rng.next() % (spread + 1));
             cell.with(|engine, cx| engine.on_reset(after, cx));
         }
     }

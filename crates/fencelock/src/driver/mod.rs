@@ -26,7 +26,7 @@ mod watch;
 
 use crate::closing::Closing;
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity::{ClientRng, Identity};
 use crate::process::Process;
 use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
@@ -48,6 +48,7 @@ pub(crate) use lease::{Lease, Left};
 pub(crate) struct Driver {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: ClientRng,
     pub(crate) identity: Identity,
     pub(crate) config: Config,
     pub(crate) telemetry: Telemetry,

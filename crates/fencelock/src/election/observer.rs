@@ -1,5 +1,4 @@
 use crate::driver::ClientInner;
-use crate::identity::random;
 use fencelock_core::{Event, Holding, Key, LeaderHistory, Listener, Observation, Unknown};
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ impl Observer {
             let answer = self.inspect().await;
             let observed = self.history.on_answer(answer.as_ref().map(Option::as_ref).map_err(Clone::clone));
             self.inspected = Instant::now();
-            self.due = self.inspected + jittered(self.history.pause());
+            self.due = self.inspected + jittered(self.history.pause(), self.client.rng.next());
             if observed.is_some() {
                 return observed;
             }
@@ -93,8 +92,8 @@ impl Observer {
 }
 
 /// Spreads the requests of many observers.
-fn jittered(pause: Duration) -> Duration {
-    pause / 1024 * (1024 - u32::try_from(random() % 256).unwrap_or_default())
+fn jittered(pause: Duration, random: u64) -> Duration {
+    pause / 1024 * (1024 - u32::try_from(random % 256).unwrap_or_default())
 }
 
 /// Counts the events of the backend that concern the key.

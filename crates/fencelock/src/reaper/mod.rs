@@ -6,6 +6,7 @@
 mod exit;
 mod worker;
 
+use crate::identity::ClientRng;
 use crate::process::Process;
 use fencelock_core::engine::{PendingRelease, ReleaseQueue, STRAGGLER};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
@@ -40,6 +41,7 @@ pub(crate) trait IdleLeases: Debug + Send + Sync {
 struct Releases {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
+    rng: ClientRng,
     process: Process,
     state: Mutex<State>,
     /// Signals that the last unconfirmed release was confirmed.
@@ -73,14 +75,15 @@ enum Worker {
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> (Arc<Self>, ReaperTask) {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, rng: ClientRng) -> (Arc<Self>, ReaperTask) {
         let wake = Arc::new(Notify::new());
         let (queue, worker, closed, unresponsive) = (ReleaseQueue::default(), Worker::Task, false, false);
         let state = Mutex::new(State { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
         let (settled, idle, abandoned) = (Condvar::new(), Notify::new(), Mutex::default());
         let process = Process::current();
         let idle_leases = OnceLock::new();
-        let releases = Arc::new(Releases { backend, clock, process, state, settled, idle, abandoned, idle_leases });
+        let releases =
+            Arc::new(Releases { backend, clock, rng, process, state, settled, idle, abandoned, idle_leases });
         exit::watch(&releases);
         let task = ReaperTask::new(&releases, wake);
         (Arc::new(Self { releases }), task)

@@ -1,5 +1,4 @@
 use super::{Releases, State, Worker};
-use crate::identity::random;
 use fencelock_core::engine::{PendingRelease, ReleaseOutcome};
 use fencelock_core::{Backend, BoxFuture};
 use futures_util::StreamExt;
@@ -87,7 +86,7 @@ impl ReaperTask {
 
     fn answered(&self, number: u64, outcome: ReleaseOutcome) {
         let mut state = self.releases.state();
-        state.queue.answered(number, outcome, self.releases.clock.now(), random());
+        state.queue.answered(number, outcome, self.releases.clock.now(), self.releases.rng.next());
         state.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
         self.releases.notify(state);
     }

@@ -20,8 +20,8 @@ async fn leader(election: &Election) -> Option<Leader> {
     sure(|| election.leader()).await
 }
 
-pub(crate) async fn candidates_of_one_client_have_terms_of_their_own(backend: &TestBackend, sharing: bool) {
-    let client = client(backend, sharing).await;
+pub(crate) async fn candidates_of_one_client_have_terms_of_their_own(backend: &TestBackend) {
+    let client = client(backend, true).await;
     let mut standbys: Vec<_> = (0..4).map(|number| candidate(&client, &format!("v{number}"))).collect();
     let mut terms = Vec::new();
     while !standbys.is_empty() {
@@ -39,8 +39,8 @@ pub(crate) async fn candidates_of_one_client_have_terms_of_their_own(backend: &T
     assert!(terms.len() == 4 && terms.is_sorted_by(|one, two| one < two), "{terms:?}");
 }
 
-pub(crate) async fn a_published_value_is_read_as_it_is(backend: &TestBackend, sharing: bool) {
-    let (candidate, observer) = (client(backend, sharing).await, client(backend, sharing).await);
+pub(crate) async fn a_published_value_is_read_as_it_is(backend: &TestBackend) {
+    let (candidate, observer) = (client(backend, true).await, client(backend, true).await);
     for value in ["10.0.0.7:8080", "a b  c ", " leading", "quote\"back\\slash", "锁 ✓", "{\"a\":1}", &"x".repeat(128)]
     {
         let leadership = candidate.election("e").value(value).campaign().await.unwrap();
@@ -54,8 +54,8 @@ pub(crate) async fn a_published_value_is_read_as_it_is(backend: &TestBackend, sh
     leadership.resign().await.unwrap();
 }
 
-pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(backend: &TestBackend, sharing: bool) {
-    let clients = [client(backend, sharing).await, client(backend, sharing).await];
+pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(backend: &TestBackend) {
+    let clients = [client(backend, true).await, client(backend, true).await];
     let leading = clients[0].election("e").campaign().await.unwrap();
     let campaigns: Vec<_> = (0..8).map(|number| candidate(&clients[number % 2], "v")).collect();
     for (number, campaign) in campaigns.into_iter().enumerate() {
@@ -68,7 +68,7 @@ pub(crate) async fn a_candidate_that_withdraws_leaves_nothing(backend: &TestBack
     for client in clients {
         client.close(GENEROUS).await.unwrap();
     }
-    assert_eq!(leader(&client(backend, sharing).await.election("e")).await, None);
+    assert_eq!(leader(&client(backend, true).await.election("e")).await, None);
 }
 
 /// The terms that an observer sees until it sees one that is last.
@@ -98,13 +98,13 @@ fn terms_until(
 
 /// Leaders that resign, are dropped or lose their term, beside candidates that withdraw. One observer keeps up, as each
 /// leader waits for it; another sees what it can.
-pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(backend: &TestBackend, sharing: bool) {
-    let clients = [client(backend, sharing).await, client(backend, sharing).await];
+pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(backend: &TestBackend) {
+    let clients = [client(backend, true).await, client(backend, true).await];
     let facts = clients[0].capabilities();
     let changes = if facts.queues { 200 } else { 40 };
     let (announce, last) = watch::channel(0);
     let (report, mut newest) = watch::channel(0);
-    let observer = client(backend, sharing).await;
+    let observer = client(backend, true).await;
     let every = terms_until(observer.election("e").observe().unwrap(), report, last.clone());
     let some = terms_until(clients[0].election("e").observe().unwrap(), watch::channel(0).0, last);
     let (mut led, mut next) = (Vec::new(), candidate(&clients[0], "v"));
@@ -141,8 +141,8 @@ pub(crate) async fn observers_see_every_leader_in_the_order_of_terms(backend: &T
     assert_eq!(timeout(GENEROUS, every).await.expect("all are seen").unwrap(), led);
 }
 
-pub(crate) async fn work_ends_with_the_term_and_begins_again_with_the_next(backend: &TestBackend, sharing: bool) {
-    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
+pub(crate) async fn work_ends_with_the_term_and_begins_again_with_the_next(backend: &TestBackend) {
+    let (client, other) = (client(backend, true).await, client(backend, true).await);
     if !client.capabilities().evicts {
         // Only the holder can end a term there.
         return;

@@ -37,8 +37,8 @@ async fn done(work: &OncePerWindow) -> Option<WindowDone> {
     sure(async || work.done().await).await
 }
 
-pub(crate) async fn many_clients_do_the_work_once(backend: &TestBackend, sharing: bool) {
-    let clients = [client(backend, sharing).await, client(backend, sharing).await, client(backend, sharing).await];
+pub(crate) async fn many_clients_do_the_work_once(backend: &TestBackend) {
+    let clients = [client(backend, true).await, client(backend, true).await, client(backend, true).await];
     let counted = Arc::new(AtomicU32::new(0));
     let (mut tasks, mut results) = (Vec::new(), Vec::new());
     for client in clients.iter().cycle().take(15) {
@@ -61,23 +61,23 @@ pub(crate) async fn many_clients_do_the_work_once(backend: &TestBackend, sharing
     assert_eq!(sure(async || clients[0].inspect("job").await).await, None, "the lock is free");
 }
 
-pub(crate) async fn a_failure_gives_the_window_back(backend: &TestBackend, sharing: bool) {
-    let client = client(backend, sharing).await;
+pub(crate) async fn a_failure_gives_the_window_back(backend: &TestBackend) {
+    let client = client(backend, true).await;
     assert_eq!(runs(work(&client), || Err("no paper")).await, Err("no paper"));
     assert_eq!(done(&work(&client)).await, None);
     assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
     assert!(matches!(runs::<()>(work(&client), || Ok(8)).await, Ok(Once::AlreadyDone(_))));
 }
 
-pub(crate) async fn a_start_uses_the_window_up(backend: &TestBackend, sharing: bool) {
-    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
+pub(crate) async fn a_start_uses_the_window_up(backend: &TestBackend) {
+    let (client, other) = (client(backend, true).await, client(backend, true).await);
     assert_eq!(runs(work(&client).even_if_failed(), || Err("no paper")).await, Err("no paper"));
     assert!(matches!(runs::<()>(work(&other).even_if_failed(), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
     assert!(matches!(runs::<()>(work(&other), || Ok(7)).await, Ok(Once::AlreadyDone(_))));
 }
 
-pub(crate) async fn a_lost_run_does_not_count(backend: &TestBackend, sharing: bool) {
-    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
+pub(crate) async fn a_lost_run_does_not_count(backend: &TestBackend) {
+    let (client, other) = (client(backend, true).await, client(backend, true).await);
     if !client.capabilities().evicts {
         return;
     }
@@ -95,8 +95,8 @@ pub(crate) async fn a_lost_run_does_not_count(backend: &TestBackend, sharing: bo
     assert_eq!(runs::<()>(work(&other), || Ok(8)).await, Ok(Once::Done(8)));
 }
 
-pub(crate) async fn cleared_work_runs_again(backend: &TestBackend, sharing: bool) {
-    let (client, other) = (client(backend, sharing).await, client(backend, sharing).await);
+pub(crate) async fn cleared_work_runs_again(backend: &TestBackend) {
+    let (client, other) = (client(backend, true).await, client(backend, true).await);
     assert_eq!(runs::<()>(work(&client), || Ok(7)).await, Ok(Once::Done(7)));
     let first = done(&work(&other)).await.expect("it is done");
     assert!(sure(async || work(&other).clear(&first).await).await);
@@ -107,8 +107,8 @@ pub(crate) async fn cleared_work_runs_again(backend: &TestBackend, sharing: bool
     assert!(!sure(async || work(&other).clear(&first).await).await, "it belongs to a later run");
 }
 
-pub(crate) async fn the_next_window_has_a_run_of_its_own(backend: &TestBackend, sharing: bool) {
-    let client = client(backend, sharing).await;
+pub(crate) async fn the_next_window_has_a_run_of_its_own(backend: &TestBackend) {
+    let client = client(backend, true).await;
     let short = || client.once("short", Duration::from_secs(1));
     let mut windows = Vec::new();
     while windows.len() < 2 {

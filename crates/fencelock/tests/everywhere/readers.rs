@@ -56,9 +56,16 @@ pub(crate) async fn readers_hold_together_and_writers_alone(backend: &TestBacken
     // These two hold at the same time for certain.
     let both = [reads(&clients[0]).await, reads(&clients[1]).await];
     assert!(both.iter().all(|guard| guard.is_held() && guard.mode() == Mode::Shared));
+    assert!(both[0].fencing_token() < both[1].fencing_token());
     for guard in both {
+        for client in &clients {
+            assert!(sure(|| client.lock("k").try_acquire()).await.is_none(), "a writer waits for the last reader");
+            let waited = client.lock("k").wait(Duration::from_millis(20)).await;
+            assert!(matches!(waited, Err(Error::Busy { .. } | Error::Unreachable { .. })), "{waited:?}");
+        }
         assert_eq!(guard.release().await.unwrap(), Released::Released);
     }
+    assert_eq!(writes(&clients[0]).await.mode(), Mode::Exclusive);
     let mut tasks = Vec::new();
     for number in 0..8 {
         let (client, inside) = (clients[number % 2].clone(), Arc::clone(&inside));

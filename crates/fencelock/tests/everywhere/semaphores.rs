@@ -93,6 +93,7 @@ pub(crate) async fn permits_go_on_in_another_client(backend: &TestBackend, shari
     assert!(resumed.is_held());
     assert!(sure(async || pool(&client).try_acquire(1).await).await.is_none(), "all permits are in use");
     assert_eq!(resumed.release().await.unwrap(), Released::Released);
+    assert!(pool(&other).resume(2, holder).await.unwrap_err().is_lost());
     beside.release().await.unwrap();
     takes(&client, LIMIT).await.release().await.unwrap();
 }

@@ -1,10 +1,14 @@
 //! The choices of a schedule, and the order of schedules.
 
+use fencelock_testkit::SplitMix;
+
 /// The choices of one schedule. The first ones may be given; after them it takes the first of everything, or random ones.
 #[derive(Debug, Default)]
 pub(crate) struct Choices {
     given: Vec<usize>,
-    rng: Option<Rng>,
+    rng: Option<SplitMix>,
+    /// Of the random numbers of the clients.
+    pub(crate) seed: u64,
     /// What was chosen, and out of how many.
     pub(crate) taken: Vec<(usize, usize)>,
 }
@@ -15,7 +19,7 @@ impl Choices {
     }
 
     pub(crate) fn random(seed: u64) -> Self {
-        Self { rng: Some(Rng(seed)), ..Self::default() }
+        Self { rng: Some(SplitMix::new(seed)), seed, ..Self::default() }
     }
 
     /// One out of `many`. Where there is nothing to choose, nothing is noted.
@@ -25,7 +29,7 @@ impl Choices {
         }
         let chosen = match (self.given.get(self.taken.len()), &mut self.rng) {
             (Some(given), _) => given % many,
-            (None, Some(rng)) => rng.below(many),
+            (None, Some(rng)) => rng.index(many),
             (None, None) => 0,
         };
         self.taken.push((chosen, many));
@@ -43,21 +47,6 @@ impl Choices {
     /// As it is given to a replay.
     pub(crate) fn text(&self) -> String {
         self.taken.iter().map(|(chosen, _)| chosen.to_string()).collect::<Vec<_>>().join(",")
-    }
-}
-
-/// Splitmix64: small, and the same everywhere.
-#[derive(Debug)]
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, many: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^= mixed >> 31;
-        usize::try_from(mixed % many as u64).unwrap()
     }
 }
 

@@ -1,22 +1,20 @@
-//! All schedules of a small scenario, or many of a large one.
+//! The first schedules of a small scenario, or many random ones of a large one. Each repeats in one try.
 
 use crate::choices::Choices;
 use crate::mutants::Mutant;
 use crate::script::{Coverage, Script};
-use crate::stage::Stage;
+use crate::stage::{Act, Stage};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-/// Replays one schedule: `SCENARIO:CHOICE,CHOICE,...`, as a failure prints it.
+/// Replays one schedule of a small scenario: `SCENARIO:CHOICE,CHOICE,...`, as a failure prints it.
 const REPLAY: &str = "FENCELOCK_REPLAY";
 /// Random schedules of each scenario.
 const SCHEDULES: &str = "FENCELOCK_SCHEDULES";
 /// The first of the seeds.
 const SEED: &str = "FENCELOCK_SEED";
-/// The client's own rng (jitter) are not the explorer's, so a schedule is tried again this often.
-const AGAIN: u32 = 200;
 
 /// How many schedules ran, and what they came across.
 #[derive(Debug, Default)]
@@ -34,7 +32,7 @@ pub(crate) fn all(script: &Script, mutant: Option<Mutant>, most: u64) -> Result<
     let mut runner = Runner::new(script, mutant);
     let mut next = Some(Choices::default());
     while let Some(mut choices) = next.take_if(|_| runner.report.schedules < most) {
-        runner.run(&mut choices, "")?;
+        runner.run(&mut choices)?;
         next = choices.next();
     }
     runner.report.complete = next.is_none();
@@ -46,7 +44,7 @@ pub(crate) fn some(script: &Script, mutant: Option<Mutant>, many: u64) -> Result
     let mut runner = Runner::new(script, mutant);
     let first = number(SEED).unwrap_or(1);
     for seed in first..first + many {
-        runner.run(&mut Choices::random(seed), &format!(" (seed {seed}: {SEED}={seed} {SCHEDULES}=1)"))?;
+        runner.run(&mut Choices::random(seed))?;
     }
     Ok(runner.done("random"))
 }
@@ -56,11 +54,21 @@ pub(crate) fn replay(script: &Script) -> Result<bool, String> {
     let Ok(text) = std::env::var(REPLAY) else { return Ok(false) };
     if let Some(choices) = text.strip_prefix(script.name).and_then(|rest| rest.strip_prefix(':')) {
         let given: Vec<_> = choices.split(',').filter_map(|choice| choice.parse().ok()).collect();
-        for _ in 0..AGAIN {
-            Runner::new(script, None).run(&mut Choices::given(given.clone()), "")?;
-        }
+        Runner::new(script, None).run(&mut Choices::given(given))?;
     }
     Ok(true)
+}
+
+/// Runs random schedules, and each of them again on a runtime of its own.
+pub(crate) fn twice(script: &Script, many: u64) -> Result<(), String> {
+    let mut runner = Runner::new(script, None);
+    for seed in 1..=many {
+        let trace = runner.run(&mut Choices::random(seed))?;
+        if Runner::new(script, None).run(&mut Choices::random(seed))? != trace {
+            return Err(format!("{}: seed {seed} is another schedule when it is repeated", script.name));
+        }
+    }
+    Ok(())
 }
 
 /// How many random schedules are wanted of each scenario.
@@ -89,10 +97,10 @@ impl<'a> Runner<'a> {
         Self { script, mutant, runtime, report: SearchSummary::default(), started }
     }
 
-    fn run(&mut self, choices: &mut Choices, hint: &str) -> Result<(), String> {
+    fn run(&mut self, choices: &mut Choices) -> Result<Vec<Act>, String> {
         let panics = PANICS.get();
         let (result, trace) = self.runtime.block_on(async {
-            let mut stage = Stage::new(self.script, self.mutant);
+            let mut stage = Stage::new(self.script, self.mutant, choices.seed);
             let result = stage.perform(choices).await;
             for sight in stage.covered {
                 *self.report.covered.entry(sight).or_default() += 1;
@@ -102,15 +110,18 @@ impl<'a> Runner<'a> {
         self.report.schedules += 1;
         self.report.longest = self.report.longest.max(choices.taken.len());
         let result = if PANICS.get() == panics { result } else { Err("something panicked".into()) };
-        result.map_err(|why| {
-            let name = self.script.name;
-            let text = choices.text();
-            format!(
-                "{name}: {why}\nschedule {} of this run{hint}; to replay it:\n  {REPLAY}='{name}:{text}' cargo test -p \
-                 fencelock --test interleavings\n{trace:#?}",
-                self.report.schedules
-            )
-        })
+        if let Err(why) = result {
+            let (name, number) = (self.script.name, self.report.schedules);
+            let again = match choices.seed {
+                0 => format!("{REPLAY}='{name}:{}'", choices.text()),
+                seed => format!("{SEED}={seed} {SCHEDULES}=1"),
+            };
+            return Err(format!(
+                "{name}: {why}\nschedule {number} of this run; to replay it:\n  {again} cargo test -p fencelock --test \
+                 interleavings\n{trace:#?}"
+            ));
+        }
+        Ok(trace)
     }
 
     fn done(mut self, kind: &str) -> SearchSummary {

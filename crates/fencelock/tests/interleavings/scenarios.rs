@@ -23,6 +23,8 @@ const NONE: Part = Part {
 
 const READER: Part = Part { kind: Kind::Shared, ..NONE };
 
+const ALL: [&Script; 7] = [&ACQUIRE_DROP, &RENEW_RELEASE, &CANCEL_HAND_OFF, &DROPS, &READERS, &WRITER, &PERMITS];
+
 const fn permits(weight: u32) -> Part {
     Part { kind: Kind::Permits(weight), ..NONE }
 }
@@ -107,9 +109,14 @@ pub(crate) const PERMITS: Script = Script {
     ..PLAIN
 };
 
-/// Every order of the small version, and many of one with more time, more haste, and packets that get lost.
+/// With more time, more haste, and packets that get lost.
+fn larger(small: &Script) -> Script {
+    Script { times: small.times + 2, losses: 2, haste: small.haste + 2, ..*small }
+}
+
+/// The first orders of the small version, and many of the larger one.
 fn explore(small: &Script) {
-    let large = Script { times: small.times + 2, losses: 2, haste: small.haste + 2, ..*small };
+    let large = larger(small);
     let run = || {
         if explore::replay(small)? {
             return Ok(());
@@ -127,6 +134,15 @@ fn explore(small: &Script) {
     };
     if let Err(why) = run() {
         panic!("{why}");
+    }
+}
+
+#[test]
+fn a_schedule_repeats_in_one_try() {
+    for small in ALL {
+        if let Err(why) = explore::twice(&larger(small), USUAL / 4) {
+            panic!("{why}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::network::{Network, What};
 use crate::script::{Coverage, Script};
 use crate::user::User;
 use fencelock::{Client, Drift};
+use fencelock_testkit::SplitMix;
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
@@ -47,15 +48,16 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub(crate) fn new(script: &'a Script, mutant: Option<Mutant>) -> Self {
+    pub(crate) fn new(script: &'a Script, mutant: Option<Mutant>, seed: u64) -> Self {
         let network = Network::new(mutant);
-        let open = || {
+        let open = |number: usize| {
             let (backend, clock) = (Arc::clone(&network), Arc::new(network.clock));
-            Client::with_clock(backend, clock, Drift::default()).unwrap()
+            let rng = SplitMix::new(seed << 8 | number as u64);
+            Client::builder().clock(clock, Drift::default()).rng(rng).backend(backend).unwrap()
         };
-        let shared = open();
-        let client = || if script.apart { open() } else { shared.clone() };
-        let users = script.parts.iter().map(|part| User::new(*part, client())).collect();
+        let shared = open(script.parts.len());
+        let client = |number| if script.apart { open(number) } else { shared.clone() };
+        let users = script.parts.iter().enumerate().map(|(number, part)| User::new(*part, client(number))).collect();
         Self {
             script,
             network,

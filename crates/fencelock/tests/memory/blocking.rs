@@ -110,6 +110,17 @@ fn a_view_outlives_its_client_and_holds_nothing() {
 }
 
 #[test]
+fn a_hold_travels_between_clients() {
+    let (a, b) = (Client::connect("memory:travels").unwrap(), Client::connect("memory:travels").unwrap());
+    let holder = a.lock("k").acquire().unwrap().into_holder();
+    b.renew("k", holder, GENEROUS).unwrap();
+    let guard = b.lock("k").resume(holder).unwrap();
+    assert_eq!(guard.release().unwrap(), Released::Released);
+    assert!(matches!(a.release("k", holder).unwrap(), Released::AlreadyLost { .. }));
+    b.close(GENEROUS).unwrap();
+}
+
+#[test]
 fn several_keys_are_locked_together() {
     let client = Client::with_backend(backend()).unwrap();
     let guards = client.lock_all(["b", "a"]).acquire().unwrap();

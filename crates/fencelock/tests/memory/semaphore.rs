@@ -1,39 +1,7 @@
 //! Permits of tasks and clients.
 
-use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
-use fencelock::{Error, Mode, Released, RunError};
-
-#[tokio::test(start_paused = true)]
-async fn permits_in_use_never_exceed_the_limit() {
-    let scene = Scene::new();
-    let (in_use, most) = (Counter::default(), Counter::default());
-    let mut tasks = Vec::new();
-    for number in 0..40 {
-        let client = if number % 2 == 0 { scene.client.clone() } else { scene.neighbour() };
-        let (in_use, most) = (in_use.clone(), most.clone());
-        tasks.push(tokio::spawn(async move {
-            let weight = number % 3 + 1;
-            let guard = client.semaphore("k", 4).acquire(weight).await.unwrap();
-            assert_eq!(guard.mode(), Mode::permits(weight, 4).unwrap());
-            for _ in 0..weight {
-                let now = in_use.up();
-                assert!(now <= 4);
-                while most.get() < now {
-                    most.up();
-                }
-            }
-            tokio::time::sleep(ms(10)).await;
-            for _ in 0..weight {
-                in_use.down();
-            }
-            guard.release().await.unwrap();
-        }));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!((in_use.get(), most.get()), (0, 4), "all permits were in use at some time");
-}
+use crate::common::{Fate, Scene, Verb, ms, secs};
+use fencelock::{Error, Released, RunError};
 
 #[tokio::test(start_paused = true)]
 async fn a_semaphore_is_used_again_and_again() {
@@ -128,15 +96,4 @@ async fn a_run_with_permits_returns_them() {
     assert_eq!(scene.holding("k").await, None);
     let ran = semaphore.run(3, async |_| Ok::<_, Error>(())).await;
     assert!(matches!(ran, Err(RunError::Lock(Error::Config(_)))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn permits_are_resumed_with_their_holder_id() {
-    let scene = Scene::new();
-    let semaphore = scene.client.semaphore("k", 2);
-    let holder = semaphore.acquire(2).await.unwrap().into_holder();
-    assert!(scene.client.lock("k").resume(holder).await.unwrap_err().is_mode_conflict());
-    let resumed = semaphore.resume(2, holder).await.unwrap();
-    assert_eq!(resumed.release().await.unwrap(), Released::Released);
-    assert!(semaphore.resume(2, holder).await.unwrap_err().is_lost());
 }

@@ -4,24 +4,6 @@ use crate::common::{Fate, Scene, Verb, ms, secs};
 use fencelock::{Error, LossReason, Mode, Released};
 
 #[tokio::test(start_paused = true)]
-async fn readers_of_several_clients_hold_a_key_together_and_exclude_writers() {
-    let scene = Scene::new();
-    let neighbour = scene.neighbour();
-    let mine = scene.client.lock("k").shared().await.unwrap();
-    let theirs = neighbour.lock("k").shared().await.unwrap();
-    assert_eq!((mine.mode(), theirs.held().mode()), (Mode::Shared, Mode::Shared));
-    assert!(theirs.fencing_token() > mine.fencing_token());
-    for client in [&scene.client, &neighbour] {
-        assert!(client.lock("k").try_acquire().await.unwrap().is_none());
-        assert!(client.lock("k").wait(secs(1)).await.unwrap_err().is_busy());
-    }
-    assert_eq!(mine.release().await.unwrap(), Released::Released);
-    assert!(scene.client.lock("k").try_acquire().await.unwrap().is_none(), "one reader is left");
-    theirs.release().await.unwrap();
-    assert_eq!(scene.client.lock("k").await.unwrap().mode(), Mode::Exclusive);
-}
-
-#[tokio::test(start_paused = true)]
 async fn tasks_are_served_in_order_and_readers_in_a_row_together() {
     let scene = Scene::new();
     let (order, neighbour) = (std::sync::Arc::new(std::sync::Mutex::new(Vec::new())), scene.neighbour());

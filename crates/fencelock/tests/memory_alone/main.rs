@@ -2,7 +2,7 @@
 //!
 //! They run a second time because `sharing(false)` is another path through the client, from the claim to the release: the one
 //! that the command line takes, and every library that wraps a single lock. It must change none of these promises. The files
-//! that are only about sharing are not here.
+//! that are only about sharing are not here, nor those about elections and windows, which never share leases.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 #[path = "../common/mod.rs"]
@@ -18,8 +18,6 @@ mod closing;
 mod downgrading;
 #[path = "../memory/dropping.rs"]
 mod dropping;
-#[path = "../memory/election.rs"]
-mod election;
 #[path = "../memory/freshness.rs"]
 mod freshness;
 #[path = "../memory/holding.rs"]

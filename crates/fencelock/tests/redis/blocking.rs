@@ -1,6 +1,6 @@
 //! The same without async.
 
-use crate::common::{Counter, ms, secs};
+use crate::common::{ms, secs};
 use crate::support::{is_free, number, server};
 use fencelock::blocking::Client;
 use fencelock::{Error, LossReason, Released, RunError};
@@ -16,27 +16,6 @@ fn a_lock_is_renewed_while_its_owner_computes() {
     }
     assert!(number(&server, &["PTTL", "k"]) > 0);
     assert_eq!(guard.release().unwrap(), Released::Released);
-}
-
-#[test]
-fn threads_exclude_each_other() {
-    let Some(server) = server() else { return };
-    for url in ["memory:blocking", &server.url()] {
-        let client = Client::connect(url).unwrap();
-        let inside = Counter::default();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..50 {
-                        let guard = client.lock("k").acquire().unwrap();
-                        assert_eq!(inside.up(), 1);
-                        inside.down();
-                        guard.release().unwrap();
-                    }
-                });
-            }
-        });
-    }
 }
 
 #[test]
@@ -80,16 +59,4 @@ fn a_loss_is_reported() {
     });
     let Err(RunError::LostAfter { value, reason, .. }) = ran else { panic!("{ran:?}") };
     assert_eq!((value, reason), ("value", LossReason::Deleted));
-}
-
-#[test]
-fn a_hold_travels_between_clients() {
-    let Some(server) = server() else { return };
-    let (a, b) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
-    let holder = a.lock("k").acquire().unwrap().into_holder();
-    b.renew("k", holder, secs(30)).unwrap();
-    let guard = b.lock("k").resume(holder).unwrap();
-    assert_eq!(guard.release().unwrap(), Released::Released);
-    assert!(matches!(a.release("k", holder).unwrap(), Released::AlreadyLost { .. }));
-    b.close(secs(5)).unwrap();
 }

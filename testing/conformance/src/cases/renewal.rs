@@ -52,7 +52,9 @@ async fn a_renewal_of_a_free_key_finds_it_absent_and_does_not_take_it(fixture: &
 async fn a_renewal_by_another_client_names_the_holder(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let fence = a.takes().await;
-    assert_eq!(b.renews().await, Renew::TakenBy(a.holders()));
+    for other in [b, a.new_attempt()] {
+        assert_eq!(other.renews().await, Renew::TakenBy(a.holders()));
+    }
     a.still_holds_with(fence).await;
 }
 

@@ -4,7 +4,6 @@
 use super::RUN_ID;
 use super::differential::START_US;
 use super::real::Real;
-use super::rng::Rng;
 use super::sent::{Changes, Mutant, Sent};
 use super::step::Around;
 use crate::redis::quarantine::EpochCheck;
@@ -12,6 +11,7 @@ use crate::redis::script::{self, CLEAR_COMPLETION, Call, READ_COMPLETION, WRITE_
 use fencelock_conformance::model::CAP;
 use fencelock_core::{Completion, FencingToken, HolderId, Owner};
 use fencelock_testkit::Reply;
+use fencelock_testkit::SplitMix as Rng;
 
 const LOCK: &str = "k";
 const STORED: &str = "fencelock:{k}:once";

@@ -7,7 +7,6 @@ use super::expected::Expected;
 use super::moment;
 use super::quarantined_client;
 use super::real::{Outcome, Real};
-use super::rng::Rng;
 use super::sent::{Mutant, Sent};
 use super::step::{self, Around, Step};
 use crate::redis::quarantine::{EpochCheck, Quarantine};
@@ -15,6 +14,7 @@ use crate::redis::script::SIDE;
 use fencelock_conformance::model::{CAP, Delivery, HandOff, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
 use fencelock_testkit::Reply;
+use fencelock_testkit::SplitMix as Rng;
 
 /// The start time of every trace.
 pub(super) const START_US: u64 = 1_780_000_000_000_000;

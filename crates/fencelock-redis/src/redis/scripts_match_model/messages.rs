@@ -1,9 +1,10 @@
 //! Compares the parser of messages with its specification: messages of this version, of other versions, and almost of this
 //! version.
 
-use super::rng::Rng;
 use crate::redis::message::{Grant, Message};
 use fencelock_conformance::model::{self, Channel, HandOff, Name};
+use fencelock_core::engine::Rng as _;
+use fencelock_testkit::SplitMix as Rng;
 
 const MESSAGES: usize = 20_000;
 const WORDS: [&str; 12] =
@@ -12,7 +13,7 @@ const KEYS: [&str; 3] = ["k", "nightly report", "a b c d e f g"];
 
 /// As the scripts write it, with up to two words changed, added or left out. A tenth are of version 0.
 fn message(rng: &mut Rng) -> String {
-    let to = Name::Holder(u128::from(rng.next()) << 64 | u128::from(rng.next()));
+    let to = Name::Holder(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()));
     let fence = 1_780_000_000_000_000 + rng.below(1_000_000);
     let hand_off = HandOff { channel: Channel(0), to, fence, count: 1 + rng.below(64), lease_ms: rng.below(3001) };
     let key = rng.pick(&KEYS);

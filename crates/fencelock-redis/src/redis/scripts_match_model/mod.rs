@@ -23,7 +23,6 @@ mod quarantined_client;
 mod real;
 mod replies;
 mod resize_mutants;
-mod rng;
 mod sent;
 mod shared_mutants;
 mod shrink;

@@ -1,10 +1,10 @@
 //! Clients that require a quarantine.
 
-use super::rng::Rng;
 use crate::redis::quarantine::{ALONE, Quarantine};
 use fencelock_conformance::model::{Expectation, Gate, Marker, Refusal, Server};
 use fencelock_core::Ttl;
 use fencelock_testkit::Reply;
+use fencelock_testkit::SplitMix as Rng;
 use std::time::Duration;
 
 /// The run and the set that a client expects of the server. Another epoch is that of a restarted server.

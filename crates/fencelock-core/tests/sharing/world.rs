@@ -2,10 +2,11 @@
 
 use crate::backend::TestBackend;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, Duty, Grant, HoldId, KeyEngine, LeaseSharing, Leaving, Rng,
+    AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving,
     SharingLimits, Status, Step, WaiterId,
 };
-use fencelock_core::{Capabilities, Drift, Fault, HolderId, Invalid, Key, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_testkit::SplitMix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -38,19 +39,8 @@ pub(crate) enum Act {
     },
 }
 
-struct Count(u64);
-
-impl Rng for Count {
-    fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn holder_id(&mut self) -> Result<HolderId, Invalid> {
-        self.0 += 1;
-        Ok(HolderId::from_bytes(u128::from(self.0).to_be_bytes()))
-    }
-}
+/// More than there are tasks. A writer has all of them.
+const READERS: u32 = 1000;
 
 #[derive(Debug, Clone, Copy)]
 struct Task {
@@ -64,9 +54,8 @@ pub(crate) struct World {
     engine: Engine,
     pub(crate) backend: TestBackend,
     mode: Mode,
-    limit: u32,
     pub(crate) now: Moment,
-    rng: Count,
+    rng: SplitMix,
     timers: BTreeMap<HoldId, Moment>,
     tasks: Vec<Task>,
     pub(crate) guards: Vec<(Grant, HolderId)>,
@@ -81,7 +70,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(weight: u32, limit: u32) -> Self {
+    /// Tasks that request this mode.
+    pub(crate) fn new(mode: Mode) -> Self {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
         let config = Config {
@@ -94,11 +84,10 @@ impl World {
             key: Key::new("k").unwrap(),
             config,
             engine: Engine::default(),
-            backend: TestBackend::new(limit),
-            mode: Mode::permits(weight, limit).unwrap(),
-            limit,
+            backend: TestBackend::new(mode.limit().unwrap_or(READERS)),
+            mode,
             now: Moment::from_micros(1_000_000_000),
-            rng: Count(0),
+            rng: SplitMix::new(0),
             timers: BTreeMap::new(),
             tasks: Vec::new(),
             guards: Vec::new(),
@@ -119,14 +108,15 @@ impl World {
             match action {
                 Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
                 Action::Ended(ended) => {
-                    assert!(ended.others.is_empty(), "two tasks had one hold");
+                    let reads_and_loses = self.mode == Mode::Shared && matches!(ended.end, End::Lost(_));
+                    assert!(ended.others.is_empty() || reads_and_loses, "the others are not notified of a loss");
                     self.timers.remove(&ended.hold);
                 }
                 Action::Release(release) => {
                     self.given_up.insert(release.holder.hex());
                     self.backend.release(release.holder, self.now);
                 }
-                Action::KeptIdle => panic!("permits are kept although no task has them"),
+                Action::KeptIdle if self.mode != Mode::Shared => panic!("permits are kept although no task has them"),
                 _ => {}
             }
         }
@@ -159,11 +149,11 @@ impl World {
                 let was = self.call(|engine, cx| engine.detach(grant.hold, grant.tenure, cx));
                 if matches!(was, Status::Held(_)) {
                     self.detached.push(holder);
+                    let lost = self.guards.iter().any(|(other, _)| other.hold == grant.hold);
+                    assert!(!lost || self.held().iter().all(|(_, other)| *other != holder), "others read on");
                 }
             }
-            Act::OtherComes { number, weight } => {
-                self.backend.other_comes(*number, (*weight).min(self.limit), self.now);
-            }
+            Act::OtherComes { number, weight } => self.backend.other_comes(*number, *weight, self.now),
             Act::OtherGoes { number } => self.backend.other_goes(*number, self.now),
             Act::Forget => self.forget(),
             Act::Pass(ms) => self.pass(Duration::from_millis(*ms)),
@@ -208,7 +198,10 @@ impl World {
         let (grant, holder) = self.guards.remove(which);
         let others = self.held();
         match self.call(|engine, cx| engine.release(grant.hold, grant.tenure, false, cx)) {
-            Leaving::PassedOn => {}
+            Leaving::PassedOn => {
+                let reads_on = others.iter().any(|(other, _)| other.hold == grant.hold);
+                assert!(self.mode != Mode::Shared || reads_on, "nobody reads on");
+            }
             // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
             // As its guard does.
@@ -246,7 +239,7 @@ impl World {
         for _ in 0..200 {
             let handed = std::mem::take(&mut self.backend.handed);
             let mut moved = !handed.is_empty();
-            if std::mem::take(&mut self.backend.announces) {
+            if std::mem::take(&mut self.backend.announces) && self.mode != Mode::Shared {
                 self.call(KeyEngine::on_queued);
                 moved = true;
             }
@@ -327,13 +320,15 @@ impl World {
     }
 
     fn begin(&mut self, task: Task, grant: Grant) {
-        // Tasks that claim something else than those in the queue claim for themselves.
+        // Tasks that claim something else than those in the queue claim for themselves, and readers join others.
         let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
-        let overtaken = self.tasks.iter().filter(|_| !self.odd).find(waits);
+        let ordered = !self.odd && self.mode != Mode::Shared;
+        let overtaken = self.tasks.iter().filter(|_| ordered).find(waits);
         assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);
         // A lease that is over by now is waited for again.
         if let Some((holder, ..)) = self.engine.facts(grant.hold) {
-            assert!(self.tokens.insert(grant.tenure.fence.get()), "a token twice: {grant:?}");
+            let unused = self.tokens.insert(grant.tenure.fence.get());
+            assert!(unused || self.mode == Mode::Shared, "a token twice: {grant:?}");
             self.granted += 1;
             self.guards.push((grant, holder));
         }
@@ -342,11 +337,12 @@ impl World {
     fn check(&mut self) {
         let held = self.held();
         let holders: BTreeSet<_> = held.iter().map(|(_, holder)| holder.hex()).collect();
-        assert_eq!(holders.len(), held.len(), "two tasks have one hold");
+        assert!(self.mode == Mode::Shared || holders.len() == held.len(), "two tasks have one hold");
         for (grant, holder) in &held {
-            assert!(self.backend.has(*holder), "a task has permits without a hold on the backend: {grant:?}");
+            assert!(self.backend.has(*holder), "a task has no hold on the backend: {grant:?}");
+            assert!(!self.backend.writes(), "a task holds the key while a writer does: {grant:?}");
         }
-        assert!(self.backend.used() <= self.limit);
+        assert!(self.backend.used() <= self.backend.limit);
     }
 
     /// Everybody leaves. What was given away stays.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 
-/// A semaphore on a backend with a queue, for one client and the claims of others.
+/// One key on a backend with a queue, for one client and the claims of others: permits, of which a reader has one and a writer all.
 #[derive(Debug)]
 pub(crate) struct TestBackend {
-    limit: u32,
+    pub(crate) limit: u32,
     pub(crate) row: Vec<Hold>,
     queue: VecDeque<(HolderId, u32, NonZeroU32)>,
     fence: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Hold {
 
 /// Whether another client claims under this holder id.
 pub(crate) fn is_other(holder: HolderId) -> bool {
-    holder.hex().starts_with(b"ff")
+    holder.hex()[..30] == [b'f'; 30]
 }
 
 /// The holder id of a claim of another client.
@@ -79,6 +79,11 @@ impl TestBackend {
         self.row.is_empty() && self.queue.is_empty()
     }
 
+    /// Whether another client has all permits.
+    pub(crate) fn writes(&self) -> bool {
+        self.row.iter().any(|hold| is_other(hold.holder) && hold.weight == self.limit)
+    }
+
     pub(crate) fn used(&self) -> u32 {
         self.row.iter().map(|hold| hold.weight).sum()
     }
@@ -109,7 +114,7 @@ impl TestBackend {
 
     pub(crate) fn claim(&mut self, claim: &Claim, now: Moment) -> Acquire {
         self.claims += 1;
-        let (me, weight) = (claim.holder.id, claim.mode.weight());
+        let (me, weight) = (claim.holder.id, claim.mode.weight().max(1));
         if let Some(hold) = self.row.iter_mut().find(|hold| hold.holder == me) {
             hold.until = hold.until.max(now + claim.ttl.get());
             return Acquire::Granted { tokens: hold.last.into() };
@@ -163,7 +168,7 @@ impl TestBackend {
 
     /// A claim of another client, unless it waits or holds already.
     pub(crate) fn other_comes(&mut self, number: u8, weight: u32, now: Moment) {
-        let holder = other(number);
+        let (holder, weight) = (other(number), weight.min(self.limit));
         if !self.has(holder) && self.queue.iter().all(|(waiter, ..)| *waiter != holder) {
             self.queue.push_back((holder, weight, NonZeroU32::MIN));
             self.announces |= std::mem::take(&mut self.tracked);

@@ -1,7 +1,46 @@
-//! Given schedules.
+//! Tasks of one client that pass permits on: in random schedules a task that may use permits has a hold on the backend of its own, and
+//! the tasks come in order. Where requests are counted, and where another client waits, the schedule is given.
 
 use crate::world::{Act, World};
+use fencelock_core::Mode;
+use proptest::prelude::*;
 use std::time::Duration;
+
+fn permits(weight: u32, limit: u32) -> World {
+    World::new(Mode::permits(weight, limit).unwrap())
+}
+
+/// With `odds` some tasks claim with another TTL.
+fn acts(odds: bool) -> impl Strategy<Value = Vec<Act>> {
+    let which = any::<prop::sample::Index>;
+    let act = prop_oneof![
+        10 => prop::bool::weighted(0.1).prop_map(move |odd| Act::Enter { odd: odd && odds }),
+        2 => which().prop_map(Act::Cancel),
+        8 => which().prop_map(Act::Release),
+        1 => which().prop_map(Act::Detach),
+        2 => (0..3_u8, 1..4_u32).prop_map(|(number, weight)| Act::OtherComes { number, weight }),
+        3 => (0..3_u8).prop_map(|number| Act::OtherGoes { number }),
+        1 => Just(Act::Forget),
+        6 => prop_oneof![0..5_u64, 5..1500_u64].prop_map(Act::Pass),
+        1 => (any::<bool>(), 1..4_u8).prop_map(|(carried_out, requests)| Act::Lose { carried_out, requests }),
+    ];
+    prop::collection::vec(act, 1..150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_task_with_permits_has_a_hold_of_its_own(
+        acts in any::<bool>().prop_flat_map(acts), weight in 1..3_u32, limit in 3..5_u32,
+    ) {
+        let mut world = permits(weight, limit);
+        for act in &acts {
+            world.act(act);
+        }
+        world.wind_down();
+    }
+}
 
 /// Every task that has permits returns them, and a new one comes, once in each of so many milliseconds.
 fn cycle(world: &mut World, millis: u64) {
@@ -16,7 +55,7 @@ fn cycle(world: &mut World, millis: u64) {
 
 /// So many tasks of one client, on a semaphore that has been used before.
 fn busy(weight: u32, limit: u32, tasks: usize) -> World {
-    let mut world = World::new(weight, limit);
+    let mut world = permits(weight, limit);
     world.act(&Act::Pass(10));
     for _ in 0..tasks {
         world.act(&Act::Enter { odd: false });
@@ -39,7 +78,7 @@ fn hundreds_of_grants_need_one_claim_for_each_permit() {
 
 #[test]
 fn no_more_claims_wait_than_there_can_be_permits() {
-    let mut world = World::new(1, 4);
+    let mut world = permits(1, 4);
     for number in 0..4 {
         world.act(&Act::OtherComes { number, weight: 1 });
     }
@@ -58,7 +97,7 @@ fn no_more_claims_wait_than_there_can_be_permits() {
 
 #[test]
 fn a_claim_of_a_task_that_got_other_permits_is_not_sent_again() {
-    let mut world = World::new(1, 2);
+    let mut world = permits(1, 2);
     world.act(&Act::OtherComes { number: 0, weight: 1 });
     world.act(&Act::Pass(10));
     for _ in 0..4 {
@@ -79,7 +118,7 @@ fn a_claim_of_a_task_that_got_other_permits_is_not_sent_again() {
 
 /// Four tasks, two of which have the permits that another client leaves, and a claim of each of the others waits.
 fn in_turns() -> World {
-    let mut world = World::new(1, 4);
+    let mut world = permits(1, 4);
     for number in [0, 1] {
         world.act(&Act::OtherComes { number, weight: 1 });
     }
@@ -129,7 +168,7 @@ fn permits_that_are_granted_to_a_claim_without_a_task_are_returned_at_once() {
 
 #[test]
 fn a_client_alone_claims_each_time() {
-    let mut world = World::new(1, 4);
+    let mut world = permits(1, 4);
     world.act(&Act::Enter { odd: false });
     cycle(&mut world, 20);
     assert_eq!((world.backend.claims, world.backend.releases, world.granted), (21, 20, 21));
@@ -168,7 +207,7 @@ fn another_client_that_is_not_reported_waits_longer() {
 /// How long another client waits whose claim comes after those of tasks of this client, if the backend announces waiters.
 #[test]
 fn a_claim_of_the_client_does_not_hide_the_next_waiter() {
-    let mut world = World::new(1, 4);
+    let mut world = permits(1, 4);
     world.config.capabilities.announces_waiters = true;
     world.act(&Act::OtherComes { number: 0, weight: 1 });
     world.act(&Act::Pass(10));
