@@ -1,7 +1,7 @@
 //! Permits of tasks and clients.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::{Error, Released, RunError};
+use fencelock::{Error, Mode, Released, RunError};
 
 #[tokio::test(start_paused = true)]
 async fn a_semaphore_is_used_again_and_again() {
