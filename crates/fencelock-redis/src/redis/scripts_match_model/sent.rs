@@ -75,6 +75,11 @@ impl Sent {
         &self.first
     }
 
+    /// Whether it differs from what production sends.
+    pub(super) const fn is_changed(&self) -> bool {
+        self.change.is_some()
+    }
+
     /// After the server replied that it has not cached the script.
     pub(super) fn in_full(&self) -> Vec<u8> {
         let mut out = Vec::new();
