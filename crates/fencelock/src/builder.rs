@@ -140,7 +140,9 @@ impl Client {
     /// | `memory:` | in this process: all its clients of `memory:` exclude each other |
     /// | `memory:NAME` | in this process, separate from other names: the same name refers to the same locks |
     /// | `file:DIR` | in files below `DIR`, for the processes of one machine |
-    /// | `redis://[user:password@]host[:port][/db]` | on one Redis server; `rediss://` with TLS |
+    /// | `redis://[user:password@]host[:port][/db]` | on one Redis server; `rediss://` with TLS, `redis+unix://PATH` over its Unix socket |
+    /// | `redis+sentinel://host,host,host/master[/db]` | on the Redis master that sentinels name; `rediss+sentinel://` with TLS |
+    /// | `redis+cluster://host,host,host` | on a Redis Cluster; `rediss+cluster://` with TLS |
     /// | `redlock://host[:port],host[:port],host[:port]` | on a majority of independent Redis servers; `redlock+tls://` with TLS |
     ///
     /// Other crates can add schemes: [`register`](crate::register).
