@@ -104,7 +104,7 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         assert!(client.lock("k").try_acquire().await.unwrap().is_none(), "{name}");
         let busy = client.lock("k").wait(ms(20)).await.unwrap_err();
         assert!(matches!(&busy, Error::Busy { expires_in: Expiry::Never, .. }), "{busy:?}");
-        assert!(busy.to_string().contains(name) && busy.to_string().contains("without an end"), "{busy}");
+        assert!(busy.to_string().contains(name) && busy.to_string().contains("with no expiry"), "{busy}");
         assert_eq!(client.inspect("k").await.unwrap().unwrap().first().expiry, Expiry::Never);
         // Now it takes the place of a lock that is held.
         command(&server, &["DEL", "k"]);
