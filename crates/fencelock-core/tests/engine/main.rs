@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::tests_outside_test_module, missing_docs)]
 
 mod act;
+mod announcing;
 mod candidates;
 mod checks;
 mod client;

@@ -3,8 +3,9 @@
 use super::RUN_ID;
 use super::differential::{START_US, names};
 use super::fast_path::{STATES, claim, described, holder, prepare};
+use super::mutants::find_each;
 use super::real::Real;
-use super::sent::{Changes, Mutant, Sent};
+use super::sent::{Changes, Mutant, Mutants, Sent};
 use crate::redis::combined::{self, Common};
 use crate::redis::quarantine::EpochCheck;
 use crate::redis::script::{self, Path, Requested};
@@ -16,56 +17,33 @@ use fencelock_testkit::Reply;
 const DENIED: &[&str] = &["", "exists", "time", "set", "getrange", "del"];
 
 /// Mutants of the script that must be detected.
-const MUTANTS: &[(&str, Mutant)] = &[
-    ("a release ignores the value", Mutant { from: "== ARGV[1 + i]", to: "~= ''" }),
-    (
-        "a release checks one queue for all locks",
-        Mutant { from: "idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0", to: "idle" },
-    ),
-    (
-        "a release ignores the queue",
-        Mutant { from: "(idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0)", to: "true" },
-    ),
-    (
-        "a release checks only the first queue",
-        Mutant { from: "releases + 1, 2 * releases", to: "releases + 1, releases + 1" },
-    ),
-    ("a lock of another type is an error", Mutant { from: "redis.pcall('GETRANGE'", to: "redis.call('GETRANGE'" }),
+const MUTANTS: Mutants = &[
+    ("a release ignores the value", "== ARGV[1 + i]", "~= ''"),
+    ("a release checks one queue for all locks", "idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0", "idle"),
+    ("a release ignores the queue", "(idle or redis.pcall('EXISTS', KEYS[releases + i]) == 0)", "true"),
+    ("a release checks only the first queue", "releases + 1, 2 * releases", "releases + 1, releases + 1"),
+    ("a lock of another type is an error", "redis.pcall('GETRANGE'", "redis.call('GETRANGE'"),
     (
         "a denied release is reported as done",
-        Mutant { from: "redis.pcall('DEL', unpack(held)) == #held", to: "redis.pcall('DEL', unpack(held))" },
+        "redis.pcall('DEL', unpack(held)) == #held",
+        "redis.pcall('DEL', unpack(held))",
     ),
-    ("a denied release is an error", Mutant { from: "redis.pcall('DEL'", to: "redis.call('DEL'" }),
-    ("all locks are released", Mutant { from: "unpack(held)", to: "unpack(KEYS, 1, releases)" }),
-    (
-        "a claim ignores the lock",
-        Mutant { from: "first + 1, first + 2 * claims", to: "first + claims + 1, first + 2 * claims" },
-    ),
-    ("a claim ignores the queue", Mutant { from: "first + 1, first + 2 * claims", to: "first + 1, first + claims" }),
-    (
-        "a claim checks one lock for all locks",
-        Mutant { from: "free or redis.pcall('EXISTS', lock, line) == 0", to: "true" },
-    ),
-    (
-        "a claim does not check its own keys",
-        Mutant { from: "free or redis.pcall('EXISTS', lock, line) == 0", to: "free" },
-    ),
-    ("a denied time is an error", Mutant { from: "redis.pcall('TIME')", to: "redis.call('TIME')" }),
-    ("a fence exceeds 2^53", Mutant { from: " and now <= 9007199254740991", to: "" }),
-    ("any text is a fence", Mutant { from: "if previous and previous >= 0", to: "if previous >= 0" }),
-    ("a fence may be negative", Mutant { from: "and previous >= 0 and", to: "and" }),
-    ("a fence may be a fraction", Mutant { from: "previous + 1 <= now", to: "previous < now" }),
-    (
-        "a fence of another type is an error",
-        Mutant { from: "redis.pcall('SET', fence, last", to: "redis.call('SET', fence, last" },
-    ),
-    ("a fence that is ahead of the clock is overwritten", Mutant { from: "type(text) == 'string'", to: "false" }),
-    (
-        "fewer tokens than requested are reported as all",
-        Mutant { from: "count == wanted and now or {", to: "now or {" },
-    ),
-    ("the first claim of a lock has more than one token", Mutant { from: "previous == 0 and 1 or", to: "" }),
-    ("a claim uses the arguments of the previous one", Mutant { from: "argument = argument + 3", to: "" }),
+    ("a denied release is an error", "redis.pcall('DEL'", "redis.call('DEL'"),
+    ("all locks are released", "unpack(held)", "unpack(KEYS, 1, releases)"),
+    ("a claim ignores the lock", "first + 1, first + 2 * claims", "first + claims + 1, first + 2 * claims"),
+    ("a claim ignores the queue", "first + 1, first + 2 * claims", "first + 1, first + claims"),
+    ("a claim checks one lock for all locks", "free or redis.pcall('EXISTS', lock, line) == 0", "true"),
+    ("a claim does not check its own keys", "free or redis.pcall('EXISTS', lock, line) == 0", "free"),
+    ("a denied time is an error", "redis.pcall('TIME')", "redis.call('TIME')"),
+    ("a fence exceeds 2^53", " and now <= 9007199254740991", ""),
+    ("any text is a fence", "if previous and previous >= 0", "if previous >= 0"),
+    ("a fence may be negative", "and previous >= 0 and", "and"),
+    ("a fence may be a fraction", "previous + 1 <= now", "previous < now"),
+    ("a fence of another type is an error", "redis.pcall('SET', fence, last", "redis.call('SET', fence, last"),
+    ("a fence that is ahead of the clock is overwritten", "type(text) == 'string'", "false"),
+    ("fewer tokens than requested are reported as all", "count == wanted and now or {", "now or {"),
+    ("the first claim of a lock has more than one token", "previous == 0 and 1 or", ""),
+    ("a claim uses the arguments of the previous one", "argument = argument + 3", ""),
 ];
 
 /// A request for a lock in some state.
@@ -205,14 +183,5 @@ fn several_locks_in_one_script_behave_as_each_alone() {
 #[test]
 fn every_mutant_of_the_script_of_several_locks_is_detected() {
     let Some(mut real) = Real::start(START_US) else { return };
-    let source = script::COMBINED.source();
-    let mut missed = Vec::new();
-    for (name, mutant) in MUTANTS {
-        assert!(source.contains(mutant.from), "{name}: the script does not have {:?}", mutant.from);
-        match find(&mut real, Some(*mutant)) {
-            Some(found) => println!("{name}: {found}"),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not detected: {missed:#?}");
+    find_each(MUTANTS, &[script::COMBINED.source()], |mutant| find(&mut real, Some(mutant)));
 }

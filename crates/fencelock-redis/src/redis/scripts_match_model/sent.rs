@@ -15,6 +15,9 @@ pub(super) struct Mutant {
     pub(super) to: &'static str,
 }
 
+/// What each mutant does wrong, and the text of a script that it replaces by another.
+pub(super) type Mutants = &'static [(&'static str, &'static str, &'static str)];
+
 /// The changes of the scripts before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
