@@ -57,6 +57,18 @@ impl Nesting {
         ))
     }
 
+    /// Refuses to wait for one of the slots of `key` if this program runs under all of them.
+    pub(crate) fn check_slots(&self, key: &str, slots: u32, backend: &str) -> Result<(), Failure> {
+        let mut refused = Ok(());
+        for slot in 0..slots {
+            refused = self.check(&format!("{key}#{slot}"), backend);
+            if refused.is_ok() {
+                break;
+            }
+        }
+        refused
+    }
+
     /// The environment of a command that runs under these locks too. With several keys, the variable for a single key is
     /// removed, so that a script does not mistake the first key for all.
     pub(crate) fn with(&self, keys: &[String], backend: &str) -> [Variable; 4] {

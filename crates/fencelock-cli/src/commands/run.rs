@@ -33,6 +33,9 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     for key in &plan.keys {
         backend = check(key, plan.nested_ok, &client, context)?;
     }
+    if let Some(slots) = plan.slots.filter(|_| !plan.nested_ok) {
+        Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend)?;
+    }
     let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
     let _ = client.close(CLOSING).await;
     ended.map(|ended| ended.exit)

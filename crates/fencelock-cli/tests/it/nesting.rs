@@ -25,6 +25,16 @@ fn a_lock_that_this_program_runs_under_is_not_waited_for() {
 }
 
 #[test]
+fn slots_are_not_waited_for_if_this_program_has_all_of_them() {
+    let backend = TestBackend::files();
+    for (slots, status) in [("1", 64), ("2", 0)] {
+        let line = format!("run -q --slots {slots} k -- {BINARY} run -q --slots {slots} k -- true");
+        let output = Test::new(&backend, &line).output();
+        assert_eq!(output.status, status, "{}", output.stderr);
+    }
+}
+
+#[test]
 fn a_lock_further_out_is_not_waited_for_either() {
     let backend = TestBackend::files();
     let script = format!("{BINARY} run b -- {BINARY} run -q a -- true");

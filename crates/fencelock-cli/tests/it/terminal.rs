@@ -143,7 +143,7 @@ fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     let Some(backend) = TestBackend::redis() else { return };
     let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
-    let mut terminal = on_a_terminal(&backend, &format!("stty cols 120; {BINARY} run k -- echo mine"));
+    let mut terminal = on_a_terminal(&backend, &format!("stty cols 120 rows 24; {BINARY} run k -- echo mine"));
     crate::running::wait_until("the line", || {
         Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
     });

@@ -1,5 +1,5 @@
 use super::url::{lazy, node_urls, on_demand, open};
-use crate::identity::identity;
+use crate::identity::{identity, in_order};
 use crate::password;
 use crate::redis::{Role, Server, register};
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
@@ -39,7 +39,7 @@ impl Scheme for QuorumScheme {
     }
 
     fn identity(&self, url: &str, name: &str) -> String {
-        identity(url, name)
+        identity(url, &in_order(name))
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

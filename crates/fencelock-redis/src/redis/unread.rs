@@ -37,8 +37,8 @@ impl Unread {
     /// The remedy if the entry does not disappear by itself.
     pub(crate) fn advice(wire: &str) -> String {
         format!(
-            "use a later fencelock here if one writes such entries; else read them with HGETALL {:?} and remove the \
-             waiter with ZREM {:?}",
+            "use a later fencelock here if one writes such entries; else read them with HGETALL {:?}, and remove the \
+             waiter: ZREM {:?} ID",
             side_key(wire, "waiters"),
             side_key(wire, "line")
         )

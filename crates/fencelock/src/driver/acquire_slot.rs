@@ -36,13 +36,20 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
     let mut larger_set = pin!(report_larger_set(client, set, start));
     let (mut last, mut answered) = (None::<Error>, 0);
     loop {
-        let now = client.clock.now();
+        let (now, last_answer) = (client.clock.now(), slots.end() + LAST_ANSWER);
         let until = match slots.step(now) {
             SlotStep::Try(slot) => {
                 trying.get_or_insert_with(|| claim(set.lock_of(slot).wait(Duration::ZERO), slot));
-                slots.end() + LAST_ANSWER
+                last_answer
             }
-            SlotStep::Wait(until) => until,
+            // The claims that wait end by themselves, and leave their queues. Dropping them at the same moment would leave twice.
+            SlotStep::Wait(until) => {
+                if until < slots.end() {
+                    until
+                } else {
+                    last_answer
+                }
+            }
             // A slot that was granted was returned already.
             SlotStep::Granted(_) | SlotStep::Refused => {
                 let waited = now.since(begun);

@@ -44,12 +44,11 @@ impl fmt::Display for Busy<'_> {
             Expiry::In(left) => write!(f, ", whose lease ends in {} unless renewed", Span(left))?,
             Expiry::Never => f.write_str(", with no expiry")?,
         }
-        if self.waited > Duration::from_millis(10) {
-            write!(f, "; gave up after {}", Span(self.waited))?;
+        match (self.waited > Duration::from_millis(10), self.attempts > 1) {
+            (true, true) => write!(f, "; gave up after {} and {} tries", Span(self.waited), self.attempts),
+            (true, false) => write!(f, "; gave up after {}", Span(self.waited)),
+            (false, true) => write!(f, "; gave up after {} tries", self.attempts),
+            (false, false) => Ok(()),
         }
-        if self.attempts > 1 {
-            write!(f, " and {} tries", self.attempts)?;
-        }
-        Ok(())
     }
 }

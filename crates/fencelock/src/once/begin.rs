@@ -10,6 +10,13 @@ use crate::lock::Lock;
 use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
 use fencelock_core::{CompletionRead, Key, LossReason};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The limit of the read before the lock is held. It saves a claim if the work is done, and nothing depends on it.
+const FIRST_READ: Duration = Duration::from_secs(1);
+/// A wait of zero would try once, however long that takes.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 pub(super) async fn begin(
     client: &Arc<ClientInner>,
@@ -18,11 +25,13 @@ pub(super) async fn begin(
     runs: Runs,
 ) -> Result<OnceStart, Error> {
     let request = lock.check()?;
-    let (key, owner) = (request.key, request.options.owner);
+    let (key, owner, wait) = (request.key, request.options.owner, request.options.wait);
+    let wait = wait.filter(|wait| !wait.is_zero());
+    let begun = client.clock.now();
     let (mut job, mut now, mut held) = (OnceJob::new(window, runs), 0, None::<Guard>);
     loop {
         match job.step() {
-            OnceStep::Read => match read(client, &key, held.as_ref()).await? {
+            OnceStep::Read => match read(client, &key, held.as_ref(), wait.unwrap_or(Duration::MAX)).await? {
                 Some(read) => {
                     now = read.now_micros;
                     job.on_read(read);
@@ -30,7 +39,13 @@ pub(super) async fn begin(
                 None => job.on_unread(),
             },
             OnceStep::Acquire => {
-                let guard = lock.clone().acquire().await?;
+                let waited = client.clock.now().since(begun);
+                let lock = lock.clone();
+                let lock = match wait {
+                    Some(wait) => lock.wait(wait.saturating_sub(waited).max(SHORTEST_WAIT)),
+                    None => lock,
+                };
+                let guard = lock.acquire().await.map_err(|error| error.after(client.clock.now().since(begun), 0))?;
                 job.on_acquired(guard.fencing_token(), owner.clone());
                 held = Some(guard);
             }
@@ -57,12 +72,18 @@ pub(super) async fn begin(
 }
 
 /// `None` if there was no reply before the lock is held: the read under the lock decides.
-async fn read(client: &ClientInner, key: &Key, held: Option<&Guard>) -> Result<Option<CompletionRead>, Error> {
+async fn read(
+    client: &ClientInner,
+    key: &Key,
+    held: Option<&Guard>,
+    wait: Duration,
+) -> Result<Option<CompletionRead>, Error> {
     if let Some(guard) = held {
         return while_held(client, &guard.held(), || client.backend.read_completion(key)).await.map(Some);
     }
     client.check_open()?;
-    match client.backend.read_completion(key).await {
+    let read = timeout(wait.min(FIRST_READ), client.backend.read_completion(key)).await;
+    match read.unwrap_or_else(|_| Err(client.timed_out())) {
         Ok(read) => Ok(Some(read)),
         Err(cause) if cause.is_permanent() => Err(unreachable_once(Some(key), cause)),
         Err(cause) => {

@@ -73,6 +73,20 @@ async fn nothing_starts_if_it_is_unknown_whether_the_work_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_includes_the_time_to_read_whether_the_work_is_done() {
+    for (wait, most) in [(secs(2), ms(2100)), (ms(300), ms(400))] {
+        let scene = Scene::new();
+        scene.net.always(Verb::ReadCompletion, Fate::Hang);
+        scene.net.always(Verb::Acquire, Fate::Hang);
+        let begun = tokio::time::Instant::now();
+        let Err(OnceError::Lock(Error::Unreachable { waited, .. })) = run(work(&scene.client).wait(wait)).await else {
+            panic!("a backend that does not answer")
+        };
+        assert!(begun.elapsed() <= most && (wait..=most).contains(&waited), "{:?} {waited:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_that_is_done_requests_no_lock() {
     let scene = Scene::new();
     assert_eq!(run(work(&scene.neighbour())).await, Ok(Once::Done(7)));

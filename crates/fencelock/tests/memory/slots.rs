@@ -28,6 +28,18 @@ async fn fill(client: &Client, slots: u32) -> Vec<SlotGuard> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_leaves_each_queue_once() {
+    for _ in 0..10 {
+        let scene = Scene::new();
+        let _held = fill(&scene.neighbour(), 3).await;
+        let refused = pool(&scene.client, 3).wait(secs(1)).acquire().await.unwrap_err();
+        assert!(refused.is_busy(), "{refused}");
+        scene.pass(secs(3)).await;
+        assert_eq!(scene.net.calls(Verb::Release), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slot_without_a_waiting_claim_is_found_within_two_seconds() {
     for freed in [0, 7, 19] {
         let scene = Scene::new();
