@@ -6,7 +6,7 @@ use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Stdio;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -32,7 +32,8 @@ pub(crate) enum Notice {
 }
 
 impl Child {
-    /// Starts `command` directly, without a shell. If `terminal` is given, the command becomes its foreground group.
+    /// Starts `command` directly, without a shell. If `terminal` is given, the command becomes its foreground group. `locks` are the
+    /// open files of the locks, which the watcher keeps open.
     ///
     /// The kernel kills the command when this process dies. Linux binds this to the *thread* that starts the command, so
     /// call it on the main thread.
@@ -40,10 +41,11 @@ impl Child {
         command: &[OsString],
         environment: &[Variable],
         terminal: Option<BorrowedFd<'_>>,
+        locks: &[OwnedFd],
     ) -> io::Result<Self> {
         // Subscribe before the start, so that no exit is missed.
         let changes = signal(SignalKind::child())?;
-        let (pid, watcher) = match ParentDeathWatcher::start(command, environment, terminal.is_some()).await {
+        let (pid, watcher) = match ParentDeathWatcher::start(command, environment, terminal.is_some(), locks).await {
             Ok((watcher, pid)) => (pid, Some(watcher)),
             Err(NotStarted::Command(error)) => return Err(error),
             Err(NotStarted::NoWatcher) => {

@@ -46,7 +46,7 @@ use std::process::ExitCode;
 /// The only exit of the program.
 fn main() -> ExitCode {
     if let Some(role) = parent_death_watcher::role() {
-        return parent_death_watcher::run(&role).into();
+        return parent_death_watcher::run(role).into();
     }
     match parse::parse() {
         Ok(arguments) => execute(arguments).into(),

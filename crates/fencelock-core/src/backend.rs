@@ -169,6 +169,17 @@ pub trait Backend: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Copies of the open files that this hold consists of; empty where a hold is a lease. The kernel ends such a hold at its release,
+    /// or when the last copy is closed: so a process that has one keeps the hold after the death of this process.
+    ///
+    /// # Errors
+    /// The error of the system, for example if this process has too many open files.
+    #[cfg(unix)]
+    fn descriptors(&self, key: &Key, holder: &HolderId) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+        let _ = (key, holder);
+        Ok(Vec::new())
+    }
+
     /// What the backend consists of, and what works there.
     fn report(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(std::future::ready(BackendReport::default()))

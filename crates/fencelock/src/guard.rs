@@ -256,6 +256,12 @@ impl Guard {
         self.held.lease.limit_hold(self.held.tenure, max_hold);
     }
 
+    /// See [`crate::Guards::descriptors`].
+    #[cfg(unix)]
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+        self.held.lease.descriptors()
+    }
+
     fn count_released(&self, now: Moment) {
         self.client.telemetry.released(self.held.key(), &self.held.tenure, now);
     }

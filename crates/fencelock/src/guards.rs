@@ -101,6 +101,18 @@ impl Guards {
         self.held.clone()
     }
 
+    /// Copies of the open files that the locks consist of; none where they are leases. A lock in a file ends at its release, or when the
+    /// last copy of its file is closed. Pass them to a process that ends the work after the death of this one: until it exits, no
+    /// other process gets the locks.
+    ///
+    /// # Errors
+    /// The error of the system, for example if this process has too many open files.
+    #[cfg(unix)]
+    pub fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+        let copies: Result<Vec<_>, _> = self.guards.iter().map(Guard::descriptors).collect();
+        Ok(copies?.into_iter().flatten().collect())
+    }
+
     /// Releases all locks at the same time, and waits for the confirmation of the server.
     ///
     /// It is not an error if a lock was lost before: the result reports it, and the current holder of the key is not affected.

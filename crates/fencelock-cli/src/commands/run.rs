@@ -224,7 +224,9 @@ impl RunSession<'_> {
             environment.extend(secrets::withheld().into_iter().map(|name| (name, None)));
         }
         let given = terminal.and_then(Terminal::for_start);
-        Child::start(&self.plan.command, &environment, given).await.map_err(|error| {
+        let locks =
+            self.guards.descriptors().map_err(|error| Failure::system("copy the open files of the locks", error))?;
+        Child::start(&self.plan.command, &environment, given, &locks).await.map_err(|error| {
             // The new process may already have taken the terminal when it failed.
             if let (Some(_), Some(terminal)) = (given, terminal) {
                 terminal.reclaim();

@@ -5,6 +5,9 @@
 //! in another session or process group, and after their own parent has exited. The watcher detects the death of the wrapper by
 //! EOF on their socket, and a late wrapper by a deadline on the clock of the lease.
 //!
+//! On files the watcher has copies of the descriptors that hold the locks. After the death of the wrapper, the kernel keeps the
+//! locks until the watcher exits, and that is after the last descendant of the command has ended.
+//!
 //! The wrapper is a subreaper too: if the watcher is killed, the wrapper inherits its descendants.
 
 mod message;
@@ -26,6 +29,7 @@ use crate::exit::Exit;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// The first argument of the watcher. It is internal, so no help mentions it. Only a process that has received a socket from its
 /// own parent accepts it.
@@ -34,11 +38,11 @@ const ROLE: &str = "--guard-command";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "back";
 
-/// The arguments of the watcher.
-#[derive(Debug)]
+/// The arguments of the watcher. The command is not among them: a signal to all processes whose arguments name the command, as
+/// `pkill -f` sends it, does not reach the watcher.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct WatcherArgs {
     pub(crate) foreground: bool,
-    pub(crate) command: Vec<OsString>,
 }
 
 /// The arguments of the watcher if this process was started as one.
@@ -47,7 +51,7 @@ pub(crate) fn role() -> Option<WatcherArgs> {
     if arguments.next()? != ROLE {
         return None;
     }
-    Some(WatcherArgs { foreground: arguments.next()? == FOREGROUND, command: arguments.collect() })
+    Some(WatcherArgs { foreground: arguments.next()? == FOREGROUND })
 }
 
 /// Why the command was not started.
@@ -71,14 +75,16 @@ pub(crate) struct ParentDeathWatcher {
 
 #[cfg(target_os = "linux")]
 impl ParentDeathWatcher {
-    /// Starts `command` below a watcher. `foreground` gives it the terminal.
+    /// Starts `command` below a watcher, which keeps the `locks` open until it is dismissed. `foreground` gives the command the
+    /// terminal.
     pub(crate) async fn start(
         command: &[OsString],
         environment: &[crate::spawn::Variable],
         foreground: bool,
+        locks: &[OwnedFd],
     ) -> Result<(Self, Pid), NotStarted> {
-        let mut watcher = Self::spawn(command, environment, foreground).map_err(|_| NotStarted::NoWatcher)?;
-        socket::send_stdin(&watcher.socket).map_err(NotStarted::Command)?;
+        let mut watcher = Self::spawn(environment, foreground).map_err(|_| NotStarted::NoWatcher)?;
+        watcher.send_job(command, locks).await.map_err(NotStarted::Command)?;
         match watcher.next_message().await {
             Some(WatcherMessage::Started(pid)) => Ok((watcher, pid)),
             Some(WatcherMessage::Failed(error)) => Err(NotStarted::Command(io::Error::from_raw_os_error(error))),
@@ -86,19 +92,32 @@ impl ParentDeathWatcher {
         }
     }
 
-    fn spawn(command: &[OsString], environment: &[crate::spawn::Variable], foreground: bool) -> io::Result<Self> {
-        use std::os::{fd::OwnedFd, unix::process::CommandExt};
+    fn spawn(environment: &[crate::spawn::Variable], foreground: bool) -> io::Result<Self> {
+        use std::os::unix::process::CommandExt;
         crate::descendants::adopt_orphans(true)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let socket = tokio::net::UnixStream::from_std(ours)?;
         let mut watcher = std::process::Command::new("/proc/self/exe");
-        watcher.arg0("fencelock").args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]).args(command);
+        watcher.arg0("fencelock").args([ROLE, if foreground { FOREGROUND } else { BACKGROUND }]);
         crate::spawn::set_environment(&mut watcher, environment);
         // In its own process group, so that terminal signals do not reach it. Its stdin is the socket; the stdin of the
         // command is sent over the socket.
         let process = watcher.process_group(0).stdin(OwnedFd::from(theirs)).spawn()?;
         Ok(Self { process, socket, buffer: MessageBuffer::new(), sent: Deadlines::NEVER })
+    }
+
+    /// Sends what the watcher needs to start the command: the descriptors and the arguments, which may be longer than the buffer of
+    /// the socket.
+    async fn send_job(&self, command: &[OsString], locks: &[OwnedFd]) -> io::Result<()> {
+        let job = socket::encode_command(command);
+        socket::send_descriptors(&self.socket, job.len(), locks)?;
+        let mut rest = &job[..];
+        while !rest.is_empty() {
+            let sent = self.socket.async_io(tokio::io::Interest::WRITABLE, || socket::send(&self.socket, rest)).await?;
+            rest = &rest[sent..];
+        }
+        Ok(())
     }
 
     pub(crate) fn pid(&self) -> Option<Pid> {
@@ -158,6 +177,7 @@ impl ParentDeathWatcher {
         _: &[OsString],
         _: &[crate::spawn::Variable],
         _: bool,
+        _: &[OwnedFd],
     ) -> Result<(Self, Pid), NotStarted> {
         Err(NotStarted::NoWatcher)
     }
@@ -184,6 +204,6 @@ impl ParentDeathWatcher {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn run(_: &WatcherArgs) -> Exit {
+pub(crate) fn run(_: WatcherArgs) -> Exit {
     Exit::Usage
 }

@@ -1,5 +1,5 @@
 use super::message::{Deadlines, WrapperMessage};
-use super::socket::{MessageBuffer, peer, receive, receive_stdin, send};
+use super::socket::{Job, MessageBuffer, peer, receive, send};
 use super::{ROLE, WatcherArgs, WatcherMessage};
 use crate::change::Change;
 use crate::descendants::{Descendants, adopt_orphans};
@@ -21,7 +21,7 @@ use std::process::Stdio;
 /// late.
 ///
 /// It serves only the `fencelock run` that is its parent process.
-pub(crate) fn run(role: &WatcherArgs) -> Exit {
+pub(crate) fn run(role: WatcherArgs) -> Exit {
     let socket = rustix::stdio::stdin();
     match peer(socket) {
         Some(peer) if Some(peer) == rustix::process::getppid() => {}
@@ -34,8 +34,7 @@ pub(crate) fn run(role: &WatcherArgs) -> Exit {
     }
     // Block all signals: the wrapper handles signals that are sent to the job.
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return Exit::Success };
-    let Some(stdin) = receive_stdin(socket) else { return Exit::Success };
-    match Watcher::start(socket, role, stdin, mask) {
+    match Job::receive(socket).and_then(|job| Watcher::start(socket, role, job, mask)) {
         Ok(mut watcher) => watcher.run_loop(),
         // A dead wrapper needs no report.
         Err(error) => drop(send(socket, &WatcherMessage::Failed(number(&error)).encode())),
@@ -50,6 +49,8 @@ struct Watcher {
     child_signals: SignalFd,
     timer: OwnedFd,
     command: Pid,
+    /// Nobody gets these locks before this process has exited.
+    locks: Vec<OwnedFd>,
     below: Descendants,
     deadlines: Deadlines,
     /// The wrapper has died.
@@ -59,13 +60,15 @@ struct Watcher {
     idle_rounds: u32,
 }
 
-/// Stop after this many such rounds: the remaining processes belong to another user.
+/// After this many such rounds, the remaining processes belong to another user. Without locks to keep, the watcher exits.
 const MAX_IDLE_ROUNDS: u32 = 25;
-/// The interval of kill rounds, in nanoseconds. Processes may start others while they are killed.
-const ROUND_NS: i64 = 2_000_000;
+/// The interval of kill rounds. Processes may start others while they are killed.
+const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// The interval while only processes of another user are left.
+const IDLE_ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Watcher {
-    fn start(socket: BorrowedFd<'static>, role: &WatcherArgs, stdin: OwnedFd, mask: SigSet) -> io::Result<Self> {
+    fn start(socket: BorrowedFd<'static>, role: WatcherArgs, job: Job, mask: SigSet) -> io::Result<Self> {
         adopt_orphans(true)?;
         let mut ended = SigSet::empty();
         ended.add(Number::SIGCHLD);
@@ -74,7 +77,7 @@ impl Watcher {
         let tty = role.foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
         let null = File::options().write(true).open("/dev/null")?;
         // The last step that can fail: after it the command runs.
-        let command = spawn(&role.command, &[], Stdio::from(stdin), tty.map(Into::into), mask)?;
+        let command = spawn(&job.command, &[], Stdio::from(job.stdin), tty.map(Into::into), mask)?;
         // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does.
         let _ = rustix::stdio::dup2_stdout(&null);
         let _ = rustix::stdio::dup2_stderr(&null);
@@ -84,6 +87,7 @@ impl Watcher {
             child_signals,
             timer,
             command,
+            locks: job.locks,
             below: Descendants::of_this_process(None),
             deadlines: Deadlines::NEVER,
             wrapper_dead: false,
@@ -104,7 +108,7 @@ impl Watcher {
             if self.killing && !no_children_left {
                 self.kill();
             }
-            if self.wrapper_dead && (no_children_left || !self.killing) {
+            if self.wrapper_dead && (no_children_left || self.is_powerless() && self.locks.is_empty()) {
                 return;
             }
             self.sleep();
@@ -115,7 +119,11 @@ impl Watcher {
         let round = self.below.kill();
         // An empty round proves nothing, as processes start during the scan. Only ECHILD proves it.
         self.idle_rounds = if round.left == 0 && !round.refused.is_empty() { self.idle_rounds + 1 } else { 0 };
-        self.killing = self.idle_rounds < MAX_IDLE_ROUNDS;
+    }
+
+    /// Whether only processes of another user are left.
+    const fn is_powerless(&self) -> bool {
+        self.idle_rounds >= MAX_IDLE_ROUNDS
     }
 
     /// Reads messages of the wrapper. Returns `true` if the wrapper has requested the exit of the watcher.
@@ -198,7 +206,7 @@ impl Watcher {
     }
 
     fn sleep(&self) {
-        let round = Timespec { tv_sec: 0, tv_nsec: ROUND_NS };
+        let round = if self.is_powerless() { IDLE_ROUND } else { ROUND };
         let mut events = vec![PollFd::new(&self.child_signals, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
         if !self.wrapper_dead {
             events.push(PollFd::new(&self.socket, PollFlags::IN));

@@ -1,11 +1,18 @@
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::Pid;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The standard input, and two files for each of at most 16 locks: a row has a slot file too.
+const DESCRIPTORS: usize = 1 + 2 * 16;
 
 /// A partially read message. All messages in one direction have `N` bytes.
 #[derive(Debug)]
@@ -34,11 +41,9 @@ impl<const N: usize> MessageBuffer<N> {
     }
 }
 
-/// Sends a whole message, or fails at once.
-pub(super) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<()> {
-    // The kernel sends such a short message whole or not at all.
-    rustix::net::send(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-    Ok(())
+/// Sends without waiting, and returns the number of bytes that were sent: all of a short message.
+pub(super) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
 /// Reads the available bytes without waiting; zero bytes mean the end.
@@ -47,15 +52,22 @@ pub(super) fn receive(socket: impl AsFd, free: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Sends the standard input of this process.
-pub(super) fn send_stdin(socket: impl AsFd) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends the length of the encoded command, the standard input of this process, and `locks`.
+pub(super) fn send_descriptors(socket: impl AsFd, length: usize, locks: &[OwnedFd]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let stdin = io::stdin();
-    let descriptors = [stdin.as_fd()];
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(socket, &[IoSlice::new(b"0")], &mut control, SendFlags::NOSIGNAL)?;
+    let descriptors: Vec<_> = std::iter::once(stdin.as_fd()).chain(locks.iter().map(AsFd::as_fd)).collect();
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("too many locks"));
+    }
+    sendmsg(socket, &[IoSlice::new(&length.to_le_bytes())], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// The arguments of the command as bytes. No argument contains a zero.
+pub(super) fn encode_command(command: &[OsString]) -> Vec<u8> {
+    command.iter().flat_map(|word| [word.as_bytes(), b"\0"]).flatten().copied().collect()
 }
 
 /// The process that created this socket pair, according to the kernel; `None` if unknown, or of another user.
@@ -64,17 +76,43 @@ pub(super) fn peer(socket: impl AsFd) -> Option<Pid> {
     (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
 }
 
-/// Receives the standard input of the peer; `None` if the peer has exited.
-pub(super) fn receive_stdin(socket: impl AsFd) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    // Reads one byte only, so that nothing of the next message is lost.
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
-    control.drain().find_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    })
+/// What the watcher needs to start the command.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) stdin: OwnedFd,
+    /// The files of the locks.
+    pub(super) locks: Vec<OwnedFd>,
+    pub(super) command: Vec<OsString>,
+}
+
+impl Job {
+    /// Waits for the job. It fails if the peer has exited, or if this process may not have so many open files.
+    pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut length = [0; size_of::<usize>()];
+        // Reads these bytes only: the kernel attaches the descriptors to them.
+        let received = recvmsg(socket, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        if received.bytes < length.len() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
+        }
+        let rights = control.drain().filter_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let mut descriptors = rights.flatten();
+        let stdin = descriptors.next().ok_or(ErrorKind::UnexpectedEof)?;
+        let locks = descriptors.collect();
+        let mut command = vec![0; usize::from_le_bytes(length)];
+        let mut stream = File::from(socket.try_clone_to_owned()?);
+        stream.read_exact(&mut command)?;
+        let words = command.split_inclusive(|byte| *byte == 0);
+        let command = words.map(|word| OsString::from_vec(word[..word.len() - 1].to_vec())).collect();
+        Ok(Self { stdin, locks, command })
+    }
 }
 
 #[cfg(test)]
@@ -96,17 +134,23 @@ mod tests {
     fn the_peer_of_a_pair_is_its_creator_and_a_file_has_none() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(peer(&ours), Some(rustix::process::getpid()));
-        assert_eq!(peer(std::fs::File::open("/dev/null").unwrap()), None);
+        assert_eq!(peer(File::open("/dev/null").unwrap()), None);
     }
 
     #[test]
-    fn the_received_standard_input_is_the_sent_one() {
+    fn a_received_job_is_the_sent_one() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        send_stdin(&ours).unwrap();
-        let got = rustix::fs::fstat(receive_stdin(&theirs).unwrap()).unwrap();
-        let sent = rustix::fs::fstat(io::stdin()).unwrap();
-        assert_eq!((got.st_dev, got.st_ino), (sent.st_dev, sent.st_ino));
+        let command: Vec<_> = ["sh", "-c", "", "a b\nc"].map(OsString::from).into();
+        let lock = File::open("/dev/null").unwrap();
+        let encoded = encode_command(&command);
+        send_descriptors(&ours, encoded.len(), &[lock.try_clone().unwrap().into()]).unwrap();
+        send(&ours, &encoded).unwrap();
+        let job = Job::receive(theirs.as_fd()).unwrap();
+        assert_eq!(job.command, command);
+        let file = |descriptor: BorrowedFd<'_>| rustix::fs::fstat(descriptor).map(|file| (file.st_dev, file.st_ino));
+        assert_eq!(file(job.stdin.as_fd()), file(io::stdin().as_fd()));
+        assert_eq!(job.locks.iter().map(|lock| file(lock.as_fd())).collect::<Vec<_>>(), [file(lock.as_fd())]);
         drop(ours);
-        assert!(receive_stdin(&theirs).is_none(), "the peer has exited");
+        assert!(Job::receive(theirs.as_fd()).is_err(), "the peer has exited");
     }
 }

@@ -275,3 +275,19 @@ fn what_another_user_has_left_is_reported_and_not_waited_for() {
     assert!(stderr.contains(&format!("k: process {left} runs as user 0 and cannot be signalled")), "{stderr}");
     assert_eq!(stderr.matches("cannot be signalled").count(), 1, "{stderr}");
 }
+
+#[test]
+fn a_lock_in_a_file_stays_until_what_another_user_has_left_has_ended() {
+    let backend = TestBackend::files();
+    let script = "AS_ROOT sh -c 'echo $$; exec sleep 1000' & wait";
+    let Some(mut wrapper) = with_a_part_of_root(&backend, "", script) else { return };
+    let left = wrapper.wait_for("");
+    wrapper.kill("KILL");
+    wrapper.status();
+    // Longer than the watcher tries to kill it.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let status = || Test::new(&backend, "-q status k").output().status;
+    assert_eq!((is_alive(&left), status()), (true, 75));
+    send(&left, "KILL");
+    wait_until("the end of the lock", || (status() == 0).then_some(()));
+}

@@ -14,6 +14,7 @@ mod flock;
 mod holding;
 mod hostile_text;
 mod json;
+mod kept_locks;
 mod lab;
 mod live_runs;
 mod loss;

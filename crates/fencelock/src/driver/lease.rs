@@ -43,6 +43,12 @@ impl Lease {
         &self.state.holder
     }
 
+    /// See [`fencelock_core::Backend::descriptors`].
+    #[cfg(unix)]
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+        self.cell.driver().backend.descriptors(self.key(), self.holder())
+    }
+
     /// Whether this is a copy in a forked child of the process that holds it.
     pub(crate) fn is_forked(&self) -> bool {
         !self.cell.driver().process().is_current()

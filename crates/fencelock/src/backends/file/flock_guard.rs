@@ -6,6 +6,7 @@ use super::record::{Damage, LONGEST, Record, has_slots};
 use crate::process::Process;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -117,6 +118,11 @@ impl FlockGuard {
             self.file.set_len(length)?;
         }
         Ok(())
+    }
+
+    /// A copy of the open file, which has this lock too.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
     }
 
     /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.

@@ -66,6 +66,7 @@ use fencelock_core::{
     Resize, Unknown, WriteCompletion,
 };
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::HoldTable;
@@ -226,6 +227,10 @@ impl Backend for File {
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async { self.refuse(seen) })
+    }
+
+    fn descriptors(&self, key: &Key, holder: &HolderId) -> io::Result<Vec<OwnedFd>> {
+        self.table.get(key, holder).map_or_else(|| Ok(Vec::new()), |hold| hold.descriptors())
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

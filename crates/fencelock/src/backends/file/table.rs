@@ -5,6 +5,7 @@ use super::record::Record;
 use fencelock_core::{HolderId, Key};
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A hold: the locked files, and the record.
@@ -21,6 +22,11 @@ impl HeldFile {
     /// Whether the paths still refer to the locked files. Otherwise the next process locks other files.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
         Ok(self.lock.is_in_place()? && self.slot.as_ref().map_or(Ok(true), FlockGuard::is_in_place)?)
+    }
+
+    /// Copies of its open files, which have its locks too.
+    pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        [Some(&*self.lock), self.slot.as_ref()].into_iter().flatten().map(FlockGuard::descriptor).collect()
     }
 
     /// Records the release, and releases: the slot first, because the close of the lock file wakes the waiters. The kernel
