@@ -1,7 +1,9 @@
 use super::node::SentinelNode;
 use super::{Named, SentinelUrl};
 use crate::redis::hosts::{Address, shown};
+use crate::redis::secrets::SecretFiles;
 use fencelock_core::{Fault, Invalid, NodeFault, Unknown, master_by_majority, named_masters, votes_for};
+use redis::ConnectionInfo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -27,16 +29,17 @@ pub(crate) struct SentinelReplies {
 }
 
 impl Sentinels {
-    /// `client` creates the client of a sentinel, for RESP2 or RESP3.
+    /// `info` has the settings of a connection to a sentinel.
     pub(crate) fn new(
         url: &SentinelUrl,
         limit: Duration,
         needs_majority: bool,
-        client: impl Fn(&Address, bool) -> Result<redis::Client, Invalid>,
-    ) -> Result<Self, Invalid> {
-        let node = |host| Ok(Arc::new(SentinelNode::new(host, client(host, false)?, client(host, true)?)));
-        let nodes = url.hosts.iter().map(node).collect::<Result<_, Invalid>>()?;
-        Ok(Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() })
+        files: &Arc<SecretFiles>,
+        info: impl Fn(&Address) -> ConnectionInfo,
+    ) -> Self {
+        let node = |host| Arc::new(SentinelNode::new(host, info(host), Arc::clone(files)));
+        let nodes = url.hosts.iter().map(node).collect();
+        Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() }
     }
 
     /// The same sentinels with separate connections.
