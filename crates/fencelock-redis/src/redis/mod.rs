@@ -81,6 +81,7 @@ mod shared_batch;
 mod subscribed;
 mod subscription;
 mod target;
+mod tls_cause;
 mod topology;
 mod unread;
 mod wire;
