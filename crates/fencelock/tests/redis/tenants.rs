@@ -1,7 +1,7 @@
 //! Users with the rights that `docs/en/operations.md` names, one trying to harm the other.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{client, command, in_line, number, server, text, waiting};
+use crate::support::{client, command, in_line, number, renewed, server, text, waiting};
 use fencelock::{LossReason, Released};
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 
@@ -44,7 +44,7 @@ async fn the_rights_of_the_page_suffice_for_everything_a_holder_and_a_waiter_do(
         assert_eq!(held.release().await.unwrap(), Released::Released);
         // Usually sooner than a waiter polls; on a slow machine, it only matters that the waiter is served.
         let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap();
-        tokio::time::sleep(ms(100)).await;
+        renewed(&next).await;
         command(&server, &["DEL", &format!("a:{key}")]);
         let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking reports at once");
         assert_eq!(why, LossReason::Deleted, "{key}");
