@@ -231,17 +231,11 @@ impl RunSession<'_> {
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, format!("command not found{}", self.hint())),
+                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
         })
-    }
-
-    /// If an option follows a second KEY, that KEY is parsed as the command.
-    fn hint(&self) -> &'static str {
-        let dashes = self.plan.command.iter().skip(1).any(|word| word == "--");
-        if dashes { "; if it is a KEY, options come before the first KEY" } else { "" }
     }
 
     /// Holds the locks until --hold-for elapses, a signal arrives, or one of them is lost.
