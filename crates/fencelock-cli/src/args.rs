@@ -112,8 +112,8 @@ impl Command {
 /// command exits by itself, processes that it leaves behind keep running without the lock.
 ///
 /// TERM, INT, HUP, QUIT, USR1 and USR2 are forwarded to the process group of the command. A second INT or TERM kills all
-/// descendants. Descendants outside of the group receive TERM when the command has exited, or after half of the grace
-/// period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
+/// descendants; the same signal within a second counts as the first. Descendants outside of the group receive TERM when the
+/// command has exited, or after half of the grace period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY [--also KEY]... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
