@@ -214,7 +214,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 notified |= waiter.notify(cx);
             }
         }
-        self.leases.expedite(Duration::ZERO, cx);
+        self.leases.hinted(cx);
     }
 
     /// The holder of the lease that is kept for the next task.

@@ -71,6 +71,7 @@ mod script;
 mod scripts_match_model;
 mod secrets;
 mod sentinel;
+mod separation;
 mod server;
 mod server_info;
 mod session;
@@ -86,7 +87,7 @@ mod topology;
 mod unread;
 mod wire;
 
-pub(crate) use cluster_map::{ClusterMap, not_a_cluster};
+pub(crate) use cluster_map::{ClusterMap, NODES_MAX, not_a_cluster};
 pub(crate) use cluster_view::ClusterView;
 use combined::Common;
 use fault::unknown;

@@ -94,8 +94,11 @@ impl Options {
             ("sentinel_user", _) => self.sentinel_user = Some(value),
             ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
             _ => {
+                // The value of an unknown option may be a password.
+                let is_known = matches!(name, "protocol" | "push" | "quarantine" | "trust_empty");
+                let shown = if is_known { pair } else { name };
                 return Err(Invalid::new(format!(
-                    "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                    "{shown:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
                      push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
                      db=N, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
                 )));
@@ -191,5 +194,7 @@ pub(super) fn percent_decoded(text: &str) -> Result<String, Invalid> {
     // The crate leaves invalid escapes unchanged.
     let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
-    decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
+    // The text may be a password.
+    let invalid = || Invalid::new("a part of this URL is not percent-encoded UTF-8: write % as %25");
+    decoded.map(Cow::into_owned).ok_or_else(invalid)
 }

@@ -270,6 +270,15 @@ mod tests {
             "redis://u:a?s3cret@host",
             "redis://u:a?timeout=s3cret@host",
             "redis://u:s3cret@h?password_file=/dev/null",
+            "redis://h?password=s3cret",
+            "redis://h?prefix=s3cret%zz",
+            "redis+unix://u:s3cret%zz@/run/s",
+            "redis+unix://s3cret%ff@/run/s",
+            "redis+unix://u:s3cret@",
+            "redis+unix://u:s3cret@h",
+            "redis+unix://u:6379/s3cret@/run/s",
+            "redis+sentinel://u:6379/s3cret%zz@h/m",
+            "redis+sentinel://u:6379/s3cret@h/m",
         ] {
             let error = Target::parse(url).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");
