@@ -113,7 +113,7 @@ pub use key_set::KeySet;
 pub use lease::Lease;
 pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
-pub use mastership::{MasterLease, NamedMaster, master_by_majority, named_masters, votes_for};
+pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};

@@ -14,6 +14,7 @@ mod exit_codes;
 mod flock;
 mod holding;
 mod hostile_text;
+mod interrupt;
 mod json;
 mod lab;
 mod live_runs;

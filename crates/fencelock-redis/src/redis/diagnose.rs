@@ -10,6 +10,7 @@ use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use super::report::everything;
 use super::scan;
 use super::sentinel;
+use super::separation;
 use super::session::Session;
 use super::topology;
 use super::trial;
@@ -54,6 +55,7 @@ async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings.push(scan::diagnose(redis, session).await);
     findings.push(wake_ups(redis, session));
     findings.push(tracking(session));
+    findings.extend(separation::diagnose(redis, session));
     findings.push(clock(redis, session).await);
     if info.is_empty() {
         findings.push(Finding::new(

@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+/// The pause between logins while a server refuses a password that is being changed.
+const BETWEEN_LOGINS: Duration = Duration::from_secs(1);
+
 /// Keeps one session alive on demand: the next request after a disconnect connects again.
 ///
 /// No other reconnect loop is needed: waiters poll every second and holders renew. The reconnect loop of the driver could
@@ -102,7 +105,7 @@ impl Link {
             return Ok(session);
         }
         if let Some((ended, unknown)) = &dial.failed
-            && *ended >= requested
+            && (*ended >= requested || unknown.is_revoked() && requested.since(*ended) < BETWEEN_LOGINS)
         {
             return Err(unknown.clone());
         }
@@ -110,6 +113,7 @@ impl Link {
         match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {
             Ok(session) => {
                 let session = Arc::new(session);
+                self.target.files.accept();
                 dial.failed = None;
                 if !self.target.is_internal {
                     dial.log_limitations(&self.target.name, &session);
@@ -118,6 +122,7 @@ impl Link {
                 Ok(session)
             }
             Err(unknown) => {
+                let unknown = unknown.map_fault(|fault| self.target.files.kind(fault));
                 dial.failed = Some((now(), unknown.clone()));
                 Err(unknown)
             }

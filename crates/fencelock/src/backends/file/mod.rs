@@ -222,7 +222,7 @@ impl Backend for File {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.scan()?.into_held()) })
+        Box::pin(self.list_held())
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
