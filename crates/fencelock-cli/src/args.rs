@@ -62,13 +62,20 @@ pub(crate) enum Command {
     Resize(Resize),
     Once(Once),
     Init(Init),
-    /// Check the configuration and health of the backend.
+    /// Check the configuration and health of the backend, and try a lock.
     #[command(after_help = exit::DOCTOR)]
     Doctor {
         /// Write a report about the backend as one JSON document, without passwords: its servers and their features, the options in
         /// effect, and all findings
         #[arg(long)]
         report: bool,
+        /// Write nothing, so no lock is tried
+        #[arg(long)]
+        read_only: bool,
+        /// Try a lock with this key, which no program uses. By default its name begins with fencelock-doctor-; a user of a server
+        /// who may not use that key names another one
+        #[arg(long, value_name = "KEY", conflicts_with = "read_only")]
+        key: Option<String>,
     },
     Lab(Lab),
     Bench(Bench),

@@ -86,6 +86,7 @@ mod side_key;
 mod slot_map;
 mod span;
 mod time;
+mod trial;
 
 pub use backend::{Answer, Backend, BoxFuture, Capabilities, no_downgrade};
 pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
@@ -129,3 +130,4 @@ pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use slot_map::SlotMap;
 pub use span::Span;
 pub use time::{Clock, Drift, Moment, Ttl};
+pub use trial::{Trial, Tried};

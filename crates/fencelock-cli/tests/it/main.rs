@@ -8,6 +8,7 @@ mod breaking;
 mod child;
 mod counting;
 mod descendants;
+mod doctor;
 mod electing;
 mod exit_codes;
 mod flock;

@@ -48,7 +48,8 @@ const TEXTS: [(&str, Fault); 13] = [
 ];
 
 /// The remedy, if the error of the server does not contain it.
-const REMEDIES: [(&str, &str); 12] = [
+const REMEDIES: [(&str, &str); 13] = [
+    ("CLUSTERDOWN", "a master is down, or slots have no node: redis-cli --cluster check HOST:PORT"),
     // The text of the server mentions HELLO, which confuses users.
     ("NOAUTH", "the server requires a password; write it in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
@@ -100,6 +101,11 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether a user may not use a key, so that the error says nothing about a command. `detail` is the text of the server.
+pub(crate) fn is_about_a_key(detail: &str) -> bool {
+    ["one of the keys", "access a key"].iter().any(|words| detail.contains(words))
 }
 
 /// The server does not have this command. Its text depends on the version.

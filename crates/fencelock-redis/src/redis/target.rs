@@ -36,6 +36,8 @@ pub(crate) struct Target {
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// The cluster of which this server is a node.
     pub(crate) cluster: Option<Arc<ClusterView>>,
+    /// Whether its connections log nothing about the server: the user has not asked for them.
+    pub(crate) is_internal: bool,
 }
 
 impl Target {
@@ -111,6 +113,7 @@ impl Target {
             acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
             quarantine,
             cluster: None,
+            is_internal: false,
         })
     }
 
@@ -123,7 +126,7 @@ impl Target {
     pub(crate) fn for_releases(&self) -> Self {
         // The task of a connection ends with its runtime.
         let sentinels = self.sentinels.as_ref().map(|sentinels| Arc::new(sentinels.fresh()));
-        Self { push: false, acks: None, sentinels, ..self.clone() }
+        Self { push: false, acks: None, sentinels, is_internal: true, ..self.clone() }
     }
 
     /// The server at this address, with the credentials and options of this URL.

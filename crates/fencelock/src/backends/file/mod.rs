@@ -52,6 +52,7 @@ pub(crate) mod scheme;
 mod scratch;
 mod slot;
 mod table;
+mod trial;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
 mod watch;
@@ -226,6 +227,10 @@ impl Backend for File {
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async { self.refuse(seen) })
+    }
+
+    fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async { vec![self.trial().await] })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
