@@ -1,8 +1,9 @@
 //! Whether a user may delete a key, which a release does: found when a session is opened, before a lock is held.
 
 use super::fault::{fault_of, is_about_a_key, is_unknown_command, unknown};
+use super::script::ABSENT_KEY;
 use super::target::Target;
-use fencelock_core::{Fault, Unknown};
+use fencelock_core::{Fault, Unknown, side_key};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
 
@@ -10,7 +11,7 @@ use redis::{RedisError, RedisResult, Value};
 const REPLICA: &str =
     "this server is a replica: it grants no locks, and what it shows may be out of date; use the address of its master";
 
-/// `INFO`, and whether this user may delete a key, in one trip. No lock has the name of the key.
+/// `INFO`, and whether this user may delete a key, in one trip.
 pub(super) async fn greet(
     connection: &mut MultiplexedConnection,
     target: &Target,
@@ -28,8 +29,9 @@ pub(super) async fn greet(
     }
 }
 
+/// A side key that nothing writes: a user may have a lock of any other name.
 fn unused_key(target: &Target) -> String {
-    format!("{}fencelock-doctor", target.prefix)
+    side_key(&format!("{}fencelock-doctor", target.prefix), ABSENT_KEY)
 }
 
 /// The first claim would succeed, and its release would fail until the lease has ended. An error about the key says nothing about

@@ -63,3 +63,17 @@ async fn a_trial_of_a_key_that_another_client_takes_meanwhile_harms_no_lock() {
         assert!(matches!(left, Reply::Int(50_000..)), "{key}: {left:?}");
     }
 }
+
+#[tokio::test]
+async fn a_connection_deletes_no_lock_of_any_name() {
+    let Some(server) = server() else { return };
+    for prefix in ["", "?prefix=p:"] {
+        let url = format!("{}{prefix}", server.url());
+        let guard = client(&url).await.lock("fencelock-doctor").await.unwrap();
+        let other = client(&url).await;
+        assert!(other.lock("fencelock-doctor").try_acquire().await.unwrap().is_none());
+        other.try_out(None).await.unwrap();
+        assert!(other.lock("fencelock-doctor").try_acquire().await.unwrap().is_none());
+        assert!(guard.is_held());
+    }
+}
