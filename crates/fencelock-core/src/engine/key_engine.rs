@@ -141,13 +141,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         None
     }
 
-    /// An idle lease for a task outside the queue, if it matches the request.
+    /// An idle lease for a task outside the queue, if it matches the request. One that does not, also because these tasks use another
+    /// mode, is released, because it counts as a free key.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         if let Some(grant) = self.join_now(request, cx) {
             return IdleLease::Taken(grant);
         }
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
         if request.shares()
+            && request.mode == idle.mode
             && let Some(grant) = self.leases.hand_over(hold, idle, request, cx)
         {
             return IdleLease::Taken(grant);
