@@ -171,7 +171,7 @@ fn a_run_that_could_not_release_does_not_start() {
     let Some(backend) = TestBackend::redis() else { return };
     let server = backend.server();
     allow(server, &format!("{} -del", rights()));
-    for line in ["run k -- echo ran", "run -s k -- echo ran", "run k l -- echo ran"] {
+    for line in ["run k -- echo ran", "run -s k -- echo ran", "run k --also l -- echo ran"] {
         let run = Test::new(&backend, line).env("FENCELOCK_URL", &url(server)).output();
         assert!(run.status != 0 && run.stdout.is_empty() && run.stderr.contains("DEL"), "{line}: {}", run.stderr);
         assert_eq!(keys(server), [""; 0], "{line}");

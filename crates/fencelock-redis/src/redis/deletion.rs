@@ -16,17 +16,11 @@ pub(super) async fn greet(
     connection: &mut MultiplexedConnection,
     target: &Target,
 ) -> (RedisResult<String>, RedisResult<Value>) {
-    let mut both = redis::pipe();
-    both.cmd("INFO").arg("server").cmd("DEL").arg(unused_key(target));
-    match connection.send_packed_commands(&both, 0, 2).await {
-        Ok(answers) => {
-            let mut answers = answers.into_iter().map(Value::extract_error);
-            let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
-            let info = next().and_then(|info| Ok(redis::from_redis_value(info)?));
-            (info, next())
-        }
-        Err(error) => (Err(error), Ok(Value::Nil)),
-    }
+    // Not a pipeline: the driver replaces the error that ends a connection, such as an alert of TLS, by another one.
+    let (mut info, mut deletes, mut other) = (redis::cmd("INFO"), redis::cmd("DEL"), connection.clone());
+    info.arg("server");
+    deletes.arg(unused_key(target));
+    tokio::join!(info.query_async(connection), deletes.query_async(&mut other))
 }
 
 /// A side key that nothing writes: a user may have a lock of any other name.
