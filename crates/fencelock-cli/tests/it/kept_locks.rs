@@ -22,7 +22,7 @@ fn status(backend: &TestBackend, key: &str) -> i32 {
 
 #[test]
 fn a_kill_by_the_name_of_the_command_frees_no_lock_while_its_work_goes_on() {
-    let modes = [("k", "k"), ("--shared k", "k"), ("--permits 2 k", "k"), ("--slots 1 k", "k#0"), ("k j", "k")];
+    let modes = [("k", "k"), ("--shared k", "k"), ("--permits 2 k", "k"), ("--slots 1 k", "k#0"), ("k --also j", "k")];
     for (options, key) in modes {
         let backend = TestBackend::files();
         let script = backend.file("report.sh");
@@ -46,7 +46,7 @@ fn a_kill_by_the_name_of_the_command_frees_no_lock_while_its_work_goes_on() {
         }
         wait_until("the end of the wrapper", || (!is_alive(&wrapper)).then_some(()));
         assert!(is_alive(&left));
-        let keys: &[&str] = if options == "k j" { &["k", "j"] } else { &[key] };
+        let keys: &[&str] = if options == "k --also j" { &["k", "j"] } else { &[key] };
         for key in keys {
             assert_eq!(status(&backend, key), 75, "{options}: {key} is free while its work goes on");
         }
