@@ -332,7 +332,7 @@ pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion
 }
 
 pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
-    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.to_wire())
+    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.token.get())
 }
 
 #[cfg(test)]
