@@ -62,13 +62,20 @@ pub(crate) enum Command {
     Resize(Resize),
     Once(Once),
     Init(Init),
-    /// Check the configuration and health of the backend.
+    /// Check the configuration and health of the backend, and try a lock.
     #[command(after_help = exit::DOCTOR)]
     Doctor {
         /// Write a report about the backend as one JSON document, without passwords: its servers and their features, the options in
         /// effect, and all findings
         #[arg(long)]
         report: bool,
+        /// Write nothing, so no lock is tried
+        #[arg(long)]
+        read_only: bool,
+        /// Try a lock with this key, which no program uses. By default its name begins with fencelock-doctor-; a user of a server
+        /// who may not use that key names another one
+        #[arg(long, value_name = "KEY", conflicts_with = "read_only")]
+        key: Option<String>,
     },
     Lab(Lab),
     Bench(Bench),
@@ -97,9 +104,9 @@ impl Command {
 
 /// Hold one or more KEYs while a command runs.
 ///
-/// With several keys, at most 16, the command starts when all of them are held. Commands that lock the same keys never deadlock,
-/// regardless of the order of the keys. With several keys, options come before the first KEY, and the `--` is required: without
-/// it, the first word is the KEY and the second word is the command. If one lock is lost, all are treated as lost.
+/// The first word is the KEY, and --also names others. With several keys, at most 16, the command starts when all of them are held.
+/// Commands that lock the same keys never deadlock, regardless of the order of the keys. If one lock is lost, all are treated as
+/// lost. A word between the KEY and `--` is refused: it may be meant as a key, or as the beginning of the command.
 ///
 /// The command is started directly, without a shell, after the lock is acquired. It runs in its own process group. It
 /// inherits the standard streams and the terminal, receives signals, and does not outlive this program. The lock is
@@ -112,23 +119,23 @@ impl Command {
 /// command exits by itself, processes that it leaves behind keep running without the lock.
 ///
 /// TERM, INT, HUP, QUIT, USR1 and USR2 are forwarded to the process group of the command. A second INT or TERM kills all
-/// descendants. Descendants outside of the group receive TERM when the command has exited, or after half of the grace
-/// period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
+/// descendants; the same signal within a second counts as the first. Descendants outside of the group receive TERM when the
+/// command has exited, or after half of the grace period. Before the lock is acquired, TERM, INT, HUP and QUIT end the wait, and the command is not started.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY... -- COMMAND [ARGUMENT]...")]
+#[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY [--also KEY]... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
-    /// Name of the lock, or of each lock.
+    /// Name of the lock.
     pub(crate) key: String,
-    /// The keys after the first one. The parser reads them as the beginning of the command.
-    #[arg(skip)]
+    /// Name of another lock to hold at the same time; repeat it for more.
+    #[arg(long = "also", value_name = "KEY")]
     pub(crate) more_keys: Vec<String>,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///
     /// The environment of the command contains the key in FENCELOCK_KEY, the backend in FENCELOCK_BACKEND, the holder ID in
     /// FENCELOCK_HOLDER, the fencing token in FENCELOCK_FENCE, and the mode in FENCELOCK_MODE: exclusive, shared or permits, these
     /// with FENCELOCK_WEIGHT and FENCELOCK_PERMITS. FENCELOCK_OUTER lists the locks that this program
-    /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key, in the given
-    /// order; with several keys, the variables for a single key are not set.
+    /// itself runs under. FENCELOCK_KEYS, FENCELOCK_HOLDERS and FENCELOCK_FENCES have one line for each key: KEY, then
+    /// those of --also in the given order; with several keys, the variables for a single key are not set.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

@@ -10,6 +10,8 @@ pub(crate) enum Exit {
     Child(u8),
     /// A signal terminated the command, or the wait for the lock.
     Signalled(i32),
+    /// INT or QUIT ended the command, which had the terminal, and was not sent by this program: somebody typed ^C or ^\\.
+    Interrupted(Signal),
     /// Another client holds the key.
     Busy,
     /// Another client holds the key, and the caller chose the exit code.
@@ -37,6 +39,7 @@ impl Exit {
             Self::Success => 0,
             Self::Child(code) | Self::BusyAs(code) => code,
             Self::Signalled(signal) => 128u8.saturating_add(u8::try_from(signal).unwrap_or(127)),
+            Self::Interrupted(signal) => Self::from(signal).code(),
             Self::Usage => 64,
             Self::Unreachable => 69,
             Self::System => 71,
@@ -55,7 +58,7 @@ impl Exit {
         match self {
             Self::Success => "success",
             Self::Child(_) => "command",
-            Self::Signalled(_) => "signal",
+            Self::Signalled(_) | Self::Interrupted(_) => "signal",
             Self::Busy | Self::BusyAs(_) => "busy",
             Self::Lost => "lost",
             Self::Unreachable => "unreachable",

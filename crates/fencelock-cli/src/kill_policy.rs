@@ -12,8 +12,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct KillPolicy {
     rules: Rules,
-    /// The number of INT and TERM signals received.
-    requests: u32,
+    /// The first INT or TERM that was received, and when.
+    request: Option<(Signal, Duration)>,
     /// Termination has started; KILL is due at this time.
     kill_at: Option<Duration>,
     /// TERM for descendants outside of the process group of the command is due at this time.
@@ -80,6 +80,8 @@ impl fmt::Display for Cause {
     }
 }
 
+/// Copies of a signal in this time are one request: `timeout` sends TERM to its child and then to the group of the child.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 /// KILL must precede the end of the lease: a busy machine needs time to end the process.
 const KILL_MARGIN: Duration = Duration::from_millis(100);
 
@@ -87,7 +89,7 @@ impl KillPolicy {
     pub(crate) const fn new(rules: Rules) -> Self {
         Self {
             rules,
-            requests: 0,
+            request: None,
             kill_at: None,
             terminate_others_at: None,
             termination_requested: false,
@@ -96,17 +98,22 @@ impl KillPolicy {
         }
     }
 
-    /// Handles a signal sent to the wrapper.
-    pub(crate) fn signal(&mut self, signal: Signal) -> Action {
+    /// Handles a signal sent to the wrapper. `None` for a copy of the first request.
+    pub(crate) fn signal(&mut self, now: Duration, signal: Signal) -> Option<Action> {
         self.termination_requested |= is_termination(signal);
-        if signal == Signal::INT || signal == Signal::TERM {
-            self.requests += 1;
+        if signal != Signal::INT && signal != Signal::TERM {
+            return Some(Action::Forward(signal));
         }
-        if self.requests >= 2 && !self.kill_sent {
-            self.kill_sent = true;
-            return Action::Kill(Cause::SignalledTwice);
+        match self.request {
+            Some((first, at)) if signal == first && now.saturating_sub(at) < SAME_REQUEST => return None,
+            Some(_) if !self.kill_sent => {
+                self.kill_sent = true;
+                return Some(Action::Kill(Cause::SignalledTwice));
+            }
+            Some(_) => {}
+            None => self.request = Some((signal, now)),
         }
-        Action::Forward(signal)
+        Some(Action::Forward(signal))
     }
 
     /// The lock is lost.
@@ -371,18 +378,20 @@ mod tests {
     }
 
     #[test]
-    fn the_second_int_or_term_kills() {
-        let mut kill_policy = KillPolicy::new(RULES);
-        assert_eq!(kill_policy.signal(Signal::INT), Action::Forward(Signal::INT));
-        assert_eq!(kill_policy.signal(Signal::HUP), Action::Forward(Signal::HUP));
-        assert_eq!(kill_policy.signal(Signal::TERM), Action::Kill(Cause::SignalledTwice));
+    fn a_second_int_or_term_kills_and_a_copy_within_a_second_is_no_second_one() {
+        for (second, at) in [(Signal::TERM, secs(6)), (Signal::TERM, secs(60)), (Signal::INT, secs(5))] {
+            let mut policy = KillPolicy::new(RULES);
+            assert_eq!(policy.signal(secs(5), Signal::TERM), Some(Action::Forward(Signal::TERM)));
+            assert_eq!([0, 1, 999].map(|late| policy.signal(secs(5) + ms(late), Signal::TERM)), [None, None, None]);
+            assert_eq!(policy.signal(at, second), Some(Action::Kill(Cause::SignalledTwice)), "{second:?} {at:?}");
+        }
     }
 
     #[test]
     fn other_signals_are_passed_on_as_often_as_they_come() {
-        let mut kill_policy = KillPolicy::new(RULES);
+        let mut policy = KillPolicy::new(RULES);
         for signal in [Signal::USR1, Signal::USR1, Signal::WINCH, Signal::HUP, Signal::HUP, Signal::QUIT] {
-            assert_eq!(kill_policy.signal(signal), Action::Forward(signal));
+            assert_eq!(policy.signal(secs(1), signal), Some(Action::Forward(signal)));
         }
     }
 }

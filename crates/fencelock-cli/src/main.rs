@@ -12,6 +12,7 @@ mod context;
 mod descendants;
 mod exit;
 mod failure;
+mod interrupt;
 mod json;
 mod kill_policy;
 mod locks;
@@ -43,13 +44,17 @@ use crate::report::Reporter;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The only exit of the program.
+/// The only exit of the program, except that by a signal of the terminal.
 fn main() -> ExitCode {
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(&role).into();
     }
     match parse::parse() {
-        Ok(arguments) => execute(arguments).into(),
+        Ok(arguments) => {
+            let exit = execute(arguments);
+            interrupt::die_of(exit);
+            exit.into()
+        }
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
             Exit::Success.into()

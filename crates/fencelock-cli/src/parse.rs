@@ -1,4 +1,4 @@
-//! Parses the words of the command line into [`Arguments`]. The parser of clap cannot find the end of the keys of `run`.
+//! Parses the words of the command line into [`Arguments`]. The parser of clap does not tell what stands before `--`.
 
 use crate::args::{Arguments, Command, Run};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,7 +13,7 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
 /// the KEY.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let mut arguments = Arguments::try_parse_from(words)?;
+    let arguments = Arguments::try_parse_from(words)?;
     let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
     let (name, operand) = match arguments.command {
         Command::Run(_) => ("run", "KEY"),
@@ -24,29 +24,39 @@ pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
         let why = format!("no {operand} before `--`: the words after `--` are the command");
         return Err(error_of(name, ErrorKind::MissingRequiredArgument, why));
     }
-    if let Command::Run(run) = &mut arguments.command {
-        run.take_more_keys(words.len() - dashes - 1)?;
+    if let Command::Run(run) = &arguments.command {
+        refuse_words_before_dashes(run, words.len() - dashes - 1)?;
     }
     Ok(arguments)
 }
 
-impl Run {
-    /// Words between the first KEY and `--` are keys. If one of them is an option, they are the beginning of a command:
-    /// `run KEY nice -n 9 -- make`.
-    fn take_more_keys(&mut self, words_after_dashes: usize) -> Result<(), clap::Error> {
-        let before = self.command.len().saturating_sub(words_after_dashes);
-        let keys = self.command[..before].strip_suffix(&[OsString::from("--")]).unwrap_or(&self.command[..before]);
-        if keys.iter().any(|key| key.as_encoded_bytes().starts_with(b"-")) {
-            return Ok(());
-        }
-        let text = |key: &OsString| {
-            let why = || format!("a KEY is not valid UTF-8: {}", key.to_string_lossy());
-            key.to_str().map(str::to_owned).ok_or_else(|| error_of("run", ErrorKind::InvalidUtf8, why()))
-        };
-        self.more_keys = keys.iter().map(text).collect::<Result<_, _>>()?;
-        self.command.drain(..before);
-        Ok(())
+/// In `run KEY ssh host -- make`, the middle words may be the beginning of a command, or keys to someone who knows another tool.
+/// The wrong guess would run `make` on this machine. With an option among them they can only be a command: `run KEY nice -n 9 -- make`.
+fn refuse_words_before_dashes(run: &Run, words_after_dashes: usize) -> Result<(), clap::Error> {
+    let (middle, command) = run.command.split_at(run.command.len().saturating_sub(words_after_dashes));
+    let middle = middle.strip_suffix(&[OsString::from("--")]).unwrap_or(middle);
+    if middle.is_empty() || middle.iter().any(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        return Ok(());
     }
+    let words = |words: &[OsString]| words.iter().map(quoted).collect::<Vec<_>>();
+    let (key, middle, command) = (quoted(&OsString::from(&run.key)), words(middle), words(command).join(" "));
+    let (also, middle) = (middle.join(" --also "), middle.join(" "));
+    let why = format!(
+        "words between the KEY and `--` may be keys or the beginning of the command: {middle}\n\
+         for several keys:       fencelock run {key} --also {also} -- {command}\n\
+         for a longer command:   fencelock run {key} -- {middle} -- {command}"
+    );
+    Err(error_of("run", ErrorKind::UnknownArgument, why))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &OsString) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=@%+,#".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn error_of(command: &str, kind: ErrorKind, why: impl std::fmt::Display) -> clap::Error {
@@ -73,7 +83,9 @@ mod tests {
 
     #[test]
     fn the_key_precedes_the_two_dashes() {
-        for line in ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k echo -- hi", "k echo hi", "k -- echo -- hi"] {
+        for line in
+            ["k -- echo hi", "-n k -- echo", "k -n -- echo", "k --also j -- echo", "k echo hi", "k -- echo -- hi"]
+        {
             assert!(is_run(&format!("fencelock run {line}")), "{line}");
         }
         for line in ["-- echo hi", "-n -- echo hi", "-w 5 -- echo hi", "--label x -- k echo", "-- k -- echo"] {
@@ -83,25 +95,43 @@ mod tests {
     }
 
     #[test]
-    fn the_words_before_the_two_dashes_are_keys_unless_one_is_an_option() {
+    fn the_first_word_is_the_key_and_also_names_others() {
         let parsed = |line: &str| {
             let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
             let Command::Run(run) = parse_from(&words).unwrap().command else { panic!("{line}") };
             let command: Vec<_> = run.command.iter().map(|word| word.to_str().unwrap().to_owned()).collect();
             (run.key, run.more_keys.join("+"), command.join("+"))
         };
-        for (line, key, more, command) in [
-            ("a b c -- d e", "a", "b+c", "d+e"),
-            ("-n a b -- c", "a", "b", "c"),
-            ("a -n b -- c", "a", "b", "c"),
+        for (line, key, also, command) in [
+            ("a --also b --also c -- d e", "a", "b+c", "d+e"),
+            ("-n --also b a -- c", "a", "b", "c"),
+            ("a --also b -n c", "a", "b", "c"),
             ("a -- b -- c", "a", "", "b+--+c"),
-            ("a b -- c -- d", "a", "b", "c+--+d"),
-            ("a b --", "a", "b", ""),
+            ("a --also b -- c -- d", "a", "b", "c+--+d"),
+            ("a --also b --", "a", "b", ""),
             ("a b c", "a", "", "b+c"),
+            ("a b --also c", "a", "", "b+--also+c"),
             ("a nice -n 9 -- b", "a", "", "nice+-n+9+--+b"),
-            ("a  -- b", "a", "", "b"),
         ] {
-            assert_eq!(parsed(line), (key.to_owned(), more.to_owned(), command.to_owned()), "{line}");
+            assert_eq!(parsed(line), (key.to_owned(), also.to_owned(), command.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_word_between_the_key_and_the_two_dashes_is_refused_with_both_forms() {
+        for (line, several, command) in [
+            ("a b -- c", "a --also b -- c", "a -- b -- c"),
+            ("-n a b c -- d -- e", "a --also b --also c -- d -- e", "a -- b c -- d -- e"),
+            ("a ssh host -- rm -rf x", "a --also ssh --also host -- rm -rf x", "a -- ssh host -- rm -rf x"),
+            ("a  -- b", "a --also '' -- b", "a -- '' -- b"),
+            ("a --also b c -- d", "a --also c -- d", "a -- c -- d"),
+            ("a b$c -- d", "a --also 'b$c' -- d", "a -- 'b$c' -- d"),
+        ] {
+            let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
+            let error = parse_from(&words).unwrap_err().to_string();
+            for form in [several, command] {
+                assert!(error.contains(&format!("fencelock run {form}\n")), "{line}: {error}");
+            }
         }
     }
 }

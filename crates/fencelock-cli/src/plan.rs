@@ -299,7 +299,7 @@ mod tests {
         }
         let interval = plan("fencelock run --min-interval 20h --even-if-failed k c").unwrap().once.unwrap();
         assert!(interval.even_if_failed && interval.window.min_interval == Some(secs(72_000)));
-        assert!(plan("fencelock run --once-per 1h a b -- c").unwrap_err().contains("one KEY, and there are 2"));
+        assert!(plan("fencelock run --once-per 1h a --also b -- c").unwrap_err().contains("one KEY, and there are 2"));
         assert!(
             plan("fencelock run --even-if-failed k c").is_err() && plan("fencelock run k c").unwrap().once.is_none()
         );
@@ -315,31 +315,31 @@ mod tests {
 
     #[test]
     fn everything_after_the_command_belongs_to_the_command() {
-        for line in ["run k -- c -n --url x -- y", "run k c -n --url x -- y", "run -q k -- c -n --url x -- y"] {
-            let plan = plan(&format!("fencelock {line}")).unwrap();
+        for (line, rest) in [("run k --", " -- y"), ("run -q k --", " -- y"), ("run k", " y")] {
+            let plan = plan(&format!("fencelock {line} c -n --url x{rest}")).unwrap();
             assert_eq!(plan.keys, ["k"]);
-            assert_eq!(plan.command, ["c", "-n", "--url", "x", "--", "y"], "{line}");
+            assert_eq!(plan.command.join(" ".as_ref()), *format!("c -n --url x{rest}"), "{line}");
             assert_eq!(plan.wait, None);
         }
     }
 
     #[test]
     fn keys_that_cannot_be_locked_together_are_refused() {
-        assert_eq!(plan("fencelock run a b -- c").unwrap().keys, ["a", "b"]);
+        assert_eq!(plan("fencelock run a --also b -- c").unwrap().keys, ["a", "b"]);
         assert_eq!(
-            plan("fencelock run a  b -- c").unwrap_err(),
+            plan("fencelock run a --also= --also b -- c").unwrap_err(),
             "KEY 2 of 3 is empty: is a variable of the shell not set?"
         );
-        assert!(plan("fencelock run a b a -- c").unwrap_err().starts_with("\"a\" is named twice"));
-        let seventeen: Vec<_> = (0..17).map(|number| number.to_string()).collect();
-        assert!(plan(&format!("fencelock run {} -- c", seventeen.join(" "))).unwrap_err().starts_with("more than 16"));
-        assert!(plan("fencelock run a b --").unwrap_err().starts_with("no command to run under a, b: "));
+        assert!(plan("fencelock run a --also b --also a -- c").unwrap_err().starts_with("\"a\" is named twice"));
+        let seventeen: Vec<_> = (0..16).map(|number| format!(" --also {number}")).collect();
+        assert!(plan(&format!("fencelock run k{} -- c", seventeen.concat())).unwrap_err().starts_with("more than 16"));
+        assert!(plan("fencelock run a --also b --").unwrap_err().starts_with("no command to run under a, b: "));
     }
 
     #[test]
     fn the_mode_is_exclusive_unless_an_option_says_otherwise() {
         assert_eq!(plan("fencelock run k c").unwrap().mode, Mode::Exclusive);
-        assert_eq!(plan("fencelock run -s a b -- c").unwrap().mode, Mode::Shared);
+        assert_eq!(plan("fencelock run -s a --also b -- c").unwrap().mode, Mode::Shared);
         assert_eq!(plan("fencelock run --permits 3 k c").unwrap().mode, Mode::permits(1, 3).unwrap());
         assert_eq!(plan("fencelock run k --permits 3 --weight 2 c").unwrap().mode, Mode::permits(2, 3).unwrap());
     }
@@ -361,7 +361,10 @@ mod tests {
         ] {
             assert!(plan(&format!("fencelock run {options} k c")).is_err(), "{options}");
         }
-        assert_eq!(plan("fencelock run --permits 3 a b -- c").unwrap_err(), "--permits applies to one KEY, not to 2");
+        assert_eq!(
+            plan("fencelock run --permits 3 a --also b -- c").unwrap_err(),
+            "--permits applies to one KEY, not to 2"
+        );
     }
 
     #[test]

@@ -24,10 +24,15 @@ impl Signals {
         let streams = TERMINATION
             .into_iter()
             .chain(FORWARDED)
-            .filter(|one| ignored >> (one.as_raw() - 1) & 1 == 0)
+            .filter(|one| !contains(ignored, *one))
             .map(|one| Ok((one, signal(SignalKind::from_raw(one.as_raw()))?)))
             .collect::<io::Result<_>>()?;
         Ok(Self { streams })
+    }
+
+    /// Whether a signal was already ignored when this process started.
+    pub(crate) fn is_ignored(signal: Signal) -> bool {
+        contains(ignored(), signal)
     }
 
     /// Waits for the next signal. Cancel safe: no signal is lost.
@@ -72,6 +77,15 @@ impl Signals {
 /// Whether this is a termination signal.
 pub(crate) fn is_termination(signal: Signal) -> bool {
     TERMINATION.contains(&signal)
+}
+
+/// Whether this is a signal that the terminal sends for ^C or ^\\.
+pub(crate) fn is_interrupt(signal: Signal) -> bool {
+    signal == Signal::INT || signal == Signal::QUIT
+}
+
+fn contains(set: u64, signal: Signal) -> bool {
+    set >> (signal.as_raw() - 1) & 1 == 1
 }
 
 /// The set of ignored signals, as bits from signal 1 upwards. The system call for the disposition of a signal needs raw pointers;

@@ -7,7 +7,7 @@ use crate::locks::Locks;
 use crate::parent_death_watcher::Deadlines;
 use crate::plan::Rules;
 use crate::report::{Event, Reporter};
-use crate::signals::{Signals, is_termination};
+use crate::signals::{Signals, is_interrupt, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
 use fencelock::{Clock, HeldAll, Moment};
@@ -89,17 +89,23 @@ impl Supervisor {
     /// Waits until the command has exited, and terminates it if the kill policy requires it.
     pub(crate) async fn watch(mut self, signals: &mut Signals) -> io::Result<Supervised> {
         let change = self.end(signals).await?;
-        if let Some(terminal) = &self.terminal {
-            terminal.take_from(self.child.group());
-        }
+        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.take_from(self.child.group()));
+        let interrupt = self.interrupt(change).filter(|_| had_terminal);
         self.terminate_rest(signals).await;
-        let exit = self.exit(change);
+        let exit = self.exit(change, interrupt);
         self.child.let_go();
         Ok(Supervised {
             exit,
-            by_signal: self.kill_policy.termination_requested(),
+            by_signal: self.kill_policy.termination_requested() || interrupt.is_some(),
             loss_reported: self.kill_policy.is_lost(),
         })
+    }
+
+    /// The signal of the terminal that ended the command, unless another process sent it through this one.
+    fn interrupt(&self, change: Change) -> Option<Signal> {
+        let Change::Killed(number) = change else { return None };
+        let typed = |signal: &Signal| is_interrupt(*signal) && !self.kill_policy.termination_requested();
+        Signal::from_named_raw(number).filter(typed)
     }
 
     async fn end(&mut self, signals: &mut Signals) -> io::Result<Change> {
@@ -128,8 +134,9 @@ impl Supervisor {
                     }
                 }
                 signal = signals.next() => {
-                    let action = self.kill_policy.signal(signal);
-                    self.apply(action);
+                    if let Some(action) = self.kill_policy.signal(self.since.elapsed(), signal) {
+                        self.apply(action);
+                    }
                 }
                 () = next_wakeup => {}
             }
@@ -315,8 +322,9 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 signal = signals.ending() => {
-                    if let Action::Kill(cause) = self.kill_policy.signal(signal) {
-                        self.apply(Action::Kill(cause));
+                    let action = self.kill_policy.signal(self.since.elapsed(), signal);
+                    if let Some(kill @ Action::Kill(_)) = action {
+                        self.apply(kill);
                     }
                 }
                 () = sleep(POLL_INTERVAL) => {}
@@ -324,7 +332,7 @@ impl Supervisor {
         }
     }
 
-    fn exit(&self, change: Change) -> Exit {
+    fn exit(&self, change: Change, interrupt: Option<Signal>) -> Exit {
         let exit = match change {
             Change::Exited(code) => {
                 self.report.emit(&Event::Exited { code });
@@ -335,7 +343,7 @@ impl Supervisor {
                 if let Some(terminal) = &self.terminal {
                     terminal.repair();
                 }
-                Exit::Signalled(signal)
+                interrupt.map_or(Exit::Signalled(signal), Exit::Interrupted)
             }
         };
         match self.cause {

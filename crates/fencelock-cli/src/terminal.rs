@@ -54,11 +54,13 @@ impl Terminal {
         }
     }
 
-    /// Takes it back if the command has it.
-    pub(crate) fn take_from(&self, group: Pid) {
-        if tcgetpgrp(&self.tty).is_ok_and(|now| now == group) {
+    /// Takes it back if the command has it. Returns whether it had it.
+    pub(crate) fn take_from(&self, group: Pid) -> bool {
+        let had_it = tcgetpgrp(&self.tty).is_ok_and(|now| now == group);
+        if had_it {
             let _ = tcsetpgrp(&self.tty, self.own);
         }
+        had_it
     }
 
     /// Takes it back if the command could not be started.
@@ -74,6 +76,11 @@ impl Terminal {
             let _ = tcsetattr(&self.tty, OptionalActions::Drain, settings);
         }
     }
+}
+
+/// Whether the terminal sends its signals to the process group of this process.
+pub(crate) fn in_foreground() -> bool {
+    File::open("/dev/tty").is_ok_and(|tty| tcgetpgrp(tty).is_ok_and(|group| group == getpgrp()))
 }
 
 /// Whether a shell can resume this job when it is stopped. Such a shell runs jobs in process groups other than its own.

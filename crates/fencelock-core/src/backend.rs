@@ -1,7 +1,7 @@
 use crate::{
     Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, Done, Downgrade, Eviction, Fault,
-    Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
-    once, resize,
+    Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Tried, Unknown,
+    WriteCompletion, once, resize,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -174,7 +174,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(BackendReport::default()))
     }
 
-    /// Checks what the guarantees of the backend depend on.
+    /// Tries what a lock does, and takes it back: [`crate::Trial`] with a key that no program uses, or with `key`. It returns findings,
+    /// also if it was not tried. Whatever is written is removed, and expires within 5 s if this program is killed. Nothing else is
+    /// written: no directory, and no marker of a server that may have lost its locks.
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        let _ = key;
+        Box::pin(std::future::ready(vec![Tried::not_tried("this backend has no trial", "")]))
+    }
+
+    /// Checks what the guarantees of the backend depend on. It only reads.
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
 }
 

@@ -58,7 +58,12 @@ impl Claim {
     /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend
     /// calls it after it has removed this holder from the queue.
     pub fn conflicting(&self, backend: &str, present: Mode) -> Unknown {
-        let advice = format!("key {}: all clients must use it in the same mode and with the same limit", self.key);
+        let resize = match (present.limit(), self.mode.limit()) {
+            (Some(_), Some(limit)) => format!("; to change the limit: fencelock resize --permits {limit} {}", self.key),
+            _ => String::new(),
+        };
+        let advice =
+            format!("key {}: all clients must use it in the same mode and with the same limit{resize}", self.key);
         Unknown::new(backend, Fault::ModeConflict(present), advice).unsent()
     }
 
@@ -212,4 +217,21 @@ pub enum Eviction {
     Changed(Option<Box<Holding>>),
     /// The backend cannot end the hold of another client; the text names what can.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Owner;
+
+    #[test]
+    fn the_refusal_of_another_limit_names_the_command_that_changes_it() {
+        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("host:1") };
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        let mode = |limit| Mode::Permits { weight: 1, limit };
+        let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try).with_mode(mode(5));
+        let refusal = |present| claim.conflicting("here", present).to_string();
+        assert!(refusal(mode(3)).contains("fencelock resize --permits 5 k"), "{}", refusal(mode(3)));
+        assert!(!refusal(Mode::Shared).contains("resize"));
+    }
 }

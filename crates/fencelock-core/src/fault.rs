@@ -12,6 +12,9 @@ pub enum Fault {
     Unreachable,
     /// The credentials are wrong or insufficient. A retry does not help.
     Denied,
+    /// The server accepted the credentials of this client before, and refuses them now. They come from a file that is read for
+    /// each connection, so a retry helps as soon as the file has the new ones.
+    Revoked,
     /// A replica, or a master demoted to one.
     ReadOnly,
     /// The server is starting and loads its data.
@@ -81,6 +84,7 @@ impl Fault {
             Self::Timeout => "no answer in time",
             Self::Unreachable => "not reachable",
             Self::Denied => "access denied",
+            Self::Revoked => "access denied, which it was not before",
             Self::ReadOnly => "read-only: a replica, or a master demoted to one",
             Self::Loading => "still loading its data",
             Self::Full => "cannot store anything",
@@ -188,6 +192,15 @@ impl Unknown {
         self.unsent
     }
 
+    /// The same with other kinds of fault.
+    #[must_use]
+    pub fn map_fault(mut self, kind: impl Fn(Fault) -> Fault) -> Self {
+        for node in &mut self.nodes {
+            node.fault = kind(node.fault);
+        }
+        self
+    }
+
     /// The causes, one for each failed node.
     pub fn nodes(&self) -> &[NodeFault] {
         &self.nodes
@@ -236,6 +249,11 @@ impl Unknown {
     /// Whether every failed node answered that it does not serve the key, or not yet. Nothing was executed.
     pub fn is_moved(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault == Fault::Moved)
+    }
+
+    /// Whether a node refuses credentials that it accepted before.
+    pub fn is_revoked(&self) -> bool {
+        self.nodes.iter().any(|node| node.fault == Fault::Revoked)
     }
 
     /// Whether a node is in quarantine, so that the client may wait for its end.
@@ -299,6 +317,7 @@ mod tests {
         assert!(Unknown::new("a:1", Fault::Misconfigured, "").is_permanent());
         assert!(Unknown::new("a:1", Fault::Unsupported, "").is_permanent());
         assert!(!Unknown::new("a:1", Fault::ReadOnly, "").is_permanent());
+        assert!(!Unknown::new("a:1", Fault::Revoked, "").is_permanent());
         assert!(!Unknown::new("a:1", Fault::Quarantined, "").is_permanent());
     }
 

@@ -46,6 +46,20 @@ pub fn named_masters<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Vec<&NamedMas
     named
 }
 
+/// The masters that a client without a quarantine may log in at, the best first.
+///
+/// If a majority of all listed sentinels answers, these are the ones at an address that a majority names: a minority cannot direct
+/// the client, and its password, to another server. Otherwise they are all that are named.
+pub fn eligible_masters<A: Eq>(answers: &[Option<NamedMaster<A>>]) -> Vec<&NamedMaster<A>> {
+    let is_majority = |count: usize| count * 2 > answers.len();
+    let mut named = named_masters(answers);
+    if is_majority(answers.iter().flatten().count()) {
+        let at = |address: &A| answers.iter().flatten().filter(|answer| answer.address == *address).count();
+        named.retain(|master| is_majority(at(&master.address)));
+    }
+    named
+}
+
 /// The number of sentinels that name this master.
 pub fn votes_for<A: Eq>(answers: &[Option<NamedMaster<A>>], named: &NamedMaster<A>) -> usize {
     answers.iter().flatten().filter(|answer| *answer == named).count()
@@ -124,6 +138,24 @@ mod tests {
             let named: Vec<_> =
                 named_masters(&answers(names)).iter().map(|m| format!("{}{}", m.address, m.config_epoch)).collect();
             assert_eq!(named.join(" "), order, "{names}");
+        }
+    }
+
+    #[test]
+    fn a_minority_directs_no_client_to_a_server_while_a_majority_answers() {
+        for (names, eligible) in [
+            ("a1 a1 b9", "a1"),
+            ("a1 b9 c9", ""),
+            ("a1 b9 -", ""),
+            ("a1 a2 b9", "a2 a1"),
+            ("a1 - -", "a1"),
+            ("b9 - -", "b9"),
+            ("a1 b9", ""),
+            ("a1 -", "a1"),
+        ] {
+            let names_of: Vec<_> =
+                eligible_masters(&answers(names)).iter().map(|m| format!("{}{}", m.address, m.config_epoch)).collect();
+            assert_eq!(names_of.join(" "), eligible, "{names}");
         }
     }
 

@@ -200,6 +200,38 @@ async fn a_release_waits_for_a_dropped_claim_whose_task_has_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_release_of_a_dropped_claim_the_next_claim_wins_though_one_of_five_nodes_is_dead() {
+    for delays in [[1, 1, 40, 40], [40, 30, 20, 10], [1, 1, 1, 45], [45, 45, 45, 1], [5; 4]] {
+        for dropped_after in 0..50 {
+            let test = TestQuorum::new(5);
+            test.nodes[0].road(Road::Refusing);
+            for (node, delay) in test.nodes[1..].iter().zip(delays) {
+                node.road(Road::Slow(ms(delay)));
+            }
+            let dropped = claim("k", TEN_SECONDS);
+            let _ = timeout(ms(dropped_after), test.quorum.acquire(&dropped)).await;
+            let released = test.release(&dropped).await;
+            assert!(matches!(released, Ok(Release::Released | Release::Absent)), "{delays:?}: {released:?}");
+            test.grants(&claim("k", TEN_SECONDS)).await;
+        }
+    }
+}
+
+/// The quorum of a dropped claim releases it too, and may be faster than this release on some nodes.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_finds_the_hold_on_half_of_four_nodes_is_unknown_and_its_repetition_is_not() {
+    let test = TestQuorum::new(5);
+    test.nodes[0].road(Road::Refusing);
+    let claim = claim("k", TEN_SECONDS);
+    for node in &test.nodes[1..3] {
+        node.take(&claim).await;
+    }
+    let unknown = test.release(&claim).await.unwrap_err();
+    assert_eq!((unknown.nodes().len(), unknown.nodes()[0].fault), (1, Fault::Unreachable), "{unknown}");
+    assert_eq!((test.taken("k").await, test.release(&claim).await), (0, Ok(Release::Absent)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_two_nodes_answer_late_is_still_reported() {
     let test = TestQuorum::new(3);
     let claim = claim("k", TEN_SECONDS);

@@ -3,8 +3,9 @@
 
 use fencelock::backends::{ConnectError, connect};
 use fencelock_core::{Acquire, Backend, Claim, Fault, Renew, Renewal, Topology};
-use fencelock_testkit::{Reply, Sentinels, claim};
+use fencelock_testkit::{Reply, ScriptedServer, Sentinels, claim, redis_or_skip};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -274,4 +275,57 @@ async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
         assert!(begun.elapsed() < PATIENCE, "it is renewed at the new master");
         sleep(PAUSE).await;
     }
+}
+
+/// A sentinel that names the server at this port, and appends `push` to each reply. It counts the questions.
+fn scripted_sentinel(port: &str, push: &'static str, questions: &Arc<AtomicUsize>) -> ScriptedServer {
+    let (address, questions) =
+        (format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()), Arc::clone(questions));
+    let answer = move |words: &[String]| match words.get(1).map(|word| word.to_uppercase()).as_deref() {
+        Some("GET-MASTER-ADDR-BY-NAME") => address.clone().into_bytes(),
+        Some("MASTER") => {
+            questions.fetch_add(1, Ordering::Relaxed);
+            format!("*2\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n{push}").into_bytes()
+        }
+        _ => ScriptedServer::greeting(words).unwrap_or_default(),
+    };
+    ScriptedServer::start(answer).unwrap()
+}
+
+fn port(server: &ScriptedServer) -> String {
+    server.url().rsplit(':').next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_of_the_sentinels_that_answer_gets_no_password() {
+    let (contacts, questions) = (Arc::new(AtomicUsize::new(0)), Arc::default());
+    let counted = Arc::clone(&contacts);
+    let hostile = ScriptedServer::start(move |words| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        ScriptedServer::greeting(words).unwrap_or_default()
+    })
+    .unwrap();
+    let sentinels = [
+        scripted_sentinel(&port(&hostile), "", &questions),
+        scripted_sentinel("1", "", &questions),
+        scripted_sentinel("2", "", &questions),
+    ];
+    let hosts = sentinels.each_ref().map(|sentinel| format!("127.0.0.1:{}", port(sentinel))).join(",");
+    let refused = connect(&format!("redis+sentinel://:s3cret@{hosts}/m")).await.unwrap_err().to_string();
+    assert!(refused.contains("no majority"), "{refused}");
+    assert_eq!(contacts.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_messages_of_a_sentinel_causes_a_few_questions_a_second() {
+    const SWITCHED: &str = ">3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$1\r\nm\r\n";
+    let Some(server) = redis_or_skip() else { return };
+    let questions = Arc::default();
+    let sentinel = scripted_sentinel(&server.port().to_string(), SWITCHED, &questions);
+    let backend = connect(&format!("redis+sentinel://127.0.0.1:{}/m", port(&sentinel))).await.unwrap();
+    granted(&backend, &claim("k", Duration::from_secs(30))).await;
+    let before = questions.load(Ordering::Relaxed);
+    sleep(Duration::from_secs(2)).await;
+    let asked = questions.load(Ordering::Relaxed) - before;
+    assert!((1..30).contains(&asked), "{asked} in two seconds");
 }

@@ -318,6 +318,15 @@ impl Client {
         self.engine.get(async move { client.renew(key, holder, ttl).await })
     }
 
+    /// Tries what a lock does, on a key of its own, and takes it back: see [`crate::Client::try_out`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key.
+    pub fn try_out(&self, key: Option<&str>) -> Result<Vec<Finding>, Error> {
+        let (client, key) = (self.inner.clone(), key.map(str::to_owned));
+        self.engine.get(async move { client.try_out(key.as_deref()).await })
+    }
+
     /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
     /// unavailable.
     ///

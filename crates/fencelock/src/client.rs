@@ -241,6 +241,23 @@ impl Client {
         Err(Error::Lost { key, reason })
     }
 
+    /// Tries what a lock does, on a key of its own, and takes it back. `diagnose` and `report` then know what does not work. It
+    /// returns findings, also if it was not tried: on a server that is in quarantine, and where a claim would create a directory or
+    /// a marker. `key` names a key that no program uses, for a user who may not use every key; files need none.
+    ///
+    /// Whatever it writes is removed, and expires within 5 s if this program is killed. A file stays then until the next trial.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid key.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, what it has written expires within 5 s.
+    pub async fn try_out(&self, key: Option<&str>) -> Result<Vec<Finding>, Error> {
+        self.inner.check_process()?;
+        let key = key.map(Key::new).transpose()?;
+        Ok(self.inner.backend.try_out(key.as_ref()).await)
+    }
+
     /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
     /// unavailable.
     ///

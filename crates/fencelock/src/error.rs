@@ -117,6 +117,11 @@ impl Error {
         self
     }
 
+    /// Whether the backend did not answer this time, and may answer a later claim.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable { cause, .. } if !cause.is_permanent() && !cause.is_quarantine())
+    }
+
     /// Whether another client held the key until the maximum wait was over: [`Error::Busy`].
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })

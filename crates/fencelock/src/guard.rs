@@ -20,8 +20,8 @@ use std::time::Duration;
 /// the next task ([`crate::Builder::idle_timeout`]), and the end of the runtime waits for their confirmation; so does dropping a
 /// guard after the end of the runtime. An unavailable backend is waited for once, for at most 250 ms per client. If the system supports it (Linux with glibc does), the same happens when the main thread
 /// calls [`std::process::exit`], or ends its runtime with `shutdown_background`, if the client was created or the guard
-/// dropped on that thread. A process that is killed or aborted, or that exits from another thread, leaves the lock until
-/// its lease ends.
+/// dropped on that thread. `exit` runs no destructors, so the lock of a guard that is alive then stays until its lease ends: drop it
+/// before. So does a lock of a process that is killed or aborted, or that exits from another thread.
 ///
 /// # After a fork
 /// A child that is forked without `exec` has a copy of the guard and holds nothing: [`Guard::is_held`] is `false`, the loss is
@@ -142,8 +142,9 @@ impl Guard {
     /// affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
-    /// until the lease would have ended, and [`crate::Client::release`] may be called with the holder id.
+    /// [`Error::Unreachable`] if the server did not answer several attempts, and [`Error::Config`] at once if it refuses, for
+    /// example because the user lost a right. With both, the release continues in the background until the lease would have ended,
+    /// and [`crate::Client::release`] may be called with the holder id.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.

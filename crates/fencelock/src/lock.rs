@@ -5,7 +5,7 @@ use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{HolderId, Key, Mode, Resize, Resized, Ttl, Unknown};
+use fencelock_core::{HolderId, Invalid, Key, Mode, Resize, Resized, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -264,6 +264,11 @@ impl Lock {
     pub(crate) fn check(&self) -> Result<Request, Error> {
         self.client.check_process()?;
         let ttl = Ttl::new(self.ttl)?;
+        if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
+            return Err(
+                Invalid::new("a max_hold of zero ends the lock when it is granted: leave it out for no limit").into()
+            );
+        }
         self.client.config.drift.check(ttl)?;
         let capabilities = &self.client.config.capabilities;
         ttl.within(capabilities.longest_ttl)?;

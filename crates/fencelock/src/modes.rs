@@ -32,7 +32,8 @@ pub(crate) fn conflict(key: &Key, present: Mode) -> Error {
 
 /// A hold is to be resumed in another mode than it has.
 pub(crate) fn other_hold(key: &Key, held: Mode) -> Error {
-    conflicting(key, held, format!("{key} is held as {}: resume it in the same mode", held.class()))
+    let what = if held.limit().is_some() { held.to_string() } else { held.class() };
+    conflicting(key, held, format!("{key} is held as {what}: resume it in the same mode"))
 }
 
 /// Only an exclusive lock can become a shared one.

@@ -100,10 +100,11 @@ impl Semaphore {
         self.permits(weight)?.try_acquire().await
     }
 
-    /// Continues a hold of `weight` permits that [`Guard::into_holder`] released from its guard, in this or another process.
+    /// Continues a hold of `weight` permits that [`Guard::into_holder`] released from its guard, in this or another process. If the
+    /// semaphore has been resized, the [mode](Guard::mode) of the guard has the limit of the server, and not that of this value.
     ///
     /// # Errors
-    /// See [`Lock::resume`].
+    /// See [`Lock::resume`]: [`Error::ModeConflict`] also if the hold has another weight.
     ///
     /// # Cancel safety
     /// See [`Lock::resume`].

@@ -362,3 +362,20 @@ fn the_limit_of_a_damaged_lock_file_is_not_changed() {
     assert!(refused.to_string().contains("its record is damaged"), "{refused}");
     assert_eq!(seen(&locks, "k").first().mode, held.mode);
 }
+
+#[test]
+fn a_number_of_slots_that_no_row_has_delays_nobody() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take_in_mode(&locks, "k", Mode::Shared);
+    let record = fs::read_to_string(scratch.path().join("k.lock")).unwrap();
+    assert!(record.contains("\"slots\":1,"), "{record}");
+    fs::write(scratch.path().join("k.lock"), record.replace("\"slots\":1,", "\"slots\":4294967295,")).unwrap();
+    let began = std::time::Instant::now();
+    assert!(seen(&locks, "k").has(held.holder.id), "the slot files count");
+    assert_eq!(now(locks.list()).unwrap().len(), 1);
+    assert!(is_busy(&locks, &claim("k", Intent::Try)));
+    shared(&locks, "k");
+    assert_eq!(free(&locks, &held), Release::Released);
+    assert!(began.elapsed() < PATIENCE, "four billion slot files were looked for: {:?}", began.elapsed());
+}

@@ -7,11 +7,25 @@ use fencelock::{Capabilities, Client, Feature, Finding, Level, ServerReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
+/// Whether a lock is tried.
+pub(super) enum Trial {
+    /// Nothing is written.
+    None,
+    /// With this key, or with one of its own.
+    Of(Option<String>),
+}
+
 /// Checks the backend. `wants_report`: writes all that is known about it.
-pub(super) async fn doctor(wants_report: bool, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn doctor(wants_report: bool, trial: Trial, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
+            // First, because the other findings include what it found.
+            let tried = match &trial {
+                Trial::None => vec![Finding::new(Level::Note, "trial", "not tried: --read-only writes nothing", "")],
+                Trial::Of(key) => client.try_out(key.as_deref()).await?,
+            };
             let mut findings = client.diagnose().await;
+            findings.extend(tried);
             findings.extend(kinds(client.capabilities()));
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {

@@ -23,6 +23,7 @@ use crate::args::{Arguments, Command};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use doctor::Trial;
 
 /// Runs the command given by the arguments.
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
@@ -39,7 +40,10 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Resize(resize) => resize::resize(resize, context).await,
         Command::Once(wanted) => once::once(wanted, context).await,
         Command::Init(init) => init::init(init, context).await,
-        Command::Doctor { report } => doctor::doctor(report, context).await,
+        Command::Doctor { report, read_only, key } => {
+            let trial = if read_only { Trial::None } else { Trial::Of(key) };
+            doctor::doctor(report, trial, context).await
+        }
         Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),

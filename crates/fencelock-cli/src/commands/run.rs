@@ -11,10 +11,11 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
 use crate::secrets;
-use crate::signals::Signals;
+use crate::signals::{Signals, is_interrupt};
 use crate::supervisor::{Supervised, Supervisor};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, in_foreground};
 use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span, UnfinishedRun};
+use rustix::process::Signal;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +170,11 @@ impl RunSession<'_> {
             self.record_success().await?;
         }
         if exit != Exit::Lost && !loss_reported && !by_signal {
-            self.hold_for_minimum(signals).await;
+            let signal = self.hold_for_minimum(signals).await;
+            // ^C is also meant for the script around this program.
+            if let Some(signal) = signal.filter(|signal| is_interrupt(*signal) && in_foreground()) {
+                return Ok(Ended::by_itself(signal));
+            }
         }
         Ok(Ended { exit, by_loss: exit == Exit::Lost && !by_signal })
     }
@@ -232,34 +237,29 @@ impl RunSession<'_> {
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, format!("command not found{}", self.hint())),
+                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
         })
     }
 
-    /// If an option follows a second KEY, that KEY is parsed as the command.
-    fn hint(&self) -> &'static str {
-        let dashes = self.plan.command.iter().skip(1).any(|word| word == "--");
-        if dashes { "; if it is a KEY, options come before the first KEY" } else { "" }
-    }
-
-    /// Holds the locks until --hold-for elapses, a signal arrives, or one of them is lost.
-    async fn hold_for_minimum(&mut self, signals: &mut Signals) {
+    /// Holds the locks until --hold-for elapses, a signal arrives, which is returned, or one of them is lost.
+    async fn hold_for_minimum(&mut self, signals: &mut Signals) -> Option<Signal> {
         let left = self.plan.hold_for.saturating_sub(self.since.elapsed());
         if left.is_zero() {
-            return;
+            return None;
         }
         self.report.emit(&Event::Keeping { left });
         tokio::select! {
-            _ = signals.ending() => {}
+            signal = signals.ending() => return Some(signal),
             loss = self.guards.lost() => {
                 self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
                 self.loss_reported = true;
             }
             () = sleep(left) => {}
         }
+        None
     }
 }
 

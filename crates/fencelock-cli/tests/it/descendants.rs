@@ -108,7 +108,12 @@ fn a_second_term_does_not_wait_for_what_was_left_behind() {
     // The lock is held as long as something of the command is alive, here the one that ignores TERM.
     wait_until("the end of the others", || (started_under(&key(&backend)).len() <= 3).then_some(()));
     Test::new(&backend, &format!("-q status {}", key(&backend))).status(75).run();
-    wrapper.kill("TERM");
+    // Within a second of the first, it is the same request.
+    wait_until("the end", || {
+        wrapper.kill("TERM");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        wrapper.has_ended().then_some(())
+    });
     assert_eq!(wrapper.status(), 143);
     assert_eq!(started_under(&key(&backend)), [""; 0]);
 }

@@ -238,7 +238,7 @@ fn answer_or_busy(backend: &TestBackend) -> Value {
 #[test]
 fn events_about_several_locks_list_them() {
     let backend = TestBackend::files();
-    let output = Test::script(&backend, "--json --max-hold 1s b a", "exec sleep 1000").output();
+    let output = Test::script(&backend, "--json --max-hold 1s b --also a", "exec sleep 1000").output();
     let names = events(&output);
     assert_eq!(names[..5], ["backend", "backend", "acquired", "acquired", "started"]);
     let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -247,7 +247,7 @@ fn windows_that_cannot_be_used_are_refused() {
     for (line, why) in [
         ("run --once-per 0.5 job -- true", "--once-per: a window lasts 1 s to 400 days; 500 ms does not"),
         ("run --once-per 401d job -- true", "--once-per: a window lasts 1 s to 400 days; 401 d does not"),
-        ("run --once-per 1h a b -- true", "--once-per is for one KEY, and there are 2"),
+        ("run --once-per 1h a --also b -- true", "--once-per is for one KEY, and there are 2"),
         ("run --even-if-failed a -- true", "--once-per <DURATION>"),
     ] {
         let refused = Test::new(&backend, line).output();

@@ -214,7 +214,7 @@ fn doctors_page_on_three_sound_servers_fits_a_screen() {
     let output = test(&backend, &url(&servers), "doctor").output();
     assert_eq!(output.status, 0, "{}", output.stderr);
     assert!(output.stdout.lines().count() <= 24, "{}", output.stdout);
-    assert_eq!(output.stdout.matches("each node: ").count(), 9, "{}", output.stdout);
+    assert_eq!(output.stdout.matches("each node: ").count(), 10, "{}", output.stdout);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Read-only commands create and change nothing, whether the backend exists or not.
+//! Read-only commands create and change nothing, whether the backend exists or not. `doctor` tries a lock, unless it is told not to:
+//! see `doctor.rs`.
 
 use crate::backend::TestBackend;
 use crate::test::Test;
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 /// Commands that end by themselves, and their exit codes: of a backend where `held` is held and `free` is not.
 const COMMANDS: [(&str, i32); 21] = [
-    ("doctor", 0),
-    ("-q doctor", 0),
-    ("--json doctor", 0),
-    ("doctor --report", 0),
+    ("doctor --read-only", 0),
+    ("-q doctor --read-only", 0),
+    ("--json doctor --read-only", 0),
+    ("doctor --report --read-only", 0),
     ("list", 0),
     ("--json list", 0),
     ("list fr", 0),

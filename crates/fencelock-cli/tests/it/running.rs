@@ -96,6 +96,11 @@ impl Running {
         send(&self.pid().to_string(), signal);
     }
 
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Closes its stdin and waits until it ends and all its streams are closed.
     pub(crate) fn end(mut self) -> Output {
         drop(self.stdin.take());

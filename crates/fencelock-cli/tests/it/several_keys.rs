@@ -1,4 +1,4 @@
-//! `run KEY KEY -- COMMAND`: all locks or none, and the loss of one is the loss of all.
+//! `run KEY --also KEY -- COMMAND`: all locks or none, and the loss of one is the loss of all.
 
 use crate::backend::TestBackend;
 use crate::running::{is_alive, wait_until};
@@ -18,7 +18,7 @@ fn the_command_finds_every_lock_in_the_order_given() {
             set -- $FENCELOCK_HOLDERS; echo $# ${#1} ${#2}
             echo "${FENCELOCK_KEY-none} ${FENCELOCK_HOLDER-none} ${FENCELOCK_FENCE-none}""#;
         let wanted = "b\na c\n2\n2 32 32\nnone none none\n";
-        let test = Test::new(&backend, "run b").arg("a c").arg("--").arg("sh").arg("-c").arg(script);
+        let test = Test::new(&backend, "run b --also").arg("a c").arg("--").arg("sh").arg("-c").arg(script);
         // A variable of an outer lock is not passed on.
         test.env("FENCELOCK_KEY", "outer")
             .env("FENCELOCK_HOLDER", "x")
@@ -42,12 +42,12 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
         let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
         holder.wait_for("ready");
         for (options, status) in [("-n", 75), ("-w 1", 75), ("-n -E 9", 9)] {
-            let output = Test::new(&backend, &format!("run {options} c b a -- echo never")).output();
+            let output = Test::new(&backend, &format!("run {options} c --also b --also a -- echo never")).output();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
             assert!(output.stderr.contains("fencelock: b is held by "), "{}", output.stderr);
             assert!(is_free(&backend, "a") && is_free(&backend, "c"));
         }
-        let waiting = Test::new(&backend, "run c b a -- echo now").start();
+        let waiting = Test::new(&backend, "run c --also b --also a -- echo now").start();
         waiting.wait_for_error("waiting for b, ");
         holder.say("\n");
         assert_eq!(holder.end().status, 0);
@@ -59,7 +59,8 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
 #[test]
 fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
     for backend in TestBackend::every_kind() {
-        let orders = ["a b c", "c b a", "b c", "c a"].into_iter().cycle().take(16);
+        let orders =
+            ["a --also b --also c", "c --also b --also a", "b --also c", "c --also a"].into_iter().cycle().take(16);
         let runs: Vec<_> = orders.map(|keys| Test::new(&backend, &format!("run -q {keys} -- true")).start()).collect();
         for run in runs {
             let output = run.end();
@@ -75,7 +76,7 @@ fn a_quorum_locks_several_keys_too() {
     let backend = TestBackend::files();
     Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     let script = "set -- $FENCELOCK_FENCES; echo $#";
-    for keys in ["a b", "b a"] {
+    for keys in ["a --also b", "b --also a"] {
         let test = Test::script(&backend, keys, script).env("FENCELOCK_URL", &url);
         test.stdout("2\n").run();
     }
@@ -84,7 +85,7 @@ fn a_quorum_locks_several_keys_too() {
 #[test]
 fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 30s a b", "echo ready; exec sleep 1000").start();
+    let mut wrapper = Test::script(&backend, "--ttl 30s a --also b", "echo ready; exec sleep 1000").start();
     wrapper.wait_for("ready");
     Test::new(&backend, "break --yes b").ok();
     let output = wrapper.end();
@@ -98,7 +99,8 @@ fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
 #[test]
 fn a_warning_about_a_lost_lock_names_it() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 30s --on-lost warn a b", "echo ready; read _; exit 5").start();
+    let mut wrapper =
+        Test::script(&backend, "--ttl 30s --on-lost warn a --also b", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     Test::new(&backend, "break --yes a").ok();
     wrapper.wait_for_error("fencelock: a: ");
@@ -112,7 +114,7 @@ fn a_warning_about_a_lost_lock_names_it() {
 #[test]
 fn max_hold_names_all_locks() {
     let backend = TestBackend::files();
-    let output = Test::script(&backend, "--max-hold 1s a b", "exec sleep 1000").output();
+    let output = Test::script(&backend, "--max-hold 1s a --also b", "exec sleep 1000").output();
     assert_eq!(output.status, 76);
     assert!(output.stderr.starts_with("fencelock: a, b: --max-hold 1 s is reached"), "{}", output.stderr);
 }
@@ -123,7 +125,7 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
         for (signal, status) in [("INT", 130), ("TERM", 143)] {
             let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
             holder.wait_for("ready");
-            let waiting = Test::new(&backend, "run --ttl 1h a b -- echo never").start();
+            let waiting = Test::new(&backend, "run --ttl 1h a --also b -- echo never").start();
             waiting.wait_for_error("waiting for b, ");
             assert!(!is_free(&backend, "a"));
             waiting.kill(signal);
@@ -139,12 +141,12 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
 #[test]
 fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
     for backend in TestBackend::every_kind() {
-        let mut wrapper = Test::script(&backend, "--ttl 1s a b", "echo $$; exec sleep 1000").start();
+        let mut wrapper = Test::script(&backend, "--ttl 1s a --also b", "echo $$; exec sleep 1000").start();
         let child = wrapper.wait_for("");
         wrapper.kill("KILL");
         wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
         let begun = Instant::now();
-        Test::new(&backend, "run b a -- true").ok();
+        Test::new(&backend, "run b --also a -- true").ok();
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 }
@@ -152,11 +154,11 @@ fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease()
 #[test]
 fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
     let backend = TestBackend::files();
-    let many = (0..17).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+    let many = (1..17).fold("k".to_owned(), |keys, number| format!("{keys} --also {number}"));
     for (keys, why) in [
-        ("a b a", "\"a\" is named twice: each key of a set is locked once"),
+        ("a --also b --also a", "\"a\" is named twice: each key of a set is locked once"),
         (many.as_str(), "more than 16 keys cannot be locked together"),
-        ("a fencelock:b", "keys that begin with \"fencelock:\" are reserved for fencelock: \"fencelock:b\""),
+        ("a --also fencelock:b", "keys that begin with \"fencelock:\" are reserved for fencelock: \"fencelock:b\""),
     ] {
         Test::new(&backend, &format!("run {keys} -- echo never"))
             .stderr(&format!("fencelock: {why}\n"))
@@ -165,7 +167,7 @@ fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
     }
     for (first, second, number) in [("a", "", 2), ("", "b", 1), ("", "", 1)] {
         let why = format!("fencelock: KEY {number} of 2 is empty: is a variable of the shell not set?\n");
-        let test = Test::new(&backend, "run").arg(first).arg(second).arg("--").arg("echo").arg("never");
+        let test = Test::new(&backend, "run").arg(first).arg("--also").arg(second).arg("--").arg("echo").arg("never");
         test.stderr(&why).status(64).run();
     }
     assert!(!backend.file("locks").exists(), "no backend was opened");
@@ -175,17 +177,31 @@ fn keys_that_cannot_be_locked_together_are_64_before_anything_is_locked() {
 fn without_the_two_dashes_the_second_word_is_the_command() {
     let backend = TestBackend::files();
     Test::new(&backend, "run a echo b").stdout("b\n").run();
+    Test::new(&backend, "run a -- nice -n 5 -- echo b").stdout("b\n").run();
+    Test::new(&backend, "run a --also b echo c").stdout("c\n").run();
     Test::new(&backend, "run a nice -n 5 -- echo b").stdout("b\n").run();
-    let hint = "fencelock: cannot run b: command not found; if it is a KEY, options come before the first KEY\n";
-    Test::new(&backend, "run a b -n -- true").stderr(hint).status(127).run();
+}
+
+#[test]
+fn a_word_between_the_key_and_the_two_dashes_is_64_and_runs_nothing() {
+    let backend = TestBackend::files();
+    for line in ["a b -- touch ran", "-n a ssh host -- touch ran", "a b --"] {
+        let output = Test::new(&backend, &format!("run {line}")).output();
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
+    }
+    let output = Test::new(&backend, "--json run A B -- cmd").output();
+    for form in ["fencelock run A --also B -- cmd", "fencelock run A -- B -- cmd"] {
+        assert!(output.stderr.contains(form) && output.stderr.lines().count() == 1, "{}", output.stderr);
+    }
+    assert!(!backend.file("ran").exists() && !backend.file("locks").exists());
 }
 
 #[test]
 fn a_lock_of_several_that_this_program_runs_under_is_not_waited_for() {
     let backend = TestBackend::files();
-    for inner in ["b", "c b"] {
+    for inner in ["b", "c --also b"] {
         let script = format!("{} run {inner} -- true", crate::test::BINARY);
-        let output = Test::script(&backend, "a b", &script).output();
+        let output = Test::script(&backend, "a --also b", &script).output();
         assert_eq!(output.status, 64, "{}", output.stderr);
         assert!(
             output.stderr.starts_with("fencelock: b is the lock that this program runs under"),
@@ -193,5 +209,7 @@ fn a_lock_of_several_that_this_program_runs_under_is_not_waited_for() {
             output.stderr
         );
     }
-    Test::script(&backend, "a b", &format!("{} run c -- echo other", crate::test::BINARY)).stdout("other\n").run();
+    Test::script(&backend, "a --also b", &format!("{} run c -- echo other", crate::test::BINARY))
+        .stdout("other\n")
+        .run();
 }

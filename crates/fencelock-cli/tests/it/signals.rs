@@ -91,7 +91,12 @@ fn a_second_request_to_end_kills() {
         wrapper.wait_for("ready");
         wrapper.kill(first);
         wrapper.wait_for("no");
-        wrapper.kill(second);
+        // The same signal counts again after a second.
+        wait_until("the end", || {
+            wrapper.kill(second);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            wrapper.has_ended().then_some(())
+        });
         let output = wrapper.end();
         assert_eq!(output.status, 137, "{first} {second}");
         // The shell reports the end of its sleep.
@@ -100,6 +105,22 @@ fn a_second_request_to_end_kills() {
             "{}",
             output.stderr
         );
+    }
+}
+
+#[test]
+fn timeout_ends_the_command_and_does_not_kill_it() {
+    let backend = TestBackend::files();
+    let script = "trap 'sleep 0.5; echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    for signal in ["TERM", "INT"] {
+        let script = script.replace("TERM", signal);
+        let mut command = std::process::Command::new("timeout");
+        command.args(["--preserve-status", "--signal", signal, "1"]).arg(crate::test::BINARY);
+        command.args(["run", "-v", "--url", backend.url(), "k", "--", "sh", "-c", &script]);
+        let output = Running::start(command, "").end();
+        assert!(output.stdout.ends_with("cleaned up\n"), "{signal}: {} {}", output.stdout, output.stderr);
+        assert_eq!(output.status, 3, "{}", output.stderr);
+        assert_eq!(output.stderr.matches(&format!("forwarded SIG{signal}")).count(), 1, "{}", output.stderr);
     }
 }
 

@@ -42,7 +42,7 @@ fn numbers_that_cannot_be_used_are_refused() {
     for (line, why) in [
         ("run --slots 0 k -- true", "1 to 1000 slots, not 0"),
         ("run --slots 1001 k -- true", "1 to 1000 slots, not 1001"),
-        ("run --slots 2 a b -- true", "--slots is for one KEY, and there are 2"),
+        ("run --slots 2 a --also b -- true", "--slots is for one KEY, and there are 2"),
         ("run --slots 2 -s a -- true", "leave -s and --permits out"),
         ("run --permits 3 --once-per 1h a -- true", "leave -s and --permits out"),
         ("run --slots 2 --once-per 1h a -- true", "cannot be used with"),

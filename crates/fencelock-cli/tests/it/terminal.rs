@@ -6,7 +6,7 @@ use crate::test::{BINARY, Test};
 use std::process::Command;
 
 /// `line` of a shell on a terminal of its own. What is said to it is typed.
-fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
+pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
     command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("SHELL", "/bin/sh").env("PS1", "");

@@ -80,6 +80,11 @@ impl AcquireAll {
         &self.keys
     }
 
+    /// Whether the wait is over.
+    pub fn is_over(&self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now >= until)
+    }
+
     /// The number of claims of the first key.
     pub const fn rounds(&self) -> u32 {
         self.rounds
@@ -122,7 +127,7 @@ impl AcquireAll {
 
     /// A lease that is held was lost, and the claim of the next key was cancelled.
     pub fn on_lost(&mut self, now: Moment) {
-        self.give_up(self.until.is_none_or(|until| now < until));
+        self.give_up(!self.is_over(now));
     }
 
     /// Every key has been released.

@@ -183,11 +183,12 @@ impl Claiming {
     }
 
     /// The backend did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
-    /// backend has not answered for as long as a lease lasts.
+    /// backend has not answered for as long as a lease lasts. `known` is the holder that another task of this client was told.
     pub(super) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
         mut cause: Unknown,
+        known: Option<&Occupied>,
         now: Moment,
     ) -> Result<Unknown, RefusalReason> {
         self.failures = self.failures.saturating_add(1);
@@ -201,9 +202,13 @@ impl Claiming {
             cause = quarantined;
         }
         let since = *self.failing_since.get_or_insert(now);
-        if over && self.occupied.is_some() && !cause.is_permanent() && !cause.is_quarantine() {
+        if over
+            && !cause.is_permanent()
+            && !cause.is_quarantine()
+            && let Some(occupied) = self.occupied.as_ref().or(known)
+        {
             // The holder was reported before.
-            return Err(RefusalReason::Busy(self.occupied.clone()));
+            return Err(RefusalReason::Busy(Some(occupied.clone())));
         }
         if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
             return Err(RefusalReason::Unreachable(cause));

@@ -285,7 +285,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
             return Ok(());
         };
-        let outcome = claiming.on_trouble(request, cause, cx.now);
+        let known = self.last_busy.as_ref().filter(|_| in_line).map(|known| &known.1);
+        let outcome = claiming.on_trouble(request, cause, known, cx.now);
         let quarantined = claiming.in_quarantine();
         if in_line {
             let since = claiming.failing_since.filter(|_| !quarantined);
@@ -312,6 +313,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return Step::Wait };
         let refusal = Box::new(claiming.refusal(reason, cx.now));
         if self.queue.is_in_line(id) {
+            self.last_busy.take_if(|_| !matches!(refusal.reason, RefusalReason::Busy(_)));
             self.fail_others(id, &refusal, cx);
         }
         let pending = self.remove(id, cx);
@@ -345,15 +347,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Removes a task. Returns the attempt that the next task may take over; everything else is released.
     pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
         let successor = self.has_successor(id, cx.config);
-        let in_line = self.queue.is_in_line(id);
-        match self.queue.remove(id)?.state {
+        let removed = self.queue.remove(id)?.state;
+        self.last_busy.take_if(|_| self.queue.line_is_empty());
+        match removed {
             State::Queued => None,
             State::Called(pending) => pending,
             State::Claiming(mut claiming) => {
-                if in_line {
-                    // The last reply may be outdated when the next task claims.
-                    self.last_busy = None;
-                }
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
                     return Some(Box::new(pending));
                 }

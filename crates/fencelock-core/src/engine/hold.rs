@@ -36,9 +36,25 @@ pub(super) struct Hold<L> {
     /// The time of its timer; [`Moment::NEVER`] without one.
     pub(super) timer: Moment,
     renewing: bool,
-    /// A hint arrived while a renewal was in flight: renew again after it.
-    expedited: bool,
+    /// It was expedited while a renewal was in flight: renew again so long after its reply.
+    expedited: Option<Duration>,
+    hint: Hint,
 }
+
+/// Whether hints of the backend cause renewals. A server may report the renewals themselves, to a client that another user has
+/// chosen, so hints that follow each other are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Hint {
+    /// The last renewal was due without a hint: the next hint causes one at once.
+    None,
+    /// A hint has caused the next renewal.
+    Pending,
+    /// A hint has caused the last renewal.
+    Answered,
+}
+
+/// The minimum interval between two renewals that hints cause.
+const HINT_SPACING: Duration = Duration::from_millis(250);
 
 /// The middle of the remaining lease.
 fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
@@ -62,9 +78,9 @@ impl<L: Default> Hold<L> {
         let HoldParameters { holder, owner, mode, fence, plan, stray_until } = parameters;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (half, lease) = (half_of(&plan, now), L::default());
-        let (timer, renewing, expedited) = (Moment::NEVER, false, false);
+        let (timer, renewing, expedited, hint) = (Moment::NEVER, false, None, Hint::None);
         let readers = None;
-        Self { id, holder, owner, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited }
+        Self { id, holder, owner, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited, hint }
     }
 }
 
@@ -205,10 +221,21 @@ impl<L> Hold<L> {
     /// Renews this hold after `after`, or when the renewal in flight has been answered.
     pub(super) fn expedite(&mut self, now: Moment, after: Duration) {
         if self.renewing {
-            self.expedited = true;
+            self.expedited = Some(self.expedited.map_or(after, |before| before.min(after)));
         } else {
             self.plan.expedite(now + after);
         }
+    }
+
+    /// The backend hints that the key may have changed: the first hint renews this hold at once.
+    pub(super) fn hinted(&mut self, now: Moment) {
+        let after = match self.hint {
+            Hint::None => Duration::ZERO,
+            Hint::Pending => return,
+            Hint::Answered => HINT_SPACING,
+        };
+        self.hint = Hint::Pending;
+        self.expedite(now, after);
     }
 
     /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
@@ -217,6 +244,7 @@ impl<L> Hold<L> {
             return Duty::Nothing;
         }
         self.renewing = true;
+        self.hint = if self.hint == Hint::Pending { Hint::Answered } else { Hint::None };
         Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
     }
 
@@ -237,8 +265,8 @@ impl<L> Hold<L> {
     }
 
     fn apply_expedited(&mut self, now: Moment) {
-        if std::mem::take(&mut self.expedited) {
-            self.plan.expedite(now);
+        if let Some(after) = self.expedited.take() {
+            self.plan.expedite(now + after);
         }
     }
 }

@@ -62,6 +62,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Context<'_, W, L>,
     ) -> WaiterId {
         let in_line = cx.config.is_in_line(&request) && self.has_line_for(&request);
+        // The last reply may be outdated.
+        self.last_busy.take_if(|_| in_line && self.queue.line_is_empty());
         let state = if in_line { State::Queued } else { State::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined = request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.queue.line_is_empty();
@@ -139,13 +141,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         None
     }
 
-    /// An idle lease for a task outside the queue, if it matches the request.
+    /// An idle lease for a task outside the queue, if it matches the request. One that does not, also because these tasks use another
+    /// mode, is released, because it counts as a free key.
     pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         if let Some(grant) = self.join_now(request, cx) {
             return IdleLease::Taken(grant);
         }
         let Some((hold, idle)) = self.leases.idle() else { return IdleLease::None };
         if request.shares()
+            && request.mode == idle.mode
             && let Some(grant) = self.leases.hand_over(hold, idle, request, cx)
         {
             return IdleLease::Taken(grant);
@@ -212,7 +216,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 notified |= waiter.notify(cx);
             }
         }
-        self.leases.expedite(Duration::ZERO, cx);
+        self.leases.hinted(cx);
     }
 
     /// The holder of the lease that is kept for the next task.

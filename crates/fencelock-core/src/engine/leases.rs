@@ -132,9 +132,18 @@ impl<L: Default> Leases<L> {
 
     /// Renews each hold after `after`, because the key may have changed.
     pub(super) fn expedite<W>(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
+        self.renew_soon(|hold, now| hold.expedite(now, after), cx);
+    }
+
+    /// The backend hints that the key may have changed.
+    pub(super) fn hinted<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        self.renew_soon(Hold::hinted, cx);
+    }
+
+    fn renew_soon<W>(&mut self, expedite: impl Fn(&mut Hold<L>, Moment), cx: &mut Context<'_, W, L>) {
         self.shared.iter_mut().chain(self.permits.iter_mut()).for_each(SharedLease::unannounced);
         for hold in &mut self.holds {
-            hold.expedite(cx.now, after);
+            expedite(hold, cx.now);
             hold.set_timer(cx);
         }
     }

@@ -39,7 +39,7 @@ impl CompletionRead {
 /// The reply to a write. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCompletion {
-    /// This completion, or one that supersedes it, is stored.
+    /// It is merged into what is stored.
     Written,
     /// The holder does not hold the key. Nothing was changed.
     NotHeld,

@@ -11,7 +11,7 @@ use fencelock_core::{
 use std::time::Duration;
 
 #[derive(Default)]
-struct Client {
+pub(crate) struct Client {
     engine: KeyEngine<(), ()>,
     micros: u64,
     holders: u8,
@@ -33,6 +33,7 @@ impl Rng for Holders<'_> {
 }
 
 impl Client {
+    /// A second later.
     fn call<R>(&mut self, call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R) -> R {
         self.micros += 1_000_000;
         let mut capabilities = Capabilities::default();
@@ -46,12 +47,16 @@ impl Client {
         answer
     }
 
-    fn enter(&mut self) -> WaiterId {
+    pub(crate) fn enter(&mut self) -> WaiterId {
+        self.enter_for(None)
+    }
+
+    pub(crate) fn enter_for(&mut self, wait: Option<Duration>) -> WaiterId {
         let request = AcquireRequest {
             mode: Mode::Exclusive,
             owner: Owner::from_text("task"),
             ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
-            wait: None,
+            wait,
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
@@ -60,7 +65,7 @@ impl Client {
     }
 
     /// The task sends its next claim.
-    fn claims(&mut self, id: WaiterId) -> Claim {
+    pub(crate) fn claims(&mut self, id: WaiterId) -> Claim {
         let polled = self.call(|engine, cx| engine.poll(id, cx));
         let step = match polled {
             Some(Step::Claim(claim)) => Step::Claim(claim),
@@ -71,12 +76,12 @@ impl Client {
         *claim
     }
 
-    fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) {
-        self.call(|engine, cx| engine.claim_answered(id, cx.now, answer, cx));
+    pub(crate) fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) -> Step {
+        self.call(|engine, cx| engine.claim_answered(id, cx.now, answer, cx))
     }
 }
 
-fn queued() -> Acquire {
+pub(crate) fn queued() -> Acquire {
     let occupied = Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never);
     Acquire::Queued { ahead: 0, last_fence: 0, server_micros: None, occupied }
 }

@@ -15,6 +15,7 @@ mod digest;
 mod downgrading;
 mod explore;
 mod hand_off;
+mod last_reply;
 mod mode_mutants;
 mod modes;
 mod mutants;

@@ -2,8 +2,8 @@
 
 use super::Cluster;
 use crate::quorum::{NodeReport, backend_report, clocks, merge};
-use crate::redis::shown;
-use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Level, ServerReport};
+use crate::redis::{Address, shown};
+use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};
 use futures_util::future::join_all;
 
 /// The effect of a clock difference on a cluster.
@@ -19,11 +19,26 @@ impl Cluster {
                 "check the addresses and the nodes",
             )];
         }
-        let mut findings = vec![self.slots()];
         let reports = self.reports().await;
+        let mut findings = vec![self.slots(&reports)];
         findings.extend(clocks(&reports, SKEW));
         findings.extend(merge(reports));
         findings
+    }
+
+    /// A lock on each master, or the named one on the node of its slot.
+    pub(super) async fn try_nodes(&self, key: Option<&Key>) -> Vec<Finding> {
+        if self.refresh().await.is_err() {
+            return Vec::new();
+        }
+        let owner = key.and_then(|key| self.view.owner(self.slot(key)));
+        let is_tried = |address: &Address| key.is_none() || owner.as_ref() == Some(address);
+        let nodes = self.view.masters().into_iter().filter(is_tried);
+        let reports = nodes.map(|address| async move {
+            let node = self.node(&address).ok()?;
+            Some(NodeReport::of_trial(shown(&address), &*node, key).await)
+        });
+        merge(join_all(reports).await.into_iter().flatten().collect())
     }
 
     pub(super) async fn backend_report(&self) -> BackendReport {
@@ -42,12 +57,28 @@ impl Cluster {
         report
     }
 
-    fn slots(&self) -> Finding {
+    fn slots(&self, reports: &[NodeReport]) -> Finding {
         let (masters, missing) = (self.view.masters(), self.view.unassigned());
         let count =
             if masters.len() == 1 { "1 master serves".to_owned() } else { format!("{} masters serve", masters.len()) };
         let names: Vec<_> = masters.iter().map(shown).collect();
         let names = names.join(", ");
+        let silent: Vec<_> = reports.iter().filter(|report| !report.answers).map(|report| &*report.name).collect();
+        if !silent.is_empty() {
+            let text = format!(
+                "Redis Cluster: of the {} masters of its hash slots, {} do not answer: {}; keys in their slots cannot be locked, \
+                 and by default the others refuse all keys until a replica takes over",
+                masters.len(),
+                silent.len(),
+                silent.join(", ")
+            );
+            return Finding::new(
+                Level::Failure,
+                "cluster",
+                text,
+                "start these nodes: `redis-cli --cluster check HOST:PORT`",
+            );
+        }
         if missing == 0 {
             let text = format!("Redis Cluster: {count} all {HASH_SLOTS} hash slots: {names}");
             return Finding::fine("cluster", text);

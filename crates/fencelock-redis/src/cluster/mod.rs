@@ -216,6 +216,10 @@ impl Backend for Cluster {
         Box::pin(self.backend_report())
     }
 
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(self.try_nodes(key))
+    }
+
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
         Box::pin(self.findings())
     }

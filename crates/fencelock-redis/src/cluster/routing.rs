@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use super::suspects::PendingRequest;
-use crate::redis::{Address, ClusterMap, Redis, shown};
+use crate::redis::{Address, ClusterMap, NODES_MAX, Redis, shown};
 use fencelock_core::{BootClock, Clock, Fault, Key, Moment, Unknown, hash_slot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl Cluster {
         candidates.rotate_left(refresh.turn);
         let (answer, queried) = self.query(&candidates).await?;
         // A node that is connected to only a part of the cluster may not list the other nodes.
-        if answer.is_ok {
+        if answer.is_ok || refresh.named.len() + answer.nodes.len() > NODES_MAX {
             refresh.named.clear();
         }
         refresh.named.extend(answer.nodes);

@@ -4,7 +4,8 @@ use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
 use super::report::NodeReport;
-use fencelock_core::{Finding, Level};
+use fencelock_core::{Finding, Key, Level};
+use futures_util::future::join_all;
 use std::sync::Arc;
 
 impl Quorum {
@@ -18,14 +19,18 @@ impl Quorum {
         findings
     }
 
+    /// A lock on each node.
+    pub(super) async fn try_nodes(&self, key: Option<&Key>) -> Vec<Finding> {
+        let reports = self.nodes.iter().map(|node| NodeReport::of_trial(node.address(), &*node.backend, key));
+        merge(join_all(reports).await)
+    }
+
     async fn reports(&self) -> Vec<NodeReport> {
         let mut tasks = Vec::new();
         for node in self.nodes.iter() {
             let node = Arc::clone(node);
             tasks.push(tokio::spawn(async move {
-                let name = node.backend.name();
-                let name = name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned();
-                let mut report = NodeReport::of(name, &*node.backend).await;
+                let mut report = NodeReport::of(node.address(), &*node.backend).await;
                 // A quorum does not use all features of its nodes.
                 report.findings.retain(|finding| finding.subject != "features");
                 report

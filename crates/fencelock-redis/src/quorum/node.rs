@@ -47,6 +47,12 @@ impl Node {
         Self { backend, shortest_limit, health, created: Instant::now(), claims }
     }
 
+    /// The name of the node without its scheme.
+    pub(super) fn address(&self) -> String {
+        let name = self.backend.name();
+        name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned()
+    }
+
     /// The time limit for a reply, at most `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
         lock(&self.health).limit(most, self.shortest_limit)

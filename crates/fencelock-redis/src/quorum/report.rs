@@ -1,7 +1,7 @@
 //! The reports of the nodes, before they are compared.
 
 use super::Quorum;
-use fencelock_core::{Backend, BackendReport, Finding, Health, Level, QuorumNode, ServerReport};
+use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, QuorumNode, ServerReport, Tried};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use tokio::time::timeout;
 
 /// A node needs a few round trips for its report.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// And some dozens for a trial.
+const TRIAL: Duration = Duration::from_secs(20);
 
 /// The known facts about one node.
 #[derive(Debug)]
@@ -30,6 +32,13 @@ impl NodeReport {
             }
             Err(_) => Self::silent(name, "no answer in time"),
         }
+    }
+
+    /// The findings of a trial on one node; none if it does not answer, which [`NodeReport::of`] reports.
+    pub(crate) async fn of_trial<N: Backend + ?Sized>(name: String, node: &N, key: Option<&Key>) -> Self {
+        let findings = timeout(TRIAL, node.try_out(key)).await;
+        let findings = findings.unwrap_or_else(|_| vec![Tried::not_tried("no answer in time", "check the server")]);
+        Self { name, answers: !findings.is_empty(), health: Health::default(), findings }
     }
 
     /// The report of a node that does not answer.

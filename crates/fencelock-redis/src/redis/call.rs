@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
 
 /// A side key that never exists: see `lock.lua`.
-const ABSENT_KEY: &str = "absent";
+pub(super) const ABSENT_KEY: &str = "absent";
 
 /// The side key of a completion.
 pub(super) const COMPLETION_KEY: &str = "once";
@@ -124,6 +124,11 @@ impl Call {
 
     pub(crate) fn in_full(&self) -> Cmd {
         self.lua.in_full(&self.by_digest)
+    }
+
+    /// The same for `doctor`: nothing that it writes stays.
+    pub(crate) fn in_trial(&self) -> Cmd {
+        self.lua.in_trial(&self.by_digest)
     }
 
     /// The script and whether it is tracked, and the call by digest.

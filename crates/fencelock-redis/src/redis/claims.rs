@@ -16,6 +16,9 @@ impl Redis {
     pub(super) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
         claim.supported_by(self)?;
         let session = self.session().await?;
+        if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
+            return Err(cause.clone());
+        }
         let had_channel = self.has_channel(&session, &claim.key);
         if let Some(answer) = self.send_claim(&session, claim, proposal).await? {
             self.watch_foreign(&session, &claim.key, &answer).await;
@@ -95,6 +98,10 @@ impl Redis {
                 return Err(cause);
             }
             Some(Refusal::Handshake) => {}
+        }
+        if self.in_trial {
+            // A handshake would write the marker.
+            return Err(Unknown::new(node, Fault::Quarantined, "its marker belongs to another run"));
         }
         if let Some(quarantine) = self.quarantine()
             // Boxed, because it is rare and large: every claim would allocate and move its size.

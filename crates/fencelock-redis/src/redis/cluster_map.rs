@@ -4,8 +4,14 @@ use super::Redis;
 use super::fault::{unknown, words};
 use super::hosts::Address;
 use fencelock_core::{Fault, HASH_SLOTS, SlotMap, Unknown};
-use redis::{RedisResult, Value};
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
+
+/// The largest cluster, according to the Redis Cluster specification.
+pub(crate) const NODES_MAX: usize = 1000;
+/// Each slot is a range of its own, whose first and last slot, master and nine replicas are listed.
+const WORDS_MAX: usize = 12 * HASH_SLOTS as usize;
 
 /// The reply of one node.
 #[derive(Debug)]
@@ -44,7 +50,7 @@ impl Redis {
         Ok(ClusterMap { map: SlotMap::new(first_of_each(ranges)), nodes, is_ok })
     }
 
-    fn no_cluster(&self, error: &redis::RedisError) -> Unknown {
+    fn no_cluster(&self, error: &RedisError) -> Unknown {
         if let Some(why) = not_a_cluster(self.link.node(), error) {
             return Unknown::new(self.link.node(), Fault::Unsupported, why);
         }
@@ -58,7 +64,7 @@ impl Redis {
 }
 
 /// What to do if the error says that this server is no node of a cluster.
-pub(crate) fn not_a_cluster(node: &str, error: &redis::RedisError) -> Option<String> {
+pub(crate) fn not_a_cluster(node: &str, error: &RedisError) -> Option<String> {
     let disabled = error.detail().is_some_and(|detail| detail.contains("cluster support disabled"));
     let (scheme, address) = node.split_once("://").unwrap_or(("redis", node));
     disabled.then(|| format!("this is not a node of a Redis Cluster: use {scheme}://{address}"))
@@ -78,8 +84,22 @@ fn first_of_each(ranges: Ranges) -> Vec<(RangeInclusive<u16>, Address)> {
 /// The reply of `CLUSTER SLOTS`: ranges with their nodes, the master first. A node that does not know the hostname of another
 /// node leaves it empty; then the host of the connection is used.
 fn ranges(answer: Value, host: &str) -> RedisResult<Ranges> {
-    let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
-    ranges.into_iter().map(|range| read_range(range, host)).collect()
+    let ranges = match answer {
+        Value::Array(ranges) if ranges.len() > usize::from(HASH_SLOTS) => return Err(impossible()),
+        answer => redis::from_redis_value::<Vec<Vec<Value>>>(answer)?,
+    };
+    if ranges.iter().map(Vec::len).sum::<usize>() > WORDS_MAX {
+        return Err(impossible());
+    }
+    let ranges: Ranges = ranges.into_iter().map(|range| read_range(range, host)).collect::<Result<_, _>>()?;
+    let nodes: HashSet<&Address> = ranges.iter().flat_map(|(_, nodes)| nodes).collect();
+    if nodes.len() > NODES_MAX { Err(impossible()) } else { Ok(ranges) }
+}
+
+/// A node could make its clients connect anywhere, and use all their memory.
+fn impossible() -> RedisError {
+    let why = "CLUSTER SLOTS names more than 1,000 nodes, or more ranges than there are hash slots: this is no cluster";
+    (ErrorKind::Client, why).into()
 }
 
 /// The address in the metadata of a node.
@@ -148,6 +168,18 @@ mod tests {
         assert_eq!(ranges[0], (0..=99, vec![at("10.0.0.1", 1), at("10.0.0.2", 2)]));
         assert_eq!(ranges[1], (100..=100, vec![at("here", 3)]));
         assert_eq!(ranges[2].1, [at("here", 4), at("here", 5), at("10.0.0.6", 6)]);
+    }
+
+    #[test]
+    fn an_impossible_cluster_is_an_error() {
+        let range =
+            |slot: i64, nodes: Vec<Value>| Value::Array([vec![Value::Int(slot), Value::Int(slot)], nodes].concat());
+        let numbered = |hosts: i64| (0..16384).map(move |slot| range(slot, vec![node(bulk("h"), slot % hosts + 1)]));
+        assert_eq!(ranges(Value::Array(numbered(1000).collect()), "h").unwrap().len(), 16384, "every slot is a range");
+        let too_long = |rows: Vec<Value>| ranges(Value::Array(rows), "h").unwrap_err().to_string();
+        assert!(too_long(numbered(1001).collect()).contains("1,000 nodes"));
+        assert!(too_long(numbered(1).chain(numbered(1)).collect()).contains("more ranges"));
+        assert!(too_long(vec![range(0, vec![node(bulk("h"), 1); WORDS_MAX])]).contains("1,000 nodes"));
     }
 
     #[test]

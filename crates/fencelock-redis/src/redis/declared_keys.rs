@@ -16,7 +16,7 @@ impl Redis {
         let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
         self.quarantine()
             .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
-            .deriving_keys(derives_keys.load(Ordering::Relaxed))
+            .deriving_keys(derives_keys.load(Ordering::Relaxed) && !self.in_trial)
             .guarding_slot(self.link.target.cluster.is_some())
     }
 
@@ -27,12 +27,12 @@ impl Redis {
         session: &Session,
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> Result<Value, RedisError> {
-        let answer = self.link.call(session, &call(self.epoch_check(session))).await;
+        let answer = self.send_script(session, &call(self.epoch_check(session))).await;
         match answer {
             Err(error) if refuses_others(&session.server_info.derives_keys, &error) => {
                 tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
                 // Boxed, because it is rare and large.
-                Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await
+                Box::pin(self.send_script(session, &call(self.epoch_check(session)))).await
             }
             answer => answer,
         }

@@ -2,7 +2,7 @@
 
 use super::Redis;
 use super::acks::Acks;
-use super::fault::fault_of;
+use super::fault::{fault_of, is_about_a_key, words};
 use super::features;
 use super::health;
 use super::product::Product;
@@ -10,8 +10,10 @@ use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use super::report::everything;
 use super::scan;
 use super::sentinel;
+use super::separation;
 use super::session::Session;
 use super::topology;
+use super::trial;
 use super::wire::WIRE;
 use fencelock_core::{Fault, Finding, Level, Topology, Ttl, Unknown};
 use redis::RedisError;
@@ -29,7 +31,14 @@ pub(crate) async fn diagnose(redis: &Redis) -> Vec<Finding> {
 }
 
 fn away(unknown: &Unknown) -> Finding {
-    Finding::new(Level::Failure, "connection", unknown.to_string(), "check the address, the server and the credentials")
+    let advice = match unknown.nodes().first().map(|node| node.fault) {
+        Some(Fault::Denied) => "check the user and the password, and the rights of this user",
+        Some(Fault::Timeout | Fault::Unreachable) => "check the address, that the server runs, and the network to it",
+        Some(Fault::Loading) => "wait until the server has loaded its data",
+        Some(Fault::Unsupported | Fault::Misconfigured) => "check the URL",
+        _ => "check the address, the server and the credentials",
+    };
+    Finding::new(Level::Failure, "connection", unknown.to_string(), advice)
 }
 
 async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
@@ -44,8 +53,9 @@ async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings.push(scripts(redis, session).await);
     findings.push(features::finding(&features::features(redis, session, topology).await));
     findings.push(scan::diagnose(redis, session).await);
-    findings.push(wake_ups(session));
+    findings.push(wake_ups(redis, session));
     findings.push(tracking(session));
+    findings.extend(separation::diagnose(redis, session));
     findings.push(clock(redis, session).await);
     if info.is_empty() {
         findings.push(Finding::new(
@@ -126,7 +136,10 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
                     "use the URL of the other clients; or, if the change is intended: fencelock init"
                 }
                 Some(Fault::Unsupported) => "use a later fencelock",
-                Some(Fault::Denied) => "allow this user INFO, EVAL, EVALSHA, HMGET, HSET and TIME",
+                Some(Fault::Denied) if details.iter().any(|detail| is_about_a_key(detail)) => {
+                    "allow this user the key of the marker, as docs/en/operations.md lists it"
+                }
+                Some(Fault::Denied) => "allow this user INFO, HMGET, HSET and TIME",
                 _ => "check the server",
             };
             Finding::new(Level::Failure, "quarantine", details.join("; "), advice)
@@ -172,44 +185,55 @@ fn uptime(info: &HashMap<String, String>) -> String {
 async fn scripts(redis: &Redis, session: &Session) -> Finding {
     match features::scripts(redis, session).await {
         Ok(()) => Finding::fine("scripts", "Lua scripts run"),
-        Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), advice_for(&error)),
+        Err(error) if is_about_a_key(&words(&error)) => {
+            Finding::new(Level::Warning, "scripts", format!("not tested: {}", words(&error)), trial::OTHER_KEY)
+        }
+        Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), trial::advice(fault_of(&error))),
     }
 }
 
 fn refused(error: &RedisError) -> String {
-    format!("the server refuses to run scripts: {}", super::fault::words(error))
+    format!("the server refuses to run scripts: {}", words(error))
 }
 
-fn advice_for(error: &RedisError) -> &'static str {
-    match fault_of(error) {
-        Fault::Denied => {
-            "allow this user EVAL, EVALSHA and the commands in them: ACL SETUSER ... +@scripting +@read +@write"
-        }
-        Fault::Full => "provide the server with memory, a writable disk, or its replicas",
-        Fault::ReadOnly => "use the address of the master",
-        _ => "every lock needs scripts",
+fn wake_ups(redis: &Redis, session: &Session) -> Finding {
+    if let Some(reason) = redis.link.failure("wake_ups") {
+        let text = format!("messages cannot be published, so waiters poll once per second: {reason}");
+        return Finding::new(Level::Note, "wake-ups", text, "allow PUBLISH, and the channels fencelock:wake:PREFIX*");
     }
-}
-
-fn wake_ups(session: &Session) -> Finding {
     let how = match (&session.shards, session.server_info.resp3) {
         (Some(_), true) => "on sharded channels since Redis 7.0, before on one channel of the cluster",
         (None, true) => "on the same connection",
         (_, false) => "on a second connection",
     };
-    lack(session, "no wake-ups", "wake-ups", "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user")
-        .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
+    lack(session, "no wake-ups", "wake-ups", |text| match text {
+        _ if text.contains("push=off") => "remove push=off from the URL",
+        _ if is_denied(text) => "allow SUBSCRIBE and the channels fencelock:wake:PREFIX* to this user",
+        _ => "use a server, or an address of it, that has SUBSCRIBE",
+    })
+    .unwrap_or_else(|| Finding::fine("wake-ups", format!("waiters are woken by messages, {how}")))
 }
 
 fn tracking(session: &Session) -> Finding {
-    lack(session, "no client tracking", "tracking", "use Redis 6 or later, without protocol=resp2").unwrap_or_else(
-        || Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key"),
-    )
+    lack(session, "no client tracking", "tracking", |text| match text {
+        _ if text.contains("push=off") => "remove push=off from the URL",
+        _ if text.contains("protocol=resp2") => "remove protocol=resp2 from the URL",
+        _ if is_denied(text) => "allow CLIENT TRACKING and CLIENT CACHING to this user",
+        _ => "use Redis 6 or later",
+    })
+    .unwrap_or_else(|| {
+        Finding::fine("tracking", "the server reports immediately when another program deletes or sets a key")
+    })
 }
 
-fn lack(session: &Session, begins: &str, subject: &'static str, advice: &str) -> Option<Finding> {
+/// The driver writes the code in another way.
+fn is_denied(text: &str) -> bool {
+    text.contains("NOPERM") || text.contains("NoPerm")
+}
+
+fn lack(session: &Session, begins: &str, subject: &'static str, advice: fn(&str) -> &'static str) -> Option<Finding> {
     let text = session.server_info.limitations.iter().find(|lack| lack.starts_with(begins))?;
-    Some(Finding::new(Level::Note, subject, text, advice))
+    Some(Finding::new(Level::Note, subject, text, advice(text)))
 }
 
 async fn clock(redis: &Redis, session: &Session) -> Finding {

@@ -1,5 +1,6 @@
 //! Classifies the errors of the server and the driver, for all versions.
 
+use super::tls_cause::TlsCause;
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -47,7 +48,8 @@ const TEXTS: [(&str, Fault); 13] = [
 ];
 
 /// The remedy, if the error of the server does not contain it.
-const REMEDIES: [(&str, &str); 12] = [
+const REMEDIES: [(&str, &str); 13] = [
+    ("CLUSTERDOWN", "a master is down, or slots have no node: redis-cli --cluster check HOST:PORT"),
     // The text of the server mentions HELLO, which confuses users.
     ("NOAUTH", "the server requires a password; write it in the URL before the host: [USER]:PASSWORD@HOST"),
     ("MOVED", CLUSTER),
@@ -84,7 +86,7 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
         return Fault::Timeout;
     }
     // This check comes first: a retry does not change a certificate.
-    if certificate_error(error).is_some() {
+    if matches!(TlsCause::of(error), Some(TlsCause::Certificate(_))) {
         return Fault::Unsupported;
     }
     if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
@@ -99,6 +101,11 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether a user may not use a key, so that the error says nothing about a command. `detail` is the text of the server.
+pub(crate) fn is_about_a_key(detail: &str) -> bool {
+    ["one of the keys", "access a key"].iter().any(|words| detail.contains(words))
 }
 
 /// The server does not have this command. Its text depends on the version.
@@ -116,17 +123,10 @@ pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
     Unknown::new(node, fault, detail)
 }
 
-/// The error of the server's certificate, if it was rejected.
-fn certificate_error(error: &RedisError) -> Option<String> {
-    let text = error.to_string();
-    let (_, why) = text.split_once("invalid peer certificate: ")?;
-    Some(why.split(['(', ')']).next().unwrap_or(why).trim().to_owned())
-}
-
 /// The text of the server, without the additions of the driver.
 pub(crate) fn words(error: &RedisError) -> String {
-    if let Some(why) = certificate_error(error) {
-        return format!("its certificate is not trusted: {why}; ca=FILE in the URL names the authority that signed it");
+    if let Some(TlsCause::Certificate(why) | TlsCause::Alert(why)) = TlsCause::of(error) {
+        return why;
     }
     match error.code() {
         Some(code) => Words::of(code, error.detail()).for_people(),

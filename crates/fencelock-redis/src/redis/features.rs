@@ -1,12 +1,13 @@
 //! Which features of fencelock work on a server. They are tested, not derived from its name or version.
 
 use super::Redis;
-use super::fault::words;
+use super::fault::{is_about_a_key, words};
 use super::quarantine::EpochCheck;
 use super::script;
 use super::session::Session;
-use fencelock_core::{Feature, Finding, Level, Topology, number_in_slot};
+use fencelock_core::{Feature, Finding, Level, Topology, Unknown, number_in_slot};
 use redis::{Cmd, RedisError};
+use std::sync::PoisonError;
 
 const LOCKS: &str = "exclusive_locks";
 
@@ -17,12 +18,6 @@ fn no_wait() -> Cmd {
     wait
 }
 
-fn one_page() -> Cmd {
-    let mut scan = redis::cmd("SCAN");
-    scan.arg(0).arg("COUNT").arg(1);
-    scan
-}
-
 /// The script needs a key, because a proxy selects the server by key.
 pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
     let mut eval = redis::cmd("EVAL");
@@ -30,7 +25,7 @@ pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
     eval
 }
 
-/// Tests which features work on the server of this session, without writing.
+/// Tests which features work on the server of this session, without writing; what a trial has found counts as well.
 pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
     let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
     let locks = match topology {
@@ -52,7 +47,7 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
     };
-    vec![
+    let all = vec![
         Feature::new(LOCKS, locks),
         Feature::new("shared_locks", shared.clone()),
         Feature::new("semaphores", shared),
@@ -61,8 +56,13 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         Feature::new("tracking", limitation("no client tracking")),
         Feature::new("acks", tested(no_wait(), "WAIT").await),
         Feature::new("quarantine", run_id.and(time)),
-        Feature::new("list", tested(one_page(), "SCAN").await),
-    ]
+        Feature::new("list", redis.lists_a_page(session).await.map_err(|cause| needs_to_list(&cause))),
+    ];
+    let tried = |feature: Feature| match redis.link.failure(feature.name).filter(|_| feature.works) {
+        Some(reason) => Feature::new(feature.name, Err(reason)),
+        None => feature,
+    };
+    all.into_iter().map(tried).collect()
 }
 
 /// Runs a script that every lock needs.
@@ -73,6 +73,9 @@ pub(super) async fn scripts(redis: &Redis, session: &Session) -> Result<(), Redi
 
 /// The name of a lock that no client uses. A node of a cluster runs scripts only for the slots that it serves.
 fn probe(redis: &Redis) -> String {
+    if let Some(named) = redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        return named;
+    }
     let target = &redis.link.target;
     let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
     let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
@@ -81,6 +84,11 @@ fn probe(redis: &Redis) -> String {
 
 fn needs(what: &str, error: &RedisError) -> String {
     format!("it needs {what}: {}", words(error))
+}
+
+fn needs_to_list(cause: &Unknown) -> String {
+    let detail = cause.nodes().first().map_or("", |node| node.detail.as_str());
+    format!("it needs SCAN, and the keys that it finds: {detail}")
 }
 
 /// Features that have a separate finding, which contains the reason.
@@ -108,7 +116,12 @@ pub(super) fn finding(features: &[Feature]) -> Finding {
         reason => format!("{} ({reason})", names.join(", ")),
     });
     let text = format!("work: {here}. Do not work: {}", shown.collect::<Vec<_>>().join(", "));
-    let level = if lacking.iter().any(|feature| feature.name == LOCKS) { Level::Failure } else { Level::Note };
+    let level = match lacking.iter().find(|feature| feature.name == LOCKS) {
+        // Another key may work.
+        Some(feature) if is_about_a_key(&feature.reason) => Level::Warning,
+        Some(_) => Level::Failure,
+        None => Level::Note,
+    };
     Finding::new(level, "features", text, "")
 }
 

@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+/// The pause between logins while a server refuses a password that is being changed.
+const BETWEEN_LOGINS: Duration = Duration::from_secs(1);
+
 /// Keeps one session alive on demand: the next request after a disconnect connects again.
 ///
 /// No other reconnect loop is needed: waiters poll every second and holders renew. The reconnect loop of the driver could
@@ -29,8 +32,10 @@ pub(crate) struct Link {
     unread_logged: LoggedKeys,
     live: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
-    /// Whether missing features of the server are logged.
-    logs: bool,
+    /// The features that a trial has found not to work, with the reasons.
+    pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
+    /// The name of a lock that no client uses, if the user has named one for a trial.
+    pub(crate) probe: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,9 +55,19 @@ impl Link {
         })?;
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
-        let (peers, live, dial, logs) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default(), true);
+        let (peers, live, dial) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default());
         let unread_logged = LoggedKeys::default();
-        Ok(Self { target, push_handler, peers, channel, unread_logged, live, dial, logs })
+        Ok(Self {
+            target,
+            push_handler,
+            peers,
+            channel,
+            unread_logged,
+            live,
+            dial,
+            failed: Mutex::default(),
+            probe: Mutex::default(),
+        })
     }
 
     /// Gives each server of a list its peers, before any of them is used.
@@ -62,11 +77,6 @@ impl Link {
         for link in links {
             let _ = link.peers.set(Arc::clone(&peers));
         }
-    }
-
-    /// A link to a server that was connected before.
-    pub(crate) fn quiet(target: Target) -> Result<Self, fencelock_core::Invalid> {
-        Ok(Self { logs: false, ..Self::new(target)? })
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -95,7 +105,7 @@ impl Link {
             return Ok(session);
         }
         if let Some((ended, unknown)) = &dial.failed
-            && *ended >= requested
+            && (*ended >= requested || unknown.is_revoked() && requested.since(*ended) < BETWEEN_LOGINS)
         {
             return Err(unknown.clone());
         }
@@ -103,14 +113,16 @@ impl Link {
         match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {
             Ok(session) => {
                 let session = Arc::new(session);
+                self.target.files.accept();
                 dial.failed = None;
-                if self.logs {
+                if !self.target.is_internal {
                     dial.log_limitations(&self.target.name, &session);
                 }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
                 Ok(session)
             }
             Err(unknown) => {
+                let unknown = unknown.map_fault(|fault| self.target.files.kind(fault));
                 dial.failed = Some((now(), unknown.clone()));
                 Err(unknown)
             }
@@ -223,6 +235,12 @@ impl Link {
             tracing::info!(node = %self.target.name, "connection lost");
             self.push_handler.reset();
         }
+    }
+
+    /// The reason why a feature did not work in a trial.
+    pub(crate) fn failure(&self, feature: &str) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.iter().find(|(name, _)| *name == feature).map(|(_, reason)| reason.clone())
     }
 
     fn live(&self) -> Option<Arc<Session>> {

@@ -69,6 +69,12 @@ impl Redis {
         Err(self.too_many(&format!("SCAN has not ended after {} replies", bounds.pages)))
     }
 
+    /// Whether this user may list locks.
+    pub(super) async fn lists_a_page(&self, session: &Session) -> Result<(), Unknown> {
+        let (_, names) = self.page(session, 0, "fence").await?;
+        self.inspect_all(session, &names, &mut Found::default()).await
+    }
+
     /// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
     pub(super) async fn page(
         &self,

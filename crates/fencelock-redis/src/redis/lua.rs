@@ -7,6 +7,10 @@ const VERSION: &str = "WIRE";
 /// Shared by all scripts of a lock.
 pub(super) const LOCK: &str = include_str!("lua/lock.lua");
 
+/// Runs another script, in place of [`BODY`].
+const TRIAL: &str = include_str!("lua/trial.lua");
+const BODY: &str = "  -- SCRIPT\n";
+
 /// A script and its digest.
 #[derive(Debug)]
 pub(crate) struct Lua {
@@ -43,6 +47,16 @@ impl Lua {
             }
         }
         command
+    }
+
+    /// The call as [`super::trial`] sends it.
+    pub(crate) fn in_trial(&self, by_digest: &Cmd) -> Cmd {
+        Self::of_trial(&self.source).in_full(by_digest)
+    }
+
+    fn of_trial(source: &str) -> Self {
+        let source = TRIAL.replacen(BODY, source, 1);
+        Self { source, digest: String::new() }
     }
 
     pub(crate) fn source(&self) -> &str {

@@ -15,7 +15,7 @@
 //! | `combiner`, `shared_batch`, `batch_sender`, `combined` | requests that are made at the same time, in one script |
 //! | `renewing`, `acks`, `quarantine` | renewals, replicas that confirm, a server that may have lost its locks |
 //! | `fault` | the errors of all versions |
-//! | `diagnose`, `report`, `features`, `topology` | what works on a server |
+//! | `diagnose`, `report`, `features`, `topology`, `trial` | what works on a server |
 //! | `sentinel/` | which server the sentinels name, and until when its answers count |
 //! | `cluster_view`, `cluster_map`, `shard_channels`, `subscribed`, `renewing_singly` | a node of a cluster: its slots, wake-ups, a slot that is being moved |
 
@@ -33,6 +33,7 @@ mod compat;
 mod completions;
 mod confirmation;
 mod declared_keys;
+mod deletion;
 mod diagnose;
 mod dial;
 mod evict;
@@ -71,6 +72,7 @@ mod script;
 mod scripts_match_model;
 mod secrets;
 mod sentinel;
+mod separation;
 mod server;
 mod server_info;
 mod session;
@@ -81,11 +83,13 @@ mod shared_batch;
 mod subscribed;
 mod subscription;
 mod target;
+mod tls_cause;
 mod topology;
+mod trial;
 mod unread;
 mod wire;
 
-pub(crate) use cluster_map::{ClusterMap, not_a_cluster};
+pub(crate) use cluster_map::{ClusterMap, NODES_MAX, not_a_cluster};
 pub(crate) use cluster_view::ClusterView;
 use combined::Common;
 use fault::unknown;
@@ -119,6 +123,8 @@ const MOST_STEPS: usize = 4096;
 pub struct Redis {
     link: Arc<Link>,
     clock: Arc<dyn Clock>,
+    /// Whether this is for `doctor`: see [`trial`].
+    in_trial: bool,
 }
 
 impl Redis {
@@ -162,7 +168,7 @@ impl Redis {
     }
 
     pub(crate) fn at(target: Target) -> Result<Self, Invalid> {
-        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock) })
+        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock), in_trial: false })
     }
 
     fn quarantine(&self) -> Option<&Quarantine> {
@@ -171,8 +177,8 @@ impl Redis {
 
     /// The same server with separate connections. Without wake-ups and replicas, they need fewer round trips to open.
     fn for_releases(&self) -> Option<Self> {
-        let link = Link::quiet(self.link.target.for_releases()).ok()?;
-        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock) })
+        let link = Link::new(self.link.target.for_releases()).ok()?;
+        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock), in_trial: false })
     }
 
     async fn session(&self) -> Result<Arc<Session>, Unknown> {
@@ -192,9 +198,16 @@ impl Redis {
         self.call_over(&session, &call).await
     }
 
+    async fn send_script(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
+        if self.in_trial {
+            return session.send(&call.in_trial()).await;
+        }
+        self.link.call(session, call).await
+    }
+
     /// With sentinels, a reply is valid only while they name the server of this session.
     async fn call_over(&self, session: &Session, call: &Call) -> Result<Value, Unknown> {
-        let answer = self.link.call(session, call).await.map_err(|error| self.unknown(&error))?;
+        let answer = self.send_script(session, call).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
     }
@@ -208,7 +221,8 @@ impl Redis {
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> Result<Value, RedisError> {
         let in_flight = session.combiner.enter(wire);
-        let combines = in_flight.combines() && self.quarantine().is_none() && session.server_info.combines();
+        let combines =
+            in_flight.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
         if combines && let Some(common) = common() {
             // Boxed: a claim that is sent alone would move its size.
             let answer = Box::pin(session.send_common(&in_flight, common)).await;
@@ -357,6 +371,10 @@ impl Backend for Redis {
 
     fn report(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(report::report(self))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(trial::try_out(self, key))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

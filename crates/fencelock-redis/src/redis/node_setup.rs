@@ -95,12 +95,10 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
         return Ok(registered);
     }
     for failure in &mut failed {
-        failure.detail = format!(
-            "{}; {} of {} nodes are registered: repeat the command",
-            failure.detail,
-            registered.len(),
-            nodes.len()
-        );
+        // A retry does not help against a marker of a later version.
+        let then = if failure.fault.is_permanent() { "" } else { ": repeat the command" };
+        let (done, all) = (registered.len(), nodes.len());
+        failure.detail = format!("{}; {done} of {all} nodes are registered{then}", failure.detail);
     }
     Err(Unknown::of_nodes(failed).into())
 }

@@ -3,7 +3,7 @@
 use super::compat;
 use super::quarantine::{LONGEST_TTL, Quarantine};
 use super::role::Role;
-use super::secrets;
+use super::secrets::{FileOptions, SecretFiles};
 use fencelock_core::{Invalid, Ttl};
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
@@ -24,10 +24,7 @@ pub(super) struct Options {
     pub(super) push: bool,
     pub(super) acks: u32,
     pub(super) acks_limit: Option<Duration>,
-    pub(super) ca: Option<String>,
-    pub(super) cert: Option<String>,
-    pub(super) key: Option<String>,
-    pub(super) password_file: Option<String>,
+    files: FileOptions,
     pub(super) quarantine: Option<bool>,
     pub(super) max_ttl: Option<Ttl>,
     pub(super) trust_empty: Option<bool>,
@@ -46,10 +43,7 @@ impl Default for Options {
             push: true,
             acks: 0,
             acks_limit: None,
-            ca: None,
-            cert: None,
-            key: None,
-            password_file: None,
+            files: FileOptions::default(),
             quarantine: None,
             max_ttl: None,
             trust_empty: None,
@@ -78,10 +72,10 @@ impl Options {
             ("protocol", "resp3") => self.resp3 = true,
             ("push", "off") => self.push = false,
             ("push", "on") => self.push = true,
-            ("ca", file) => self.ca = Some(file.to_owned()),
-            ("cert", file) => self.cert = Some(file.to_owned()),
-            ("key", file) => self.key = Some(file.to_owned()),
-            ("password_file", file) => self.password_file = Some(file.to_owned()),
+            ("ca", file) => self.files.ca = Some(file.to_owned()),
+            ("cert", file) => self.files.cert = Some(file.to_owned()),
+            ("key", file) => self.files.key = Some(file.to_owned()),
+            ("password_file", file) => self.files.password = Some(("password_file", file.to_owned())),
             ("quarantine", "on") => self.quarantine = Some(true),
             ("quarantine", "off") => self.quarantine = Some(false),
             ("max_ttl", text) => {
@@ -100,8 +94,11 @@ impl Options {
             ("sentinel_user", _) => self.sentinel_user = Some(value),
             ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
             _ => {
+                // The value of an unknown option may be a password.
+                let is_known = matches!(name, "protocol" | "push" | "quarantine" | "trust_empty");
+                let shown = if is_known { pair } else { name };
                 return Err(Invalid::new(format!(
-                    "{pair:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                    "{shown:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
                      push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
                      db=N, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
                 )));
@@ -122,13 +119,12 @@ impl Options {
         }
     }
 
-    pub(super) fn with_password(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
-        let Some(file) = &self.password_file else { return Ok(info) };
-        let settings = info.redis_settings().clone();
-        if settings.password().is_some() {
+    /// The files of the URL, read for the first time.
+    pub(super) fn secret_files(&self, info: &ConnectionInfo) -> Result<SecretFiles, Invalid> {
+        if self.files.password.is_some() && info.redis_settings().password().is_some() {
             return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
         }
-        Ok(info.set_redis_settings(settings.set_password(secrets::password("password_file", file)?)))
+        SecretFiles::new(self.files.clone())
     }
 
     /// Rejects options that would have no effect.
@@ -142,16 +138,14 @@ impl Options {
         Ok(())
     }
 
-    /// The login at the sentinels, whose users are not those of the master.
-    pub(super) fn sentinel_login(&self) -> Result<RedisConnectionInfo, Invalid> {
+    /// The login at the sentinels, whose users are not those of the master, and the files for it.
+    pub(super) fn sentinel_login(&self) -> Result<(RedisConnectionInfo, SecretFiles), Invalid> {
         let mut login = RedisConnectionInfo::default();
         if let Some(user) = &self.sentinel_user {
             login = login.set_username(user);
         }
-        match &self.sentinel_password_file {
-            None => Ok(login),
-            Some(file) => Ok(login.set_password(secrets::password("sentinel_password_file", file)?)),
-        }
+        let password = self.sentinel_password_file.clone().map(|file| ("sentinel_password_file", file));
+        Ok((login, SecretFiles::new(FileOptions { password, ..self.files.clone() })?))
     }
 
     /// The prefix of either option.
@@ -200,5 +194,7 @@ pub(super) fn percent_decoded(text: &str) -> Result<String, Invalid> {
     // The crate leaves invalid escapes unchanged.
     let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
-    decoded.map(Cow::into_owned).ok_or_else(|| Invalid::new(format!("{text:?} is not percent-encoded UTF-8")))
+    // The text may be a password.
+    let invalid = || Invalid::new("a part of this URL is not percent-encoded UTF-8: write % as %25");
+    decoded.map(Cow::into_owned).ok_or_else(invalid)
 }

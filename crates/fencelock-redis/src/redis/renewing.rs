@@ -107,6 +107,9 @@ impl Redis {
 
     pub(super) async fn renew_calls(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
         let many = calls.len();
+        if self.in_trial {
+            return self.renew_in_trial(session, calls).await;
+        }
         let (answers, acked) = match &session.acks {
             None => (send_batch(session, calls, None).await.map(|batch| batch.answers), None),
             Some(line) => match line.send(calls).await {
@@ -122,7 +125,7 @@ impl Redis {
     }
 
     /// A loss is final and does not depend on the replicas.
-    fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
+    pub(super) fn read_renewal(&self, answer: RedisResult<Value>, acked: Option<&Acked>) -> Result<Renew, Unknown> {
         let answer = reply::read_renew(self.link.node(), answer.map_err(|error| self.unknown(&error))?)?;
         if let (Renew::Renewed { .. }, Some(acked), Some(acks)) = (&answer, acked, self.link.target.acks) {
             acks.enough(self.link.node(), *acked.as_ref().map_err(|error| self.unknown(error))?)?;

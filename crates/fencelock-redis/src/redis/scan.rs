@@ -3,6 +3,7 @@
 use super::Redis;
 use super::batch::send_batch;
 use super::completions;
+use super::fault::is_about_a_key;
 use super::reply::Reply;
 use super::script::{self, COMPLETION_KEY};
 use super::session::Session;
@@ -15,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The limits of the scan, so that `doctor` takes a few seconds for any database.
 const PAGES: usize = 1000;
 const LOCKS: usize = 10_000;
+/// How many of each kind are named.
+const NAMED: usize = 5;
 const SUBJECT: &str = "wire";
 
 /// The unreadable values on a server, by lock.
@@ -31,6 +34,12 @@ struct Found {
 pub(super) async fn diagnose(redis: &Redis, session: &Session) -> Finding {
     match Found::on(redis, session).await {
         Ok(found) => found.finding(),
+        Err(cause) if cause.nodes().iter().any(|node| is_about_a_key(&node.detail)) => Finding::new(
+            Level::Note,
+            SUBJECT,
+            "this user may not read the locks of other prefixes, so values that this version cannot read are not found",
+            "set prefix= in the URL, or run doctor as an operator",
+        ),
         Err(cause) if cause.nodes().iter().all(|node| node.fault == Fault::Denied) => Finding::new(
             Level::Note,
             SUBJECT,
@@ -103,25 +112,23 @@ impl Found {
         let of_checked =
             if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
         let (mut problems, mut advice) = (Vec::new(), Vec::new());
-        if let Some((wire, unread)) = self.waiters.first_key_value() {
+        if let Some((wire, _)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());
-            problems.push(format!(
-                "{many}{of_checked} with waiters whose entries cannot be read: {}",
-                unread.describe(wire)
-            ));
+            let each = named(&self.waiters, |wire, unread| unread.describe(wire));
+            problems.push(format!("{many}{of_checked} with waiters whose entries cannot be read: {each}"));
             advice.push(Unread::advice(wire));
         }
-        if let Some((wire, value)) = self.values.first_key_value() {
+        if !self.values.is_empty() {
             let many = locks(self.values.len());
-            problems.push(format!(
-                "{many}{of_checked} with values that cannot be read, which count as held: {wire:?} is {value}"
-            ));
+            let each = named(&self.values, |wire, value| format!("{wire:?} is {value}"));
+            problems.push(format!("{many}{of_checked} with values that cannot be read, which count as held: {each}"));
             advice.push("use a later fencelock here".to_owned());
         }
-        if let Some((wire, completion)) = self.completions.first_key_value() {
+        if let Some((wire, _)) = self.completions.first_key_value() {
             let many = locks(self.completions.len());
+            let each = named(&self.completions, |_, completion| completion.clone());
             problems.push(format!(
-                "{many}{of_checked} with completions that cannot be read, so their work does not run: {completion}"
+                "{many}{of_checked} with completions that cannot be read, so their work does not run: {each}"
             ));
             let name = side_key(wire, COMPLETION_KEY);
             advice.push(format!("use a later fencelock here; or, if the work may run again: DEL {name:?}"));
@@ -132,6 +139,15 @@ impl Found {
         }
         Finding::new(Level::Warning, SUBJECT, problems.join("; "), advice.join("; "))
     }
+}
+
+/// The first of them, and how many more there are.
+fn named<T>(found: &BTreeMap<String, T>, describe: impl Fn(&str, &T) -> String) -> String {
+    let mut each: Vec<_> = found.iter().take(NAMED).map(|(wire, one)| describe(wire, one)).collect();
+    if found.len() > NAMED {
+        each.push(format!("and {} more", found.len() - NAMED));
+    }
+    each.join(", ")
 }
 
 fn locks(many: usize) -> String {

@@ -2,7 +2,7 @@
 
 pub(crate) use super::call::Call;
 use super::call::millis;
-pub(super) use super::call::{COMPLETION_KEY, SIDE};
+pub(super) use super::call::{ABSENT_KEY, COMPLETION_KEY, SIDE};
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
@@ -61,6 +61,7 @@ pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/clear_completion.lua")));
 pub(crate) static UNREAD: LazyLock<Lua> =
     LazyLock::new(|| Lua::new(&[&COMPLETION.replace("KEYS[2]", LAST_KEY)], include_str!("lua/unread.lua")));
+pub(crate) static TRIAL_END: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/trial_end.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua")));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua")));
 
@@ -333,6 +334,11 @@ pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion
 
 pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
     Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.token.get())
+}
+
+/// Its reply is 1 if everything of the lock was removed.
+pub(super) fn trial_end(wire: &str, is_own: bool) -> Call {
+    Call::with_completion(&TRIAL_END, wire).arg(if is_own { "own" } else { "named" })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Information about the server, collected when a session is opened.
 
+use super::deletion::{greet, why_no_release};
 use super::fault::{fault_of, unknown};
 use super::liveness::Liveness;
 use super::origin::Origin;
@@ -8,8 +9,8 @@ use super::sentinel::Mastership;
 use super::subscription::Subscription;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
-use redis::RedisError;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +30,8 @@ pub(crate) struct ServerInfo {
     pub(crate) resp3: bool,
     /// Whether this is a proxy that closes the connection at an unknown command.
     pub(crate) is_plain: bool,
+    /// Why no lock is acquired here: this user could not release it.
+    pub(crate) no_release: Option<Unknown>,
     /// The missing features with their reasons, as text for users.
     pub(crate) limitations: Vec<String>,
     /// With RESP2, a second connection subscribes; it ends with the session.
@@ -50,6 +53,7 @@ impl ServerInfo {
             tracking: false,
             resp3: false,
             is_plain: false,
+            no_release: None,
             limitations: Vec::new(),
             _subscription: None,
         }
@@ -73,7 +77,8 @@ impl ServerInfo {
         let node = target.name.as_str();
         let mut limitations = Vec::new();
         let (mut run_id, mut version, mut derives_keys) = (String::new(), String::new(), false);
-        match redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await {
+        let (info, deletes) = greet(&mut connection, target).await;
+        match info {
             Ok(info) => {
                 (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
                 derives_keys = has_derived_keys(&info);
@@ -88,20 +93,18 @@ impl ServerInfo {
             run_id = mastership.identify(&mut connection, node, &run_id).await?;
             limitations.extend(Mastership::limitation(target));
         }
-        let mut tracking = false;
-        if resp3 && target.push {
-            let mut on = redis::cmd("CLIENT");
-            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
-            match on.exec_async(&mut connection).await {
-                Ok(()) => tracking = true,
-                Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
-                Err(error) => limitations.push(format!(
-                    "no client tracking ({error}): a key deleted by another program is detected at the next renewal or poll"
-                )),
+        let no_release = why_no_release(&mut connection, target, deletes, &mut limitations).await;
+        let tracking = tracks(&mut connection, target, resp3).await;
+        if let Err(error) = tracking.as_ref().map_err(RedisError::clone) {
+            if is_passing(&error) {
+                return Err(unknown(node, &error));
             }
-        } else {
-            limitations.push("no client tracking without RESP3: a key deleted by another program is detected at the next renewal or poll".into());
+            limitations.push(format!(
+                "no client tracking ({}): a key deleted by another program is detected at the next renewal or poll",
+                reason(&error)
+            ));
         }
+        let tracking = tracking.is_ok();
         let mut subscription = None;
         let subscribed = if !target.push {
             Err((redis::ErrorKind::Client, "switched off by push=off").into())
@@ -124,13 +127,34 @@ impl ServerInfo {
             Ok(()) => channel.to_owned(),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
-                limitations.push(format!("no wake-ups ({error}): waiters poll once per second"));
+                limitations.push(format!("no wake-ups ({}): waiters poll once per second", reason(&error)));
                 "-".to_owned()
             }
         };
-        let unknown = Self { derives_keys: AtomicBool::new(derives_keys), ..Self::unknown() };
+        let unknown = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::unknown() };
         Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..unknown })
     }
+}
+
+/// The text of the server, or of this module, without the kind that the driver appends.
+fn reason(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.strip_suffix(" - Client").map(str::to_owned).unwrap_or(text)
+}
+
+/// Asks the server to report changes of keys.
+async fn tracks(connection: &mut MultiplexedConnection, target: &Target, resp3: bool) -> RedisResult<()> {
+    let why = match (target.push, target.resp3) {
+        (true, true) if resp3 => {
+            let mut on = redis::cmd("CLIENT");
+            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
+            return on.exec_async(connection).await;
+        }
+        (false, _) => "switched off by push=off",
+        (true, false) => "switched off by protocol=resp2",
+        (true, true) => "the server has no RESP3",
+    };
+    Err((redis::ErrorKind::Client, why).into())
 }
 
 /// Permanently missing features are worked around. A temporary error would affect the whole session,

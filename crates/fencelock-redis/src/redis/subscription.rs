@@ -21,7 +21,8 @@ impl Subscription {
         server: &Arc<Origin>,
     ) -> RedisResult<Self> {
         let connect = async {
-            let mut pubsub = target.client.get_async_pubsub().await?;
+            let client = target.client_with(target.client.get_connection_info().clone())?;
+            let mut pubsub = client.get_async_pubsub().await?;
             pubsub.subscribe(channel).await?;
             RedisResult::Ok(pubsub)
         };

@@ -4,11 +4,10 @@ use super::hosts::{Address, shown};
 use super::options::{Options, percent_decoded};
 use super::quarantine::Quarantine;
 use super::role::Role;
-use super::secrets;
+use super::secrets::SecretFiles;
 use super::sentinel::{SentinelUrl, Sentinels};
 use fencelock_core::{Invalid, Key};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult, TlsCertificates};
-use rustls::crypto::CryptoProvider;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,8 @@ pub(crate) struct Target {
     /// Host, port and database, without credentials.
     pub(crate) name: String,
     pub(crate) client: redis::Client,
-    certificates: Option<TlsCertificates>,
+    /// The files of the URL.
+    pub(crate) files: Arc<SecretFiles>,
     /// The prefix of every key on the server.
     pub(crate) prefix: String,
     /// The timeout of a connection attempt, and of a reply.
@@ -36,6 +36,8 @@ pub(crate) struct Target {
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// The cluster of which this server is a node.
     pub(crate) cluster: Option<Arc<ClusterView>>,
+    /// Whether its connections log nothing about the server: the user has not asked for them.
+    pub(crate) is_internal: bool,
 }
 
 impl Target {
@@ -87,24 +89,22 @@ impl Target {
             Some(url) => url.name(info.redis_settings().db()),
             None => name_of(&info),
         };
-        let info = options.with_password(info)?;
+        let files = Arc::new(options.secret_files(&info)?);
         let prefix = options.prefix()?;
         let mut quarantine = options.quarantine(role, &prefix)?;
-        let (ca, cert, key) = (options.ca.as_deref(), options.cert.as_deref(), options.key.as_deref());
-        let certificates = secrets::certificates(ca, cert, key)?;
         options.check_sentinel(sentinel_url.is_some())?;
         let sentinels = match &sentinel_url {
-            Some(url) => Some(Arc::new(sentinels(url, &options, quarantine.is_some(), &info, certificates.as_ref())?)),
+            Some(url) => Some(Arc::new(sentinels(url, &options, quarantine.is_some(), &info)?)),
             None => None,
         };
         if let (Some(url), Some(quarantine)) = (&sentinel_url, &mut quarantine) {
             quarantine.monitor(&url.deployment());
         }
-        let client = client(info, certificates.as_ref()).map_err(|error| unusable(&error))?;
+        let client = files.client(info).map_err(|error| unusable(&error))?;
         Ok(Self {
             sentinels,
             client,
-            certificates,
+            files,
             name,
             prefix,
             limit: options.limit,
@@ -113,6 +113,7 @@ impl Target {
             acks: Acks::new(options.acks, options.acks_limit.unwrap_or(options.limit)),
             quarantine,
             cluster: None,
+            is_internal: false,
         })
     }
 
@@ -125,7 +126,7 @@ impl Target {
     pub(crate) fn for_releases(&self) -> Self {
         // The task of a connection ends with its runtime.
         let sentinels = self.sentinels.as_ref().map(|sentinels| Arc::new(sentinels.fresh()));
-        Self { push: false, acks: None, sentinels, ..self.clone() }
+        Self { push: false, acks: None, sentinels, is_internal: true, ..self.clone() }
     }
 
     /// The server at this address, with the credentials and options of this URL.
@@ -157,9 +158,9 @@ impl Target {
         }
     }
 
-    /// The same server with other connection settings.
+    /// The same server with other connection settings, and the present content of the files of the URL.
     pub(crate) fn client_with(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
-        client(info, self.certificates.as_ref())
+        self.files.client(info)
     }
 
     /// The name of a lock on the server.
@@ -225,15 +226,11 @@ fn sentinels(
     options: &Options,
     needs_majority: bool,
     server: &ConnectionInfo,
-    certificates: Option<&TlsCertificates>,
 ) -> Result<Sentinels, Invalid> {
-    let settings = options.sentinel_login()?;
-    Sentinels::new(url, options.limit, needs_majority, |address, resp3| {
-        let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
-        let info = server.clone().set_addr(at(server.addr(), address));
-        client(info.set_redis_settings(settings.clone().set_protocol(protocol)), certificates)
-            .map_err(|error| unusable(&error))
-    })
+    let (login, files) = options.sentinel_login()?;
+    let info =
+        |address: &Address| server.clone().set_addr(at(server.addr(), address)).set_redis_settings(login.clone());
+    Ok(Sentinels::new(url, options.limit, needs_majority, &Arc::new(files), info))
 }
 
 fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
@@ -256,17 +253,6 @@ fn name_of(info: &ConnectionInfo) -> String {
     if db == 0 { address } else { format!("{address}/{db}") }
 }
 
-fn client(info: ConnectionInfo, certificates: Option<&TlsCertificates>) -> RedisResult<redis::Client> {
-    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
-        // The driver uses the provider of the process, and panics without one. This fails only if there is one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    match certificates {
-        None => redis::Client::open(info),
-        Some(certificates) => redis::Client::build_with_tls(info, certificates.clone()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +273,15 @@ mod tests {
             "redis://u:a?s3cret@host",
             "redis://u:a?timeout=s3cret@host",
             "redis://u:s3cret@h?password_file=/dev/null",
+            "redis://h?password=s3cret",
+            "redis://h?prefix=s3cret%zz",
+            "redis+unix://u:s3cret%zz@/run/s",
+            "redis+unix://s3cret%ff@/run/s",
+            "redis+unix://u:s3cret@",
+            "redis+unix://u:s3cret@h",
+            "redis+unix://u:6379/s3cret@/run/s",
+            "redis+sentinel://u:6379/s3cret%zz@h/m",
+            "redis+sentinel://u:6379/s3cret@h/m",
         ] {
             let error = Target::parse(url).unwrap_err().to_string();
             assert!(!error.contains("s3cret"), "{error}");

@@ -250,7 +250,8 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(connect(&url).await.is_err(), "connecting fails at once");
-    assert!(init(&url, true).await.is_err());
+    let refused = init(&url, true).await.unwrap_err().to_string();
+    assert!(refused.contains("later fencelock") && !refused.contains("repeat"), "{refused}");
     assert_eq!(server.command(&["HGETALL", MARKER]), before);
     let findings = lazy(&url).await.unwrap().diagnose().await;
     assert!(
@@ -286,7 +287,9 @@ async fn doctor_finds_completions_of_a_later_version_without_a_lock() {
     server.command(&["LPUSH", "fencelock:{list}:once", "x"]);
     let warning = finding(&server, "wire").await;
     assert_eq!(warning.level, Level::Warning);
-    for part in ["2 locks", "fencelock:{job}:once", "a string", "\"2 tomorrow\"", "does not run"] {
+    for part in
+        ["2 locks", "fencelock:{job}:once", "a string", "\"2 tomorrow\"", "does not run", "fencelock:{list}:once"]
+    {
         assert!(warning.text.contains(part), "{part}: {warning:?}");
     }
     assert!(warning.advice.contains("later fencelock") && warning.advice.contains("DEL"), "{warning:?}");

@@ -22,14 +22,16 @@ struct Attempt<'a> {
     begun: Moment,
     /// In the order in which the caller passed the keys.
     held: Vec<Option<Guard>>,
+    /// The keys that were busy when they were tried last.
+    busy: Vec<Option<Error>>,
 }
 
 /// Acquires all keys, or none. The guards are in the order in which the caller passed the keys.
 pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest) -> Result<Vec<Guard>, Error> {
     let begun = client.clock.now();
     let all = AcquireAll::new(request.keys.clone(), request.template.options.wait, begun);
-    let held = request.keys.keys().iter().map(|_| None).collect();
-    let mut attempt = Attempt { client, request, all, begun, held };
+    let (held, busy) = request.keys.keys().iter().map(|_| (None, None)).unzip();
+    let mut attempt = Attempt { client, request, all, begun, held, busy };
     let mut last = None;
     loop {
         match attempt.all.step(client.clock.now()) {
@@ -66,14 +68,16 @@ impl Attempt<'_> {
         };
         match self.unless_lost(claim).await {
             Ok(Ok(guard)) => {
-                self.held[key] = Some(guard);
+                (self.held[key], self.busy[key]) = (Some(guard), None);
                 self.all.on_granted();
                 // The other leases were not watched while the reply was in flight.
                 self.first_loss().map(|loss| self.on_lost(loss))
             }
             Ok(Err(error)) => {
                 self.all.on_refused();
-                Some(error)
+                let silent = error.is_silence() && self.all.is_over(self.client.clock.now());
+                // A holder was reported before.
+                self.busy.iter_mut().find_map(|busy| busy.take_if(|_| silent)).or(Some(error))
             }
             Err(loss) => Some(self.on_lost(loss)),
         }
@@ -85,23 +89,33 @@ impl Attempt<'_> {
         let tries = async {
             let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
             let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, Some(Duration::ZERO))).collect();
-            let tries = join_all(requests.iter().map(|request| acquire(self.client, request)));
-            let granted = match within {
-                Some(within) => tokio::time::timeout(within, tries).await.unwrap_or_default(),
-                None => tries.await,
-            };
+            let claims = requests.iter().map(|request| async {
+                let claim = acquire(self.client, request);
+                match within {
+                    Some(within) => tokio::time::timeout(within, claim).await.ok(),
+                    None => Some(claim.await),
+                }
+            });
+            let outcomes = join_all(claims).await;
             // A key that is refused is claimed again, and that claim counts.
             attempt.ended(&Ok(()));
-            granted
+            outcomes
         };
         match self.unless_lost(tries).await {
-            Ok(granted) => {
-                // The rest is dropped, which releases it.
-                let kept: Vec<_> = granted.into_iter().map_while(Result::ok).collect();
-                self.all.on_tried(kept.len());
-                for (key, guard) in keys.into_iter().zip(kept) {
-                    self.held[key] = Some(guard);
+            Ok(outcomes) => {
+                let mut kept = 0;
+                for (place, (key, outcome)) in keys.into_iter().zip(outcomes).enumerate() {
+                    (self.held[key], self.busy[key]) = match outcome {
+                        Some(Ok(guard)) if kept == place => {
+                            kept += 1;
+                            (Some(guard), None)
+                        }
+                        // The rest is dropped, which releases it.
+                        Some(Ok(_)) | None => (None, None),
+                        Some(Err(error)) => (None, Some(error).filter(Error::is_busy)),
+                    };
                 }
+                self.all.on_tried(kept);
                 self.first_loss().map(|loss| self.on_lost(loss))
             }
             Err(loss) => Some(self.on_lost(loss)),

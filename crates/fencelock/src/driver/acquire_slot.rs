@@ -82,12 +82,17 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
             Ok(guard) if slots.on_granted(slot) => return Ok((slot, guard)),
             Ok(guard) => drop(guard),
             Err(error) => {
+                let now = client.clock.now();
                 match error {
                     Error::Busy { .. } if waits => slots.on_line_ended(),
-                    Error::Busy { .. } => slots.on_busy(client.clock.now()),
+                    Error::Busy { .. } => slots.on_busy(now),
                     _ => slots.on_refused(),
                 }
-                (last, answered) = (Some(error), answered + 1);
+                answered += 1;
+                // A holder that was reported before is a better answer than none.
+                if last.is_none() || !error.is_silence() || now < slots.end() {
+                    last = Some(error);
+                }
             }
         }
     }

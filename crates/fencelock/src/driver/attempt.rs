@@ -9,8 +9,8 @@ use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::modes;
 use crate::request::Request;
-use fencelock_core::engine::{Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
-use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Modes, Moment, Unknown};
+use fencelock_core::engine::{AcquireRequest, Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
+use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -53,7 +53,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
         Err(cause) => return Err(unconfirmed(&request.key, cause, client.clock.now().since(sent), 1)),
     };
     let lease = client.config.lease(sent, options.ttl);
-    check_mode(client, request, holder).await?;
+    let options = &AcquireRequest { mode: mode_of(client, request, holder).await?, ..options.clone() };
     loop {
         let cell = client.keys.get_or_insert(&request.key, options.mode, client);
         let granted = cell.try_with(|engine, cx| {
@@ -68,42 +68,47 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
     }
 }
 
-/// A grant does not contain the mode of the hold. A reader must not be resumed as a writer.
-async fn check_mode(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<(), Error> {
+/// The mode of the hold, which a grant does not contain. A reader must not be resumed as a writer, nor two permits as five. The limit
+/// is that of the server: the semaphore may have been resized.
+async fn mode_of(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Mode, Error> {
     let (key, mode) = (&request.key, request.options.mode);
     if client.config.capabilities.modes == Modes::default() {
-        return Ok(());
+        return Ok(mode);
     }
     let seen = client.backend.inspect(key).await.map_err(|cause| unreachable_once(Some(key), cause))?;
-    // Of very many holders, only some are listed, and all have the same class. If the hold has ended in the meantime, its first
-    // renewal detects that.
-    let held = seen.filter(|seen| seen.has(holder) || seen.holders.count() > 1);
-    match held.map(|seen| seen.first().mode) {
-        // The limit does not matter: the semaphore may have been resized.
-        Some(held) if held != mode && (held.limit().is_none() || mode.limit().is_none()) => {
-            Err(modes::other_hold(key, held))
-        }
-        _ => Ok(()),
+    // If the hold has ended in the meantime, its first renewal detects that.
+    let Some(seen) = seen.filter(|seen| seen.has(holder) || seen.holders.count() > 1) else { return Ok(mode) };
+    // Of very many holders, only some are listed, and all have the same class.
+    let own = seen.holders.iter().find(|held| held.holder_id() == Some(holder));
+    let held = own.map_or_else(|| seen.first().mode, |own| own.mode);
+    match (held.limit(), mode.limit()) {
+        (None, None) if held == mode => Ok(mode),
+        (Some(_), Some(_)) if own.is_some() && held.weight() == mode.weight() => Ok(held),
+        (Some(limit), Some(_)) if own.is_none() && mode.weight() <= limit => Ok(mode.resized(limit)),
+        _ => Err(modes::other_hold(key, held)),
     }
 }
 
-/// Takes an idle lease of this client, which counts as a free key.
+/// Takes an idle lease of this client, which counts as a free key. Those of other modes are released.
 async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard> {
-    let cell = client.keys.get(&request.key, request.options.mode)?;
-    let (idle, lease, releasing) = cell.with(|engine, cx| {
-        let releasing = client.closing.releasing();
-        let idle = engine.take_idle(&request.options, cx);
-        let lease = if let IdleLease::Taken(grant) = &idle { Lease::of(&cell, engine, grant) } else { None };
-        (idle, lease, releasing)
-    });
-    match idle {
-        IdleLease::None => None,
-        IdleLease::Taken(grant) => Some(guard(client, grant, lease?, Duration::ZERO)),
-        IdleLease::Release(release) => {
-            GivenUp { driver: Arc::clone(client), release, confirmed: false, _releasing: releasing }.release().await;
-            None
+    for cell in client.keys.of_key(&request.key) {
+        let (idle, lease, releasing) = cell.with(|engine, cx| {
+            let releasing = client.closing.releasing();
+            let idle = engine.take_idle(&request.options, cx);
+            let lease = if let IdleLease::Taken(grant) = &idle { Lease::of(&cell, engine, grant) } else { None };
+            (idle, lease, releasing)
+        });
+        match idle {
+            IdleLease::None => {}
+            IdleLease::Taken(grant) => return Some(guard(client, grant, lease?, Duration::ZERO)),
+            IdleLease::Release(release) => {
+                GivenUp { driver: Arc::clone(client), release, confirmed: false, _releasing: releasing }
+                    .release()
+                    .await;
+            }
         }
     }
+    None
 }
 
 /// An idle lease that a task releases and waits for. If the release is not confirmed, it is repeated in the background.

@@ -71,7 +71,8 @@ impl ReaperTask {
                     tracing::trace!(key = %release.key, holder = %release.holder, ?outcome, "given up");
                     ReleaseOutcome::Confirmed(sent)
                 }
-                Err(cause) if cause.is_permanent() || clock.now() >= release.until => {
+                // A hold is worth more: a refusal, for example of rights that are being changed, may end before the lease does.
+                Err(cause) if cause.is_permanent() && !release.is_hold || clock.now() >= release.until => {
                     tracing::warn!(key = %release.key, %cause, "could not release; the lease will end by itself");
                     ReleaseOutcome::GivenUp
                 }

@@ -1,7 +1,7 @@
 //! A held lock stays held.
 
 use crate::common::{Fate, Scene, Verb, ms, secs};
-use fencelock::Expiry;
+use fencelock::{Error, Expiry};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -142,4 +142,19 @@ async fn a_ttl_outside_its_bounds_is_refused_before_any_request() {
         assert!(matches!(error, fencelock::Error::Config(_)), "{ttl:?}: {error:?}");
     }
     assert_eq!(scene.net.calls(Verb::Acquire), 0);
+}
+
+#[tokio::test]
+async fn a_hold_without_any_time_is_a_mistake() {
+    let client = Scene::new().client;
+    let zero = Duration::ZERO;
+    let errors = [
+        client.lock("k").max_hold(zero).await.unwrap_err(),
+        client.lock_all(["k", "l"]).max_hold(zero).await.unwrap_err(),
+        client.semaphore("k", 3).max_hold(zero).acquire(1).await.unwrap_err(),
+        client.slots("k", 3).max_hold(zero).acquire().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::Config(_)) && error.to_string().contains("max_hold"), "{error}");
+    }
 }

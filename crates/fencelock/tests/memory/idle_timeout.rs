@@ -91,6 +91,15 @@ fn sticky(scene: &Scene) -> Client {
     scene.another(|settings| settings.idle_timeout(secs(60)).yield_interval(secs(10), ms(20)))
 }
 
+/// The client has an idle lease: a key that it uses again.
+async fn keep(scene: &Scene, sticky: &Client) {
+    for _ in 0..2 {
+        drop(sticky.lock("k").await.unwrap());
+        scene.pass(ms(1)).await;
+    }
+    assert!(scene.holding("k").await.is_some(), "it is kept");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_kept_for_long_where_waiters_are_announced() {
     let scene = Scene::new();
@@ -266,4 +275,32 @@ fn a_lease_is_not_kept_where_the_runtime_is_gone() {
         let client = Client::with_backend(memory).unwrap();
         eventually("it is free", async || client.inspect("k").await.unwrap().is_none()).await;
     });
+}
+
+/// No other task or client has the key, so each of these tries finds it free.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_idle_is_given_up_for_a_try_in_another_mode() {
+    for other in 0..4 {
+        let scene = Scene::new();
+        let sticky = sticky(&scene);
+        keep(&scene, &sticky).await;
+        let tried = match other {
+            0 => sticky.lock("k").shared().try_acquire().await.unwrap().map(drop),
+            1 => sticky.semaphore("k", 3).try_acquire(2).await.unwrap().map(drop),
+            2 => sticky.lock_all(["k", "l"]).shared().try_acquire().await.unwrap().map(drop),
+            _ => sticky.lock("k").shared().retry(1, ms(1)).await.ok().map(drop),
+        };
+        assert!(tried.is_some(), "try {other}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_does_not_take_the_idle_lease_of_a_writer() {
+    let scene = Scene::new();
+    let sticky = sticky(&scene);
+    keep(&scene, &sticky).await;
+    let reader = sticky.lock("k").shared().try_acquire().await.unwrap().unwrap();
+    let held = scene.holding("k").await.unwrap();
+    assert_eq!((held.first().mode, held.first().holder_id()), (reader.mode(), Some(reader.holder())));
+    assert!(scene.neighbour().lock("k").shared().try_acquire().await.unwrap().is_some(), "readers share the key");
 }

@@ -19,6 +19,7 @@ mod freshness;
 mod holding;
 mod idle_timeout;
 mod inheriting;
+mod last_reply;
 mod log;
 mod losing;
 mod once;

@@ -112,6 +112,25 @@ async fn a_release_without_a_reply_continues_in_the_background() {
     assert!(scene.holding("k").await.is_none());
 }
 
+/// For example while an administrator changes the rights of the user.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_a_moment_is_repeated() {
+    let scene = Scene::new();
+    for awaited in [true, false] {
+        let guard = scene.client.lock("k").ttl(secs(30)).await.unwrap();
+        scene.net.always(Verb::Release, Fate::Denied);
+        if awaited {
+            assert!(matches!(guard.release().await, Err(Error::Config(_))));
+        } else {
+            drop(guard);
+        }
+        scene.pass(ms(300)).await;
+        scene.net.always(Verb::Release, Fate::Pass);
+        scene.pass(secs(2)).await;
+        assert!(scene.holding("k").await.is_none(), "awaited: {awaited}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_background_stops_trying_when_the_lease_has_ended() {
     let scene = Scene::new();

@@ -103,3 +103,21 @@ fn a_blocking_client_resizes() {
     assert!(second.is_some() && client.semaphore("k", 1).acquire(1).unwrap_err().is_mode_conflict());
     drop((held, second));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_resumed_with_its_own_weight_and_the_limit_of_the_server() {
+    let scene = Scene::new();
+    let three = scene.client.semaphore("k", 3);
+    let holder = three.acquire(2).await.unwrap().into_holder();
+    for weight in [1, 3, 5] {
+        let error = scene.neighbour().semaphore("k", 5).resume(weight, holder).await.unwrap_err();
+        assert_eq!(error.to_string(), "k is held as 2 of 3 permits: resume it in the same mode");
+        assert!(error.is_mode_conflict());
+    }
+    let resumed = scene.neighbour().semaphore("k", 5).resume(2, holder).await.unwrap();
+    assert_eq!(resumed.mode(), Mode::permits(2, 3).unwrap());
+    assert!(three.try_acquire(1).await.unwrap().is_some());
+    resumed.release().await.unwrap();
+    scene.pass(secs(1)).await;
+    assert_eq!(scene.holding("k").await, None);
+}

@@ -115,9 +115,10 @@ async fn a_renewal_that_no_replica_confirms_does_not_count() {
     guard.lost().await;
     let took = seen.elapsed();
     assert!(took + ms(20) >= left, "lost after {took:?}, before its time of {left:?}");
-    assert!(took < left + secs(1), "lost after {took:?}, past its time of {left:?}");
+    assert!(took < left + secs(3), "lost after {took:?}, past its time of {left:?}");
     let on_master = number(&pair.master, &["PTTL", "k"]);
-    assert!(on_master > 500, "the master had renewed it: {on_master} ms");
+    let late = i64::try_from(took.saturating_sub(left).as_millis()).unwrap();
+    assert!(on_master + late > 500, "the master had renewed it: {on_master} ms");
 }
 
 #[tokio::test]

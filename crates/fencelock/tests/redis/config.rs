@@ -1,7 +1,7 @@
 //! What is wrong from the start is said at once, by its name.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{client, in_line, server, server_with, waiting};
+use crate::support::{client, command, in_line, server, server_with, waiting};
 use fencelock::{Client, Error, Fault};
 use fencelock_testkit::{Proxy, RedisServer};
 use std::time::Duration;
@@ -126,7 +126,8 @@ async fn a_server_that_wants_a_certificate_gets_the_one_of_the_url() {
     let files = server.tls_files().clone();
     let trusting = format!("{}?ca={}", server.tls_url(), files.ca.display());
     let refused = Client::connect(&trusting).await.unwrap_err();
-    assert!(matches!(refused, Error::Unreachable { .. }), "{refused:?}");
+    let Error::Unreachable { cause, .. } = &refused else { panic!("{refused:?}") };
+    assert!(cause.to_string().contains("cert=FILE and key=FILE"), "{cause}");
     let shown = |cert: &std::path::Path, key: &std::path::Path| {
         format!("{trusting}&cert={}&key={}", cert.display(), key.display())
     };
@@ -174,5 +175,36 @@ async fn a_password_comes_from_a_file_and_no_error_shows_it() {
     for url in [&url, &both] {
         let error = Client::connect(url).await.unwrap_err();
         assert!(!format!("{error:#} {error:?}").contains("wr0ng"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_changed_first_at_the_server_and_then_in_its_file_loses_no_lock_and_ends_no_wait() {
+    let Some(server) = server() else { return };
+    command(&server, &["ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "first\n").unwrap();
+    let url = format!("redis://app@127.0.0.1:{}?password_file={}", server.port(), file.display());
+    for url in [url.clone(), format!("{url}&protocol=resp2")] {
+        let (holder, other) = (client(&url).await, client(&url).await);
+        let guard = holder.lock("k").ttl(secs(30)).await.unwrap();
+        let waits = tokio::spawn({
+            let other = other.clone();
+            async move { other.lock("k").ttl(secs(30)).await.map(drop) }
+        });
+        eventually("in the queue", async || in_line(&server, "k") == 1).await;
+        let previous = std::fs::read_to_string(&file).unwrap();
+        let next = if previous == "first\n" { "second" } else { "first" };
+        command(&server, &["ACL", "SETUSER", "app", "resetpass", &format!(">{next}")]);
+        command(&server, &["CLIENT", "KILL", "USER", "app"]);
+        let refused =
+            async || matches!(other.inspect("k").await, Err(Error::Unreachable { cause, .. }) if cause.is_revoked());
+        eventually("the old password is refused", refused).await;
+        std::fs::write(&file, format!("{next}\n")).unwrap();
+        eventually("the new password is read", async || other.inspect("k").await.is_ok()).await;
+        assert!(guard.remaining() > Duration::ZERO);
+        guard.release().await.unwrap();
+        waits.await.unwrap().unwrap();
     }
 }

@@ -1,12 +1,14 @@
 //! Programs without fencelock use the same keys.
 
-use crate::common::{eventually, ms, secs};
-use crate::support::{calls, client, command, is_free, server, text, waiting};
+use crate::common::{ms, secs};
+use crate::support::{busy, calls, client, command, is_free, renewed, server, text, waiting};
 use fencelock::contract::Foreign;
 use fencelock::{Error, Expiry, Guard, LossReason, Occupant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 async fn lost(guard: &Guard) -> LossReason {
-    tokio::time::timeout(secs(5), guard.lost()).await.expect("notified long before the renewal after 10 s")
+    tokio::time::timeout(secs(8), guard.lost()).await.expect("notified long before the renewal after 10 s")
 }
 
 /// What another program put in the place of the lock.
@@ -26,18 +28,20 @@ async fn a_foreign_release_wakes_the_first_waiter() {
     let client = client(&server.url()).await;
     command(&server, &["CONFIG", "RESETSTAT"]);
     let rounds = 10;
-    let begun = tokio::time::Instant::now();
+    let (begun, mut fastest) = (Instant::now(), Duration::MAX);
     for _ in 0..rounds {
         assert!(text(&server, &["SET", "k", "theirs", "NX", "PX", "30000"]).is_some());
         let guard = waiting(&server, "k", client.lock("k")).await;
         command(&server, &["DEL", "k"]);
+        let freed = Instant::now();
         guard.await.unwrap().release().await.unwrap();
+        fastest = fastest.min(freed.elapsed());
     }
-    // Without wake-ups each round would take half a second on average.
-    assert!(begun.elapsed() < secs(3), "{:?}", begun.elapsed());
+    // Without wake-ups each round would take until the next poll: nearly a second, because the waiter has just claimed.
+    assert!(fastest < ms(700), "{fastest:?}");
     // Asked, woken, released; and now and then a poll because a second was over.
-    let evals = calls(&server, "evalsha");
-    assert!(evals <= rounds * 3 + 8, "{evals}");
+    let (evals, polls) = (calls(&server, "evalsha"), 8 + 2 * begun.elapsed().as_secs());
+    assert!(evals as u64 <= rounds * 3 + polls, "{evals}");
 }
 
 #[tokio::test]
@@ -47,12 +51,10 @@ async fn a_foreign_delete_of_a_held_key_is_reported_immediately() {
     for lock_command in ["DEL", "UNLINK"] {
         let guard = client.lock("k").ttl(secs(30)).await.unwrap();
         // Tracking is enabled after a hold has lasted some milliseconds.
-        eventually("the first renewal", async || calls(&server, "pexpire") > 0).await;
-        tokio::time::sleep(ms(20)).await;
+        renewed(&guard).await;
         command(&server, &[lock_command, "k"]);
         assert_eq!(lost(&guard).await, LossReason::Deleted, "{lock_command}");
         assert!(is_free(&server, "k"), "and it was not made again");
-        command(&server, &["CONFIG", "RESETSTAT"]);
     }
 }
 
@@ -61,7 +63,7 @@ async fn a_foreign_overwrite_of_a_held_key_is_reported_immediately() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let guard = client.lock("k").ttl(secs(30)).await.unwrap();
-    tokio::time::sleep(ms(100)).await;
+    renewed(&guard).await;
     command(&server, &["SET", "k", "mine now"]);
     let what = taken_by_another_program(&guard).await;
     assert!(what.to_string().contains("8 bytes, \"mine\""), "{what}");
@@ -79,7 +81,8 @@ async fn a_flush_is_reported_to_every_holder_and_wakes_every_waiter() {
     }
     command(&server, &["SET", "theirs", "x"]);
     let next = waiting(&server, "theirs", client.lock("theirs")).await;
-    tokio::time::sleep(ms(100)).await;
+    // So the others were renewed too.
+    renewed(&guards[49]).await;
     command(&server, &["FLUSHALL"]);
     for guard in &guards {
         assert_eq!(lost(guard).await, LossReason::Deleted);
@@ -102,7 +105,7 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
     for (put, name) in oddities {
         command(&server, put);
         assert!(client.lock("k").try_acquire().await.unwrap().is_none(), "{name}");
-        let busy = client.lock("k").wait(ms(20)).await.unwrap_err();
+        let busy = busy(client.lock("k")).await;
         assert!(matches!(&busy, Error::Busy { expires_in: Expiry::Never, .. }), "{busy:?}");
         assert!(busy.to_string().contains(name) && busy.to_string().contains("with no expiry"), "{busy}");
         assert_eq!(client.inspect("k").await.unwrap().unwrap().first().expiry, Expiry::Never);
@@ -115,7 +118,6 @@ async fn whatever_lies_under_the_key_is_an_occupant_with_a_name() {
         other.command(&["DEL", "k"]);
         other.command(put);
         other.command(&["EXEC"]);
-        tokio::time::sleep(ms(50)).await;
         let what = taken_by_another_program(&guard).await;
         assert!(what.to_string().contains(name), "{what}");
         guard.release().await.unwrap();
@@ -129,7 +131,7 @@ async fn a_value_in_the_format_of_fencelock_may_be_foreign() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
     let guard = client.lock("k").await.unwrap();
-    tokio::time::sleep(ms(100)).await;
+    renewed(&guard).await;
     let (proof, longer) = (guard.holder(), format!("{}0", guard.holder()));
     command(&server, &["SET", "k", &longer]);
     assert!(matches!(lost(&guard).await, LossReason::TakenBy(_)));

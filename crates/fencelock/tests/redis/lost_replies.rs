@@ -12,7 +12,7 @@ async fn of_a_claim_that_was_granted() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
-        let client = client(&format!("{}?timeout=200", proxy.url())).await;
+        let client = client(&format!("{}?timeout=500", proxy.url())).await;
         client.lock("other").await.unwrap().release().await.unwrap();
         proxy.drop_reply_to("enqueue", then);
         let guard = client.lock("k").await.unwrap();
@@ -30,7 +30,7 @@ async fn of_a_claim_that_was_queued() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
-        let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=200", proxy.url())).await);
+        let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=500", proxy.url())).await);
         let held = holder.lock("k").await.unwrap();
         proxy.drop_reply_to("enqueue", then);
         let next = tokio::spawn(waiter.lock("k").acquire());
@@ -39,7 +39,7 @@ async fn of_a_claim_that_was_queued() {
             assert!(in_line(&server, "k") <= 1, "one waiter, one position: {then:?}");
             tokio::time::sleep(ms(20)).await;
         }
-        assert_eq!(in_line(&server, "k"), 1);
+        eventually("in line", async || in_line(&server, "k") == 1).await;
         held.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
         assert!(is_free(&server, "k"), "{then:?}");
@@ -51,7 +51,7 @@ async fn of_a_single_try() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
-        let client = client(&format!("{}?timeout=200", proxy.url())).await;
+        let client = client(&format!("{}?timeout=500", proxy.url())).await;
         client.lock("other").await.unwrap().release().await.unwrap();
         proxy.drop_reply_to("try", then);
         let claimed = client.lock("k").ttl(secs(60)).try_acquire().await;
@@ -65,7 +65,7 @@ async fn of_a_release() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
-        let client = client(&format!("{}?timeout=200", proxy.url())).await;
+        let client = client(&format!("{}?timeout=500", proxy.url())).await;
         // The server knows the scripts, so that the next request with this proof is the release and not its second try.
         client.lock("other").await.unwrap().release().await.unwrap();
         let guard = client.lock("k").await.unwrap();
@@ -81,7 +81,7 @@ async fn of_a_renewal() {
     let Some(server) = server() else { return };
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
-        let client = client(&format!("{}?timeout=200", proxy.url())).await;
+        let client = client(&format!("{}?timeout=500", proxy.url())).await;
         let guard = client.lock("k").ttl(secs(3)).await.unwrap();
         tokio::time::sleep(ms(100)).await;
         proxy.drop_reply_to(&guard.holder().to_string(), then);

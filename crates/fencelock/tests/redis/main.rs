@@ -25,4 +25,5 @@ mod sharing;
 mod support;
 mod takes_no_locks;
 mod tenants;
+mod trial;
 mod wire;

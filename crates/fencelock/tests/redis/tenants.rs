@@ -1,7 +1,7 @@
 //! Users with the rights that `docs/en/operations.md` names, one trying to harm the other.
 
 use crate::common::{eventually, ms, secs};
-use crate::support::{client, command, in_line, number, server, text, waiting};
+use crate::support::{calls, client, command, in_line, number, renewed, server, text, waiting};
 use fencelock::{LossReason, Released};
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 
@@ -44,7 +44,7 @@ async fn the_rights_of_the_page_suffice_for_everything_a_holder_and_a_waiter_do(
         assert_eq!(held.release().await.unwrap(), Released::Released);
         // Usually sooner than a waiter polls; on a slow machine, it only matters that the waiter is served.
         let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap();
-        tokio::time::sleep(ms(100)).await;
+        renewed(&next).await;
         command(&server, &["DEL", &format!("a:{key}")]);
         let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking reports at once");
         assert_eq!(why, LossReason::Deleted, "{key}");
@@ -163,4 +163,78 @@ async fn a_forged_message_gives_no_token_beyond_the_servers_time() {
     held.release().await.unwrap();
     let next = tokio::time::timeout(secs(10), next).await.unwrap().unwrap();
     assert!(next.fencing_token().get() < far);
+}
+
+/// Reports every change of any key to all connections of this user.
+fn redirect_tracking_to(server: &RedisServer, victim: &str, hostile: &str) -> Vec<RespClient> {
+    let listed = text(server, &["CLIENT", "LIST"]).unwrap();
+    let ids = listed.lines().filter(|line| line.contains(&format!(" user={victim} ")));
+    let ids: Vec<_> = ids.map(|line| line.split([' ', '=']).nth(1).unwrap().to_owned()).collect();
+    assert!(!ids.is_empty(), "{listed}");
+    let redirect = |id: &String| {
+        let mut connection = login(server, hostile);
+        let answer = connection.command(&["CLIENT", "TRACKING", "ON", "REDIRECT", id, "BCAST"]);
+        assert_eq!(answer.text(), Some("OK"), "{answer:?}");
+        connection
+    };
+    ids.iter().map(redirect).collect()
+}
+
+#[tokio::test]
+async fn with_the_rules_for_secret_names_locks_work_and_no_name_is_shown() {
+    let Some(server) = server() else { return };
+    let (_, theirs) = (user(&server, "a", &["private"]), user(&server, "b", &["private"]));
+    let (one, other) = (client(&theirs).await, client(&theirs).await);
+    let held = one.lock("k").ttl(secs(30)).await.unwrap();
+    let next = waiting_of(&server, "b:k", other.lock("k").ttl(secs(30)).acquire()).await;
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+    assert!(tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap().is_held());
+    let mut hostile = login(&server, "a");
+    for attack in [
+        &["CLIENT", "TRACKING", "ON", "BCAST"][..],
+        &["CLIENT", "LIST"],
+        &["CLIENT", "ID"],
+        &["PUBSUB", "CHANNELS"],
+        &["PSUBSCRIBE", "*"],
+        &["SUBSCRIBE", "__redis__:invalidate"],
+        &["SUBSCRIBE", "__keyspace@0__:b:k"],
+        &["SCAN", "0"],
+        &["RANDOMKEY"],
+        &["DBSIZE"],
+        &["MONITOR"],
+        &["SLOWLOG", "GET"],
+        &["LATENCY", "LATEST"],
+        &["OBJECT", "FREQ", "b:k"],
+        &["ACL", "LOG"],
+        &["EXISTS", "b:k"],
+        &["TYPE", "b:k"],
+        &["EVAL", "return redis.call('RANDOMKEY')", "0"],
+        &["EVAL", "return redis.call('PUBSUB', 'CHANNELS')", "0"],
+    ] {
+        let answer = hostile.command(attack);
+        assert!(matches!(answer, Reply::Error(_)), "{attack:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_that_redirects_its_tracking_causes_a_few_looks_a_second() {
+    let Some(server) = server() else { return };
+    let (_, theirs) = (user(&server, "a", &["acl"]), user(&server, "b", &["acl"]));
+    let (one, other) = (client(&theirs).await, client(&theirs).await);
+    let held = one.lock("k").ttl(secs(30)).await.unwrap();
+    let shared = one.lock("s").shared().ttl(secs(30)).await.unwrap();
+    let next = waiting_of(&server, "b:k", other.lock("k").ttl(secs(30)).acquire()).await;
+    let _redirected = redirect_tracking_to(&server, "b", "a");
+    // Two renewals start it.
+    for key in ["b:k", "b:s"] {
+        command(&server, &["PEXPIRE", key, "30000"]);
+    }
+    command(&server, &["CONFIG", "RESETSTAT"]);
+    tokio::time::sleep(secs(2)).await;
+    let looks = calls(&server, "evalsha");
+    assert!(looks < 60, "{looks} in two seconds, for two holds and a waiter");
+    command(&server, &["DEL", "b:s"]);
+    assert_eq!(tokio::time::timeout(secs(10), shared.lost()).await.unwrap(), LossReason::Deleted);
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+    assert!(tokio::time::timeout(secs(10), next).await.unwrap().unwrap().unwrap().is_held());
 }

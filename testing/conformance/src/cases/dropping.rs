@@ -2,7 +2,7 @@
 
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
-use crate::test_client::{ALIVE, TestClient, test_clients};
+use crate::test_client::{ALIVE, TestClient, expect_known, test_clients};
 use fencelock_core::{Intent, Release};
 use std::future::Future;
 use std::pin::pin;
@@ -48,7 +48,14 @@ async fn a_dropped_claim_can_be_released(fixture: &dyn Fixture) {
 }
 
 async fn is_free_after_its_release(dropped: &TestClient, next: &TestClient) {
-    let released = dropped.releases().await;
+    let release = || dropped.backend.release(&dropped.key, &dropped.holder.id);
+    let mut released = release().await;
+    if released.is_err() && dropped.backend.capabilities().fresh_holders {
+        // The dropped claim is released by its quorum too. If an even number of nodes answers, half of them may have nothing left
+        // for this release, and no majority says what was there. All claims have ended by now, so the next answer is clear.
+        released = release().await;
+    }
+    let released = expect_known(released);
     assert!(matches!(released, Release::Released | Release::Absent), "{released:?}");
     let next = next.new_attempt();
     next.takes().await;

@@ -5,9 +5,9 @@ use crate::tree::{files, root};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The methods whose default is right for a double: nothing to open, to confirm or to report, one server, no connections.
-const HARMLESS: [&str; 6] =
-    ["ready", "renewal_group", "confirm_completion", "reconnected", "report", "node_reconnected"];
+/// The methods whose default is right for a double: nothing to open, to confirm, to report or to try, one server, no connections.
+const HARMLESS: [&str; 7] =
+    ["ready", "renewal_group", "confirm_completion", "reconnected", "report", "try_out", "node_reconnected"];
 
 /// The code of a block that begins with these words.
 fn block<'a>(code: &'a str, words: &str) -> Option<&'a str> {

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The interval at which the sentinels are queried, in addition to their messages about another master.
 const EVERY: Duration = Duration::from_secs(1);
+/// The minimum interval, however many messages a sentinel sends.
+const SPACING: Duration = Duration::from_millis(250);
 
 /// Whether the server of one session is the master, according to the sentinels.
 #[derive(Debug)]
@@ -189,6 +191,7 @@ impl Mastership {
                 if this.sentinels.has_another(&this.query().await, &this.named) {
                     break;
                 }
+                tokio::time::sleep(SPACING).await;
             }
             tracing::info!(server = this.address(), "the sentinels name another master");
             liveness.end();

@@ -3,9 +3,10 @@
 use super::Named;
 use crate::redis::fault::{fault_of, is_unknown_command, words};
 use crate::redis::hosts::{Address, shown};
+use crate::redis::secrets::SecretFiles;
 use fencelock_core::{Fault, NamedMaster, NodeFault};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,22 +20,27 @@ const SWITCHED: &str = "+switch-master";
 #[derive(Debug)]
 pub(super) struct SentinelNode {
     name: String,
-    client: redis::Client,
-    resp3: redis::Client,
+    info: ConnectionInfo,
+    files: Arc<SecretFiles>,
     connection: Mutex<Option<MultiplexedConnection>>,
     /// A request has timed out: the peer of the connection may have failed.
     is_silent: AtomicBool,
 }
 
 impl SentinelNode {
-    pub(super) fn new(host: &Address, client: redis::Client, resp3: redis::Client) -> Self {
-        Self { name: shown(host), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+    pub(super) fn new(host: &Address, info: ConnectionInfo, files: Arc<SecretFiles>) -> Self {
+        Self { name: shown(host), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
     }
 
     /// The same sentinel without a connection.
     pub(super) fn fresh(&self) -> Self {
-        let (client, resp3) = (self.client.clone(), self.resp3.clone());
-        Self { name: self.name.clone(), client, resp3, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+        let (info, files) = (self.info.clone(), Arc::clone(&self.files));
+        Self { name: self.name.clone(), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+    }
+
+    fn client(&self, protocol: ProtocolVersion) -> RedisResult<redis::Client> {
+        let settings = self.info.redis_settings().clone().set_protocol(protocol);
+        self.files.client(self.info.clone().set_redis_settings(settings))
     }
 
     /// The master that this sentinel names. `switched` is notified when it publishes another one.
@@ -46,14 +52,18 @@ impl SentinelNode {
     ) -> Result<Named, NodeFault> {
         let fault = |fault, detail: String| NodeFault::new(format!("sentinel {}", self.name), fault, detail);
         match tokio::time::timeout(limit, self.answer(master, limit, switched)).await {
-            Ok(Ok(Some(named))) => Ok(named),
+            Ok(Ok(Some(named))) => {
+                self.files.accept();
+                Ok(named)
+            }
             Ok(Ok(None)) => {
                 Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
             }
             Ok(Err(error)) if is_unknown_command(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
-            Ok(Err(error)) if fault_of(&error) == Fault::Denied => {
-                Err(fault(Fault::Denied, format!("{}: {LOGIN}", error.code().unwrap_or("the login is refused"))))
-            }
+            Ok(Err(error)) if fault_of(&error) == Fault::Denied => Err(fault(
+                self.files.kind(Fault::Denied),
+                format!("{}: {LOGIN}", error.code().unwrap_or("the login is refused")),
+            )),
             Ok(Err(error)) => Err(fault(fault_of(&error), words(&error))),
             Err(_) => {
                 self.is_silent.store(true, Ordering::Relaxed);
@@ -90,7 +100,7 @@ impl SentinelNode {
             }
             Ok::<(), redis::aio::SendError>(())
         });
-        match self.resp3.get_multiplexed_async_connection_with_config(&pushed).await {
+        match self.client(ProtocolVersion::RESP3)?.get_multiplexed_async_connection_with_config(&pushed).await {
             Ok(mut connection) => {
                 if let Err(error) = connection.subscribe(SWITCHED).await {
                     tracing::debug!(sentinel = %self.name, %error, "no SUBSCRIBE");
@@ -99,7 +109,7 @@ impl SentinelNode {
             }
             // A sentinel before Redis 6 does not support HELLO.
             Err(error) if matches!(fault_of(&error), Fault::Unsupported | Fault::Other) => {
-                self.client.get_multiplexed_async_connection_with_config(&config).await
+                self.client(ProtocolVersion::RESP2)?.get_multiplexed_async_connection_with_config(&config).await
             }
             Err(error) => Err(error),
         }
@@ -107,7 +117,7 @@ impl SentinelNode {
 
     /// Queries the sentinel over a connection for this request only, without a runtime.
     pub(super) fn query_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
-        let mut connection = self.client.get_connection_with_timeout(limit)?;
+        let mut connection = self.client(ProtocolVersion::RESP2)?.get_connection_with_timeout(limit)?;
         connection.set_read_timeout(Some(limit))?;
         let answers: Vec<Value> = question(master).query(&mut connection)?;
         read(answers)

@@ -1,7 +1,11 @@
 use super::node::SentinelNode;
 use super::{Named, SentinelUrl};
 use crate::redis::hosts::{Address, shown};
-use fencelock_core::{Fault, Invalid, NodeFault, Unknown, master_by_majority, named_masters, votes_for};
+use crate::redis::secrets::SecretFiles;
+use fencelock_core::{
+    Fault, Invalid, NodeFault, Unknown, eligible_masters, master_by_majority, named_masters, votes_for,
+};
+use redis::ConnectionInfo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -27,16 +31,17 @@ pub(crate) struct SentinelReplies {
 }
 
 impl Sentinels {
-    /// `client` creates the client of a sentinel, for RESP2 or RESP3.
+    /// `info` has the settings of a connection to a sentinel.
     pub(crate) fn new(
         url: &SentinelUrl,
         limit: Duration,
         needs_majority: bool,
-        client: impl Fn(&Address, bool) -> Result<redis::Client, Invalid>,
-    ) -> Result<Self, Invalid> {
-        let node = |host| Ok(Arc::new(SentinelNode::new(host, client(host, false)?, client(host, true)?)));
-        let nodes = url.hosts.iter().map(node).collect::<Result<_, Invalid>>()?;
-        Ok(Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() })
+        files: &Arc<SecretFiles>,
+        info: impl Fn(&Address) -> ConnectionInfo,
+    ) -> Self {
+        let node = |host| Arc::new(SentinelNode::new(host, info(host), Arc::clone(files)));
+        let nodes = url.hosts.iter().map(node).collect();
+        Self { master: url.master.clone(), nodes, limit, needs_majority, switched: Arc::default() }
     }
 
     /// The same sentinels with separate connections.
@@ -81,14 +86,14 @@ impl Sentinels {
         if let Some(master) = master_by_majority(&answers.named) {
             return Ok(vec![master.clone()]);
         }
-        let named: Vec<Named> = named_masters(&answers.named).into_iter().cloned().collect();
-        if named.is_empty() {
+        if answers.named.iter().all(Option::is_none) {
             return Err(Unknown::of_nodes(answers.faults));
         }
-        if self.needs_majority {
+        let eligible: Vec<Named> = eligible_masters(&answers.named).into_iter().cloned().collect();
+        if self.needs_majority || eligible.is_empty() {
             return Err(no_majority(node, &answers));
         }
-        Ok(named)
+        Ok(eligible)
     }
 
     /// Whether these replies name a master other than `present`.
@@ -101,17 +106,21 @@ impl Sentinels {
         }
     }
 
-    /// The address of the master according to the first sentinel that replies, for uses other than locks.
+    /// The address of the master, for uses other than locks.
     pub(crate) fn query_blocking(&self) -> Result<Address, Invalid> {
-        let mut last = String::new();
-        for node in &self.nodes {
+        let (mut last, mut named) = ("they do not agree".to_owned(), vec![None; self.nodes.len()]);
+        for (number, node) in self.nodes.iter().enumerate() {
             match node.query_blocking(&self.master, self.limit) {
-                Ok(Some(named)) => return Ok(named.address),
+                Ok(Some(master)) => named[number] = Some(master),
                 Ok(None) => last = format!("it monitors no master {:?}", self.master),
                 Err(error) => last = error.to_string(),
             }
+            if master_by_majority(&named).is_some() {
+                break;
+            }
         }
-        Err(Invalid::new(format!("no sentinel names the master {:?}: {last}", self.master)))
+        let eligible = eligible_masters(&named).first().map(|master| master.address.clone());
+        eligible.ok_or_else(|| Invalid::new(format!("no sentinels name the master {:?}: {last}", self.master)))
     }
 }
 

@@ -8,9 +8,12 @@ use super::permission::{SETGID, excess};
 use super::scan::Scan;
 use super::watch::watched;
 use fencelock_core::{Finding, Level, Unknown};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 impl File {
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -30,6 +33,9 @@ impl File {
     }
 
     fn lock_files(&self) -> Finding {
+        if let Some(closed) = closed(&self.directory) {
+            return closed;
+        }
         match self.scan() {
             Ok(Scan { files, held, skipped: 0, .. }) => {
                 let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
@@ -46,12 +52,37 @@ impl File {
                     Level::Warning,
                     "lock files",
                     text,
-                    "a lock file is a regular file with one name: remove other files",
+                    "a lock file is a regular file with one name: remove links, directories and other things that are none",
                 )
             }
             Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
         }
     }
+}
+
+/// Files that another user keeps to itself. One of them may be held.
+fn closed(directory: &Directory) -> Option<Finding> {
+    let is_closed = |path: &Path| {
+        let access = rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
+        access == Err(Errno::ACCESS) && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
+    };
+    let entries = fs::read_dir(directory.path()).ok()?.flatten().map(|entry| entry.path());
+    let lock_files = entries.filter(|path| path.extension().is_some_and(|suffix| suffix == "lock"));
+    let mut closed = lock_files.filter(|path| is_closed(path));
+    let first = closed.next()?;
+    let (name, many) = (first.file_name().unwrap_or_default().display().to_string(), 1 + closed.count());
+    let owner = fs::metadata(&first).map_or_else(|_| String::new(), |meta| format!(", user {}", meta.uid()));
+    let keys = if many == 1 {
+        "1 lock file, so it cannot lock its key".to_owned()
+    } else {
+        format!("{many} lock files, so it cannot lock their keys")
+    };
+    Some(Finding::new(
+        Level::Failure,
+        "lock files",
+        format!("this user may not use {keys}: {name}{owner}"),
+        "it may be held, so do not remove it: use another directory, or let its owner give this user access to it",
+    ))
 }
 
 /// With more files than this, a list takes a noticeable fraction of a second.

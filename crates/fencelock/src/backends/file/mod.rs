@@ -52,6 +52,7 @@ pub(crate) mod scheme;
 mod scratch;
 mod slot;
 mod table;
+mod trial;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "unwatched.rs"]
 mod watch;
@@ -221,11 +222,15 @@ impl Backend for File {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.scan()?.into_held()) })
+        Box::pin(self.list_held())
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
         Box::pin(async { self.refuse(seen) })
+    }
+
+    fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async { vec![self.trial().await] })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {

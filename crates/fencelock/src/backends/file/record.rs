@@ -7,6 +7,10 @@ use std::time::Duration;
 /// The maximum length of a record: a key has at most 512 bytes, an owner is truncated, and JSON at most doubles them.
 pub(super) const LONGEST: usize = 4096;
 
+/// The maximum number of slots of a row, so the maximum number of its holders. Whoever may write to the directory can write any number
+/// into a record, and each of them costs a process that looks at the lock two system calls.
+pub(super) const MOST_SLOTS: u32 = 4096;
+
 /// Other programs may write longer owners than [`Owner::new`] allows; they are truncated.
 const OWNER_LONGEST: usize = 1024;
 
@@ -123,6 +127,10 @@ impl Record {
             // No clock reaches it for two centuries, and no fence could follow it, so the key would be unusable.
             return Err(damage("its fence is the greatest number"));
         }
+        let slots = line.slots.unwrap_or(0);
+        if slots > MOST_SLOTS {
+            return Err(Damage(format!("it has {slots} slots, more than {MOST_SLOTS}")));
+        }
         Ok(Self {
             state: line.state,
             key: Key::new(&line.key).map_err(bad)?,
@@ -131,7 +139,7 @@ impl Record {
             since: line.since,
             pid: line.pid,
             mode: line.mode.map_or(Ok(Mode::Exclusive), RowMode::mode).map_err(bad)?,
-            slots: line.slots.unwrap_or(0),
+            slots,
         })
     }
 
@@ -207,6 +215,15 @@ mod tests {
         for mode in [Mode::Shared, Mode::permits(2, 7).unwrap()] {
             let record = Record { mode, slots: 12, ..record() };
             assert_eq!(Record::from_bytes(record.to_line().as_bytes()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn more_slots_than_a_row_can_have_are_damage() {
+        let bytes = |slots: u32| Record { slots, ..record() }.to_line().into_bytes();
+        assert_eq!(Record::from_bytes(&bytes(MOST_SLOTS)).unwrap().slots, MOST_SLOTS);
+        for slots in [MOST_SLOTS + 1, u32::MAX] {
+            assert!(Record::from_bytes(&bytes(slots)).unwrap_err().0.contains("slots"), "{slots}");
         }
     }
 

@@ -7,7 +7,7 @@
 use super::flock::TryLock;
 use super::flock_guard::FlockGuard;
 use super::name::row_path;
-use super::record::{Damage, Record};
+use super::record::{Damage, MOST_SLOTS, Record};
 use super::slot::{self, Slots};
 use super::table::HeldFile;
 use fencelock_core::{Key, Mode};
@@ -64,7 +64,10 @@ impl Row {
 
     /// Adds this hold. The new token is written to the lock file before the record of the hold.
     pub(super) fn add(self, record: Record) -> io::Result<HeldFile> {
-        let no_slot = || io::Error::new(ErrorKind::WouldBlock, "other programs lock the slot files");
+        let no_slot = || {
+            let full = format!("other programs lock the slot files, or {MOST_SLOTS} holders share the key");
+            io::Error::new(ErrorKind::WouldBlock, full)
+        };
         let (number, slot) = self.slots.take(self.lock.path())?.ok_or_else(no_slot)?;
         slot.share_permissions_of(&self.lock)?;
         self.lock.write(&record.of_row(self.slots.count_with(number)))?;

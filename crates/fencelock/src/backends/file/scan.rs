@@ -5,10 +5,15 @@ use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
 use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
+use std::future::poll_fn;
+use std::task::Poll;
 use std::{fs, io};
 
 /// The number of unreadable files that are named in the log; other users of the directory may create more.
 const NAMED: usize = 5;
+
+/// The number of files that a list inspects before it lets other tasks run: usually less than a millisecond.
+const STRETCH: usize = 16;
 
 /// The content of a directory.
 #[derive(Debug, Default)]
@@ -49,35 +54,61 @@ impl File {
         }
     }
 
+    /// The held keys. Other tasks, such as one that waits for a signal, run during the scan of a large directory.
+    pub(super) async fn list_held(&self) -> Result<Vec<Holding>, Unknown> {
+        let mut scan = Scan::default();
+        for (index, entry) in self.entries()?.enumerate() {
+            self.scan_entry(entry, &mut scan)?;
+            if index % STRETCH == STRETCH - 1 {
+                yield_now().await;
+            }
+        }
+        Ok(scan.into_held())
+    }
+
     /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
     /// name. An unreadable file, such as a symbolic link, is skipped.
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
-        let unreadable = |error: io::Error| self.directory.unknown("cannot list this directory", &error);
         let mut scan = Scan::default();
-        if self.directory.is_missing() {
-            tracing::debug!(directory = %self.directory.name(), "does not exist: there are no locks yet");
-            return Ok(scan);
-        }
-        for entry in fs::read_dir(self.directory.path()).map_err(unreadable)? {
-            let name = entry.map_err(unreadable)?.file_name();
-            let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { continue };
-            scan.files += 1;
-            let belongs = |record: &Record| file_name(&record.key) == name;
-            let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
-                Ok(seen) => seen,
-                Err(unknown) => {
-                    scan.skip(unknown);
-                    continue;
-                }
-            };
-            // The name of a long key is only in the records.
-            let key = match &seen {
-                LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
-                _ => key_of(name),
-            };
-            scan.held.extend(key.and_then(|key| self.holding(&key, seen)));
+        for entry in self.entries()? {
+            self.scan_entry(entry, &mut scan)?;
         }
         Ok(scan)
+    }
+
+    /// None if the directory is missing.
+    fn entries(&self) -> Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>, Unknown> {
+        if self.directory.is_missing() {
+            tracing::debug!(directory = %self.directory.name(), "does not exist: there are no locks yet");
+            return Ok(None.into_iter().flatten());
+        }
+        let entries = fs::read_dir(self.directory.path()).map_err(|error| self.unlisted(&error))?;
+        Ok(Some(entries).into_iter().flatten())
+    }
+
+    fn unlisted(&self, error: &io::Error) -> Unknown {
+        self.directory.unknown("cannot list this directory", error)
+    }
+
+    fn scan_entry(&self, entry: io::Result<fs::DirEntry>, scan: &mut Scan) -> Result<(), Unknown> {
+        let name = entry.map_err(|error| self.unlisted(&error))?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { return Ok(()) };
+        scan.files += 1;
+        let belongs = |record: &Record| file_name(&record.key) == name;
+        let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
+            Ok(seen) => seen,
+            Err(unknown) => {
+                scan.skip(unknown);
+                return Ok(());
+            }
+        };
+        // The name of a long key is only in the records.
+        let key = match &seen {
+            LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
+            _ => key_of(name),
+        };
+        scan.held.extend(key.and_then(|key| self.holding(&key, seen)));
+        Ok(())
     }
 
     pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
@@ -102,5 +133,40 @@ impl File {
             _ => return Ok(Eviction::Changed(self.holding(&seen.key, now).map(Box::new))),
         };
         Ok(Eviction::Refused(text))
+    }
+}
+
+/// Lets the other tasks of any runtime run.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::file::scratch::Scratch;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn a_list_of_many_files_lets_other_tasks_run() {
+        let scratch = Scratch::new();
+        let locks = File::open(scratch.path()).unwrap();
+        for number in 0..STRETCH * 3 {
+            fs::write(scratch.path().join(format!("{number}.lock")), "").unwrap();
+        }
+        let (mut list, mut waits) = (pin!(locks.list_held()), 0);
+        while list.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            waits += 1;
+        }
+        assert!(waits >= 3, "{waits}");
     }
 }

@@ -6,7 +6,7 @@
 use super::flock_guard::{FlockGuard, Probe, probe};
 use super::holds::Holds;
 use super::name::slot_path;
-use super::record::{Damage, Record, RecordState};
+use super::record::{Damage, MOST_SLOTS, Record, RecordState};
 use std::io;
 use std::path::Path;
 
@@ -40,9 +40,9 @@ impl Slots {
         self.locked.is_empty()
     }
 
-    /// Locks the first free slot. Only one process at a time does this for one lock file.
+    /// Locks the first free slot; `None` if the row is full. Only one process at a time does this for one lock file.
     pub(super) fn take(&self, lock_file: &Path) -> io::Result<Option<(u32, FlockGuard)>> {
-        let end = self.locked.last().map_or(0, |last| last + 1) + SPARE;
+        let end = MOST_SLOTS.min(self.locked.last().map_or(0, |last| last + 1) + SPARE);
         for slot in (0..end).filter(|slot| self.locked.binary_search(slot).is_err()) {
             if let Some(guard) = FlockGuard::take(&slot_path(lock_file, slot))? {
                 return Ok(Some((slot, guard)));
@@ -58,9 +58,12 @@ impl Slots {
 }
 
 /// The number of slots that may be in use. If the record is lost, all slot files without a gap are probed.
+/// Never more than [`MOST_SLOTS`].
 pub(super) fn count(lock_file: &Path, record: &Result<Record, Damage>) -> u32 {
     match record {
         Ok(record) => record.slots,
-        Err(_) => (0..u32::MAX).find(|slot| !slot_path(lock_file, *slot).exists()).unwrap_or(u32::MAX),
+        Err(_) => {
+            (0..MOST_SLOTS).find(|slot| slot_path(lock_file, *slot).symlink_metadata().is_err()).unwrap_or(MOST_SLOTS)
+        }
     }
 }

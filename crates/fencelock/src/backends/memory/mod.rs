@@ -26,9 +26,36 @@ pub struct Memory {
     name: String,
     clock: Arc<dyn Clock>,
     leases: bool,
-    slots: Mutex<HashMap<Key, Slot>>,
+    slots: Mutex<Slots>,
     completions: Completions,
     listeners: Listeners,
+}
+
+/// The keys that are in use.
+#[derive(Debug, Default)]
+struct Slots {
+    by_key: HashMap<Key, Slot>,
+    /// No token of a key that was removed is greater, so a key that comes back continues after it.
+    greatest: u64,
+}
+
+/// The keys that a map may have room for without using it: fewer are not worth moving the others.
+const ROOM: usize = 1024;
+
+impl Slots {
+    fn slot(&mut self, key: &Key) -> &mut Slot {
+        let greatest = self.greatest;
+        self.by_key.entry(key.clone()).or_insert_with(|| Slot::after(greatest))
+    }
+
+    /// Removes a key that is free, and the memory of very many of them.
+    fn remove(&mut self, key: &Key) {
+        let fence = self.by_key.remove(key).map_or(0, |slot| slot.fence());
+        self.greatest = self.greatest.max(fence);
+        if self.by_key.capacity() > ROOM.max(8 * self.by_key.len()) {
+            self.by_key.shrink_to(ROOM.max(2 * self.by_key.len()) / 2);
+        }
+    }
 }
 
 impl Memory {
@@ -74,12 +101,16 @@ impl Memory {
         let now = self.clock.now();
         let answer = {
             let mut slots = self.lock();
-            let slot = slots.entry(key.clone()).or_default();
+            let slot = slots.slot(key);
             slot.expire(now);
             let (backend, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
             let answer = step(slot, Step { backend, key, now, wall, leases, events: &mut events });
             if slot.watched_has_ended() {
                 events.push(Event::Changed { key: key.clone() });
+            }
+            // Like a server, a memory with leases keeps the last token of each key: the nodes of a quorum compare them.
+            if slot.is_free() && !(leases && slot.fence() > 0) {
+                slots.remove(key);
             }
             answer
         };
@@ -89,7 +120,7 @@ impl Memory {
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,7 +214,7 @@ impl Backend for Memory {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
         Box::pin(async {
             let now = self.clock.now();
-            Ok(self.lock().iter().filter_map(|(key, slot)| slot.holding(key, now)).collect())
+            Ok(self.lock().by_key.iter().filter_map(|(key, slot)| slot.holding(key, now)).collect())
         })
     }
 
@@ -226,4 +257,87 @@ fn modes() -> Modes {
     let mut modes = Modes::default();
     (modes.shared, modes.permits) = (true, true);
     modes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Holder, Intent, Owner, Ttl};
+
+    fn claim(key: &str, holder: u8, intent: Intent) -> Claim {
+        let holder = Holder { id: HolderId::from_bytes([holder; 16]), owner: Owner::from_text("") };
+        Claim::new(Key::new(key).unwrap(), holder, Ttl::default(), intent)
+    }
+
+    fn keys(memory: &Memory) -> (usize, usize) {
+        let slots = memory.lock();
+        (slots.by_key.len(), slots.by_key.capacity())
+    }
+
+    async fn granted(memory: &Memory, claim: &Claim) -> u64 {
+        match memory.acquire(claim).await.unwrap() {
+            Acquire::Granted { tokens } => tokens.last().get(),
+            other => panic!("should be granted: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_only_looked_at_is_not_kept() {
+        for memory in [Memory::new(), Memory::with_leases(Arc::new(BootClock))] {
+            let claim = claim("k", 1, Intent::Poll);
+            let (key, holder) = (&claim.key, &claim.holder.id);
+            assert_eq!(memory.inspect(key).await.unwrap(), None);
+            assert_eq!(memory.acquire(&claim).await.unwrap(), Acquire::Gone);
+            assert_eq!(memory.release(key, holder).await.unwrap(), Release::Absent);
+            assert_eq!(memory.resize(key, 3).await.unwrap(), Resize::Free);
+            memory.watch(key).await.unwrap();
+            let renewed = memory.renew(&[Renewal::new(key.clone(), *holder, Ttl::default())]).await;
+            assert_eq!(renewed, [Ok(Renew::Absent)]);
+            assert_eq!(keys(&memory).0, 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_free_again_take_no_memory() {
+        let memory = Memory::new();
+        let claims: Vec<_> = (0..100_000).map(|n| claim(&format!("k{n}"), 1, Intent::Try)).collect();
+        for claim in &claims {
+            granted(&memory, claim).await;
+        }
+        assert_eq!(keys(&memory).0, claims.len());
+        for claim in &claims {
+            memory.release(&claim.key, &claim.holder.id).await.unwrap();
+        }
+        let (used, room) = keys(&memory);
+        assert!(used == 0 && room <= 2 * ROOM, "{used} keys, room for {room}");
+    }
+
+    #[tokio::test]
+    async fn the_tokens_of_a_key_increase_although_it_was_free() {
+        let memory = Memory::new();
+        let held = claim("held", 1, Intent::Try);
+        let mut last = granted(&memory, &held).await;
+        for round in 0..200_u8 {
+            let claim = claim("k", round, Intent::Try);
+            let token = granted(&memory, &claim).await;
+            assert!(token > last, "round {round}: {token} after {last}");
+            last = token;
+            memory.release(&claim.key, &claim.holder.id).await.unwrap();
+        }
+        // A key that stayed in use meanwhile continues too.
+        let waiting = claim("held", 2, Intent::Enqueue);
+        assert!(matches!(memory.acquire(&waiting).await.unwrap(), Acquire::Queued { .. }));
+        memory.release(&held.key, &held.holder.id).await.unwrap();
+        assert_eq!(keys(&memory).0, 1, "it was handed over");
+    }
+
+    #[tokio::test]
+    async fn a_key_is_removed_although_its_end_is_watched() {
+        let memory = Memory::new();
+        let claim = claim("k", 1, Intent::Try);
+        granted(&memory, &claim).await;
+        memory.watch(&claim.key).await.unwrap();
+        memory.release(&claim.key, &claim.holder.id).await.unwrap();
+        assert_eq!(keys(&memory).0, 0);
+    }
 }

@@ -33,6 +33,11 @@ impl Row {
         self.holds.first().map(|held| held.mode)
     }
 
+    /// Whether the key is free.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
     /// Whether the next claim may fit together with the holders.
     pub(super) fn is_open(&self) -> bool {
         self.mode() != Some(Mode::Exclusive)

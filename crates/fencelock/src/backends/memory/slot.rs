@@ -12,7 +12,7 @@ use std::time::Duration;
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
-/// The state of a key. A free key keeps its slot while tasks wait, and its fence permanently: one number per key is small.
+/// The state of a key. A free key keeps its slot only while tasks wait, and with leases its fence.
 ///
 /// The first waiter that does not fit stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
 /// starves. Every call that can free the key or permits ends with [`Slot::advance`].
@@ -69,6 +69,21 @@ impl Step<'_> {
 }
 
 impl Slot {
+    /// A free key whose tokens come after this one.
+    pub(super) fn after(fence: u64) -> Self {
+        Self { fence, ..Self::default() }
+    }
+
+    /// The last token.
+    pub(super) const fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether nothing is held or waited for.
+    pub(super) fn is_free(&self) -> bool {
+        self.row.is_empty() && self.line.is_empty()
+    }
+
     /// Ends the holds that are over.
     pub(super) fn expire(&mut self, now: Moment) {
         self.row.expire(now);

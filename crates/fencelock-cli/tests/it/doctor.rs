@@ -1,0 +1,287 @@
+//! `doctor` tries a lock: what would fail in a run fails here, and nothing stays.
+
+use crate::backend::TestBackend;
+use crate::test::{BINARY, Output, Test};
+use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The rights that `docs/en/operations.md` lists for a user with the prefix `app:`.
+fn rights() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/en/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```acl\n").unwrap();
+    rest.lines().next().unwrap().to_owned()
+}
+
+fn url(server: &RedisServer) -> String {
+    format!("redis://u:secret@127.0.0.1:{}?prefix=app:", server.port())
+}
+
+/// Gives the user of [`url`] these rights.
+fn allow(server: &RedisServer, rights: &str) {
+    let words: Vec<&str> = ["ACL", "SETUSER", "u", "reset"].into_iter().chain(rights.split_whitespace()).collect();
+    assert_eq!(server.command(&words), Reply::Simple("OK".into()), "{rights}");
+}
+
+fn doctor(backend: &TestBackend, url: &str, options: &str) -> Output {
+    Test::new(backend, &format!("doctor {options}")).env("FENCELOCK_URL", url).output()
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    let Reply::Array(keys) = server.command(&["KEYS", "*"]) else { panic!("no keys") };
+    keys.iter().map(|key| key.text().unwrap().to_owned()).collect()
+}
+
+fn ends_within_5_s(server: &RedisServer) {
+    for key in keys(server) {
+        let left = server.command(&["PTTL", &key]);
+        assert!(matches!(left, Reply::Int(-2 | 0..=5000)), "{key} stays for {left:?} ms");
+    }
+}
+
+fn line<'a>(output: &'a Output, subject: &str) -> &'a str {
+    let line = output.stdout.lines().find(|line| line.split_whitespace().nth(1) == Some(subject));
+    line.unwrap_or_else(|| panic!("no {subject}: {}{}", output.stdout, output.stderr)).trim()
+}
+
+#[test]
+fn a_trial_takes_a_lock_in_every_way_and_leaves_no_key() {
+    let (Some(backend), Some(nodes)) = (TestBackend::redis(), servers_or_skip(3)) else { return };
+    let quorum = redlock_url(&nodes, "max_ttl=50000&node_timeout=2000");
+    Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &quorum).ok();
+    let urls = [backend.url().to_owned(), format!("{}?protocol=resp2&prefix=app:", backend.url()), quorum];
+    for url in urls {
+        let output = doctor(&backend, &url, "");
+        let trial = line(&output, "trial");
+        assert!(output.status == 0 && trial.starts_with("ok"), "{url}: {trial}");
+        for part in ["acquire", "queue", "completions", "shared locks", "semaphores", "break"] {
+            assert!(trial.contains(part), "{url}: {trial}");
+        }
+    }
+    assert_eq!(keys(backend.server()), [""; 0]);
+    for node in &nodes {
+        assert_eq!(keys(node), ["fencelock:node"]);
+    }
+}
+
+#[test]
+fn a_trial_takes_a_lock_on_each_master_of_a_cluster() {
+    let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let backend = TestBackend::files();
+    let before: Vec<_> = cluster.nodes.iter().map(written).collect();
+    let output = doctor(&backend, &cluster.url(""), "");
+    let trial = line(&output, "trial");
+    assert!(output.status == 0 && trial.contains("each node: a lock was taken"), "{trial}");
+    for (node, before) in cluster.nodes.iter().zip(before) {
+        assert!(written(node) > before && keys(node).is_empty(), "{}", node.port());
+    }
+    // A key that the user names is tried on its own node.
+    let output = doctor(&backend, &cluster.url(""), "--key app:doctor");
+    assert!(output.status == 0 && line(&output, "trial").starts_with("ok"), "{}", output.stdout);
+}
+
+/// The number of changes of the data.
+fn written(server: &RedisServer) -> u64 {
+    let info = server.command(&["INFO", "persistence"]);
+    let found = info.text().unwrap().lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    found.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_trial_leaves_no_file_and_creates_no_directory() {
+    let backend = TestBackend::files();
+    let output = Test::new(&backend, "doctor").output();
+    assert!(line(&output, "trial").contains("not tried: the directory does not exist"), "{}", output.stdout);
+    assert!(output.status == 0 && !backend.file("locks").exists());
+    Test::new(&backend, "run k -- true").run();
+    // Of a trial that was killed.
+    let old = backend.file("locks/fencelock-doctor-00.lock");
+    let file = fs::File::create(&old).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let output = Test::new(&backend, "doctor").output();
+    assert!(output.status == 0 && line(&output, "trial").starts_with("ok"), "{}", output.stdout);
+    let left: Vec<_> = fs::read_dir(backend.file("locks")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["k.lock"]);
+}
+
+#[test]
+fn a_trial_fails_without_a_right_that_only_a_part_of_a_lock_needs() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    allow(server, &rights());
+    let output = doctor(&backend, &url(server), "");
+    assert!(output.status == 0 && line(&output, "trial").starts_with("ok"), "{}", output.stdout);
+    for command in ["del", "pexpire", "pttl", "zadd", "zrem", "zscore", "zrange", "hset", "hdel", "set"] {
+        allow(server, &format!("{} -{command}", rights()));
+        let output = doctor(&backend, &url(server), "");
+        let (trial, features) = (line(&output, "trial"), line(&output, "features"));
+        assert!(output.status == 69 && trial.starts_with("FAILED"), "{command}: {trial}");
+        // From Redis 7.2 on, and in Valkey, the server names it too, in other letters.
+        assert!(trial.contains(&format!("({})", command.to_uppercase())), "{command}: {trial}");
+        assert!(features.contains("Do not work:") && features.contains("cannot "), "{command}: {features}");
+        ends_within_5_s(server);
+    }
+}
+
+#[test]
+fn without_publish_waiters_poll_and_doctor_says_so() {
+    let Some(backend) = TestBackend::redis() else { return };
+    allow(backend.server(), &format!("{} -publish", rights()));
+    let output = doctor(&backend, &url(backend.server()), "");
+    assert!(line(&output, "wake-ups").starts_with("note"), "{}", output.stdout);
+    assert!(output.status == 0 && line(&output, "features").contains("Do not work: wake ups"), "{}", output.stdout);
+}
+
+#[test]
+fn advice_follows_the_cause() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    let advice = |url: &str| {
+        let output = doctor(&backend, url, "");
+        let (_, after) = output.stdout.split_once(line(&output, "tracking")).unwrap();
+        after.lines().nth(1).unwrap().trim().to_owned()
+    };
+    for option in ["push=off", "protocol=resp2"] {
+        assert_eq!(advice(&format!("{}?{option}", backend.url())), format!("-> remove {option} from the URL"));
+    }
+    allow(server, &rights().replace(" +client|tracking", ""));
+    assert!(advice(&url(server)).contains("allow CLIENT TRACKING"), "{}", advice(&url(server)));
+}
+
+#[test]
+fn a_renamed_command_fails_the_trial_and_a_run_before_it_starts() {
+    let Some(backend) = TestBackend::redis() else { return };
+    for command in ["DEL", "PEXPIRE"] {
+        let server = RedisServer::options().args(["--rename-command", command, ""]).start().unwrap();
+        let output = doctor(&backend, &server.url(), "");
+        assert!(output.status == 69 && line(&output, "trial").starts_with("FAILED"), "{command}: {}", output.stdout);
+        ends_within_5_s(&server);
+        if command == "DEL" {
+            let run = Test::new(&backend, "run k -- echo ran").env("FENCELOCK_URL", &server.url()).output();
+            assert!(run.status != 0 && run.stdout.is_empty() && run.stderr.contains("DEL"), "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_could_not_release_does_not_start() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    allow(server, &format!("{} -del", rights()));
+    for line in ["run k -- echo ran", "run -s k -- echo ran", "run k --also l -- echo ran"] {
+        let run = Test::new(&backend, line).env("FENCELOCK_URL", &url(server)).output();
+        assert!(run.status != 0 && run.stdout.is_empty() && run.stderr.contains("DEL"), "{line}: {}", run.stderr);
+        assert_eq!(keys(server), [""; 0], "{line}");
+    }
+    // Who only looks needs no right to delete.
+    Test::new(&backend, "status k").env("FENCELOCK_URL", &url(server)).ok();
+}
+
+#[test]
+fn a_trial_fails_if_the_memory_is_full() {
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let output = Test::new(&backend, "doctor").output();
+    let trial = line(&output, "trial");
+    assert!(output.status == 69 && trial.starts_with("FAILED") && trial.contains("OOM"), "{trial}");
+    let (_, lacking) = line(&output, "features").split_once("Do not work: ").unwrap();
+    assert!(["exclusive locks", "shared locks", "semaphores"].iter().all(|kind| lacking.contains(kind)), "{lacking}");
+}
+
+#[test]
+fn no_lock_is_tried_where_a_claim_would_write_a_marker() {
+    let Some(backend) = TestBackend::redis() else { return };
+    for options in ["quarantine=on", "quarantine=on&trust_empty=true"] {
+        let output = doctor(&backend, &format!("{}?{options}", backend.url()), "");
+        assert!(line(&output, "trial").contains("not tried"), "{options}: {}", output.stdout);
+        assert_eq!(keys(backend.server()), [""; 0], "{options}");
+    }
+}
+
+#[test]
+fn no_lock_is_tried_with_a_key_that_the_user_may_not_use_until_another_is_named() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let server = backend.server();
+    allow(server, &rights());
+    let no_prefix = format!("redis://u:secret@127.0.0.1:{}", server.port());
+    let output = doctor(&backend, &no_prefix, "");
+    assert!(line(&output, "trial").contains("not tried") && output.stdout.contains("--key KEY"), "{}", output.stdout);
+    assert_eq!(output.status, 0, "{}", output.stdout);
+    let output = doctor(&backend, &no_prefix, "--key app:doctor");
+    assert!(output.status == 0 && line(&output, "trial").starts_with("ok"), "{}", output.stdout);
+    assert_eq!(keys(server), [""; 0]);
+}
+
+#[test]
+fn a_named_key_that_is_in_use_is_not_tried() {
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "acquire --ttl 50s k").ok();
+    Test::new(&backend, "run free -- true").ok();
+    let before = (keys(backend.server()), written(backend.server()));
+    for key in ["k", "free"] {
+        let output = Test::new(&backend, "doctor --key").arg(key).output();
+        assert!(line(&output, "trial").contains("not tried") && output.status == 0, "{key}: {}", output.stdout);
+    }
+    assert_eq!((keys(backend.server()), written(backend.server())), before);
+}
+
+#[test]
+fn read_only_says_that_no_lock_was_tried() {
+    for backend in TestBackend::every_kind() {
+        let output = Test::new(&backend, "doctor --read-only").output();
+        let trial = line(&output, "trial");
+        assert!(output.status == 0 && trial.contains("not tried: --read-only"), "{trial}");
+    }
+}
+
+#[test]
+fn a_replica_is_named_by_every_command_that_asks_it() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let replica = RedisServer::start().unwrap();
+    replica.follow(backend.server().port());
+    let status = Test::new(&backend, "status k").env("FENCELOCK_URL", &replica.url()).output();
+    assert!(status.stderr.contains("this server is a replica"), "{}", status.stderr);
+    let output = doctor(&backend, &replica.url(), "");
+    assert!(output.status == 69 && line(&output, "trial").contains("not tried"), "{}", output.stdout);
+}
+
+#[test]
+fn a_cluster_with_a_silent_master_is_not_whole() {
+    let Some(mut cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
+    let backend = TestBackend::files();
+    let silent = cluster.nodes[2].port().to_string();
+    cluster.nodes[2].kill();
+    let output = doctor(&backend, &cluster.url(""), "");
+    let found = line(&output, "cluster");
+    assert!(output.status == 69 && found.starts_with("FAILED") && found.contains(&silent), "{found}");
+    assert!(!output.stdout.contains("serve all"), "{}", output.stdout);
+}
+
+#[test]
+fn a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_removed() {
+    const SOMEBODY: u32 = 12_345;
+    let backend = TestBackend::files();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can play another user");
+        return;
+    }
+    let locks = backend.file("locks");
+    fs::create_dir(&locks).unwrap();
+    fs::write(locks.join("k.lock"), "").unwrap();
+    for (path, mode) in [(backend.dir(), 0o755), (&locks, 0o1777), (&locks.join("k.lock"), 0o600)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    chown(&locks, Some(0), Some(0)).unwrap();
+    // The program may be where that user cannot read it.
+    let program = backend.file("fencelock");
+    fs::copy(BINARY, &program).unwrap();
+    let mut doctor = Command::new(&program);
+    doctor.args(["doctor", "--url"]).arg(backend.url()).uid(SOMEBODY).gid(SOMEBODY).current_dir("/");
+    let output = doctor.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(69), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("k.lock, user 0") && text.contains("do not remove it"), "{text}");
+}

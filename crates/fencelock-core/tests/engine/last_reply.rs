@@ -1,0 +1,45 @@
+//! A wait that ends without a reply is refused with the holder of the last reply, also if another task was told.
+
+use crate::announcing::{Client, queued};
+use fencelock_core::engine::{RefusalReason, Step};
+use fencelock_core::{Acquire, Fault, Unknown};
+use std::time::Duration;
+
+fn no_reply() -> Result<Acquire, Unknown> {
+    Err(Unknown::new("test", Fault::Timeout, "no reply"))
+}
+
+fn reason(step: Step) -> RefusalReason {
+    match step {
+        Step::Refused(refusal) => refusal.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_next_task_knows_the_holder_that_the_first_one_was_told() {
+    let mut client = Client::default();
+    let wait = Some(Duration::from_secs(5));
+    let [first, second] = [client.enter_for(wait), client.enter_for(wait)];
+    client.claims(first);
+    client.answered(first, Ok(queued()));
+    for task in [first, second] {
+        client.claims(task);
+        let refused = reason(client.answered(task, no_reply()));
+        assert!(matches!(refused, RefusalReason::Busy(Some(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_task_that_arrives_when_no_other_waits_knows_no_holder() {
+    let mut client = Client::default();
+    let first = client.enter_for(Some(Duration::from_secs(3)));
+    client.claims(first);
+    client.answered(first, Ok(queued()));
+    client.claims(first);
+    client.answered(first, no_reply());
+    let second = client.enter_for(Some(Duration::from_secs(1)));
+    client.claims(second);
+    let refused = reason(client.answered(second, no_reply()));
+    assert!(matches!(refused, RefusalReason::Unreachable(_)), "{refused:?}");
+}
