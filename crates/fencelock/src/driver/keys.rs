@@ -77,11 +77,6 @@ impl Keys {
         all.cloned().collect()
     }
 
-    /// The cell of a key for tasks that request this mode, if one of them waits for it or holds it.
-    pub(super) fn get(&self, key: &Key, mode: Mode) -> Option<Arc<KeyCell>> {
-        self.cells().get(key, mode).cloned()
-    }
-
     /// All cells of a key.
     pub(crate) fn of_key(&self, key: &Key) -> impl Iterator<Item = Arc<KeyCell>> + use<> {
         let cells = self.cells();
