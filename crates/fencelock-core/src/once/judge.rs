@@ -219,6 +219,15 @@ mod tests {
     }
 
     #[test]
+    fn the_hour_that_daylight_saving_time_repeats_has_one_run() {
+        // 02:00 in Berlin in October: at 00:00 UTC, and again an hour later.
+        for window in [day(), interval(), day().with_offset(micros(12 * HOUR)).unwrap()] {
+            let (until, _) = judged(Some(window), completion(Some(TODAY), window.end_of(TODAY)), TODAY + HOUR);
+            assert!(until.is_some(), "{window:?}");
+        }
+    }
+
+    #[test]
     fn a_completion_of_version_1_lasts_until_its_end() {
         for window in [Some(hour()), Some(day()), Some(interval()), None] {
             let stored = || completion(None, TODAY + DAY);
