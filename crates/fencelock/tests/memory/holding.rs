@@ -139,7 +139,7 @@ async fn a_ttl_outside_its_bounds_is_refused_before_any_request() {
     let scene = Scene::new();
     for ttl in [Duration::ZERO, Duration::from_micros(400), ms(1), ms(9), secs(400 * 86_400), Duration::MAX] {
         let error = scene.client.lock("k").ttl(ttl).await.unwrap_err();
-        assert!(matches!(error, fencelock::Error::Config(_)), "{ttl:?}: {error:?}");
+        assert!(matches!(error, Error::Config(_)), "{ttl:?}: {error:?}");
     }
     assert_eq!(scene.net.calls(Verb::Acquire), 0);
 }
