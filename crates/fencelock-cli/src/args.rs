@@ -161,7 +161,7 @@ pub(crate) struct Run {
     /// Slot I is the lock KEY#I. Its number, from 0, is in FENCELOCK_SLOT, and its token in FENCELOCK_FENCE. All callers must
     /// use the same N.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
-    #[arg(long, value_name = "N", conflicts_with = "once_per")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["once_per", "min_interval"])]
     pub(crate) slots: Option<u32>,
     #[command(flatten)]
     pub(crate) once: OncePer,

@@ -29,6 +29,8 @@ pub(crate) fn window_done(done: &WindowDone) -> Value {
     json!({
         "owner": owner(done.by()),
         "fence": done.fencing_token().get(),
+        "granted": done.granted_utc(),
+        "granted_ago_ms": done.granted_ago().map(millis),
         "next_window": done.next_window_utc(),
         "next_window_in_ms": millis(done.next_window_in()),
     })

@@ -1,6 +1,7 @@
 use crate::args::{OnLost, Run};
 use crate::commands::elect::args::Elect;
-use fencelock::contract::{KeySet, Window};
+use crate::commands::once::args::OnceWindow;
+use fencelock::contract::KeySet;
 use fencelock::{Mode, Span};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) conflict_exit_code: Option<u8>,
     /// The number of slots of which the command needs one.
     pub(crate) slots: Option<u32>,
-    /// The command succeeds at most once in each window of this length.
+    /// The command succeeds at most once in each window.
     pub(crate) once: Option<OnceRule>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
 /// At most one success, or one start, in each window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OnceRule {
-    pub(crate) every: Duration,
+    pub(crate) window: OnceWindow,
     pub(crate) even_if_failed: bool,
 }
 
@@ -146,14 +147,17 @@ fn keys(run: &Run) -> Result<Vec<String>, String> {
     Ok(keys)
 }
 
-/// The rule of `--once-per`, for one key.
+/// The rule of `--once-per` or `--min-interval`, for one key.
 fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
-    let Some(every) = run.once.once_per else { return Ok(None) };
-    Window::new(every).map_err(|invalid| format!("--once-per: {invalid}"))?;
-    if keys.len() > 1 {
-        return Err(format!("--once-per is for one KEY, and there are {}", keys.len()));
+    let window = run.once.window;
+    if !window.check()? {
+        return Ok(None);
     }
-    Ok(Some(OnceRule { every, even_if_failed: run.once.even_if_failed }))
+    if keys.len() > 1 {
+        let option = if window.once_per.is_some() { "--once-per" } else { "--min-interval" };
+        return Err(format!("{option} is for one KEY, and there are {}", keys.len()));
+    }
+    Ok(Some(OnceRule { window, even_if_failed: run.once.even_if_failed }))
 }
 
 /// The command to run. Refuses options that only flock(1) supports.
@@ -269,12 +273,32 @@ mod tests {
     #[test]
     fn a_window_is_for_one_key_and_within_bounds() {
         let once = plan("fencelock run --once-per 1h k c").unwrap().once;
-        assert_eq!(once, Some(OnceRule { every: secs(3600), even_if_failed: false }));
+        assert_eq!(
+            once,
+            Some(OnceRule {
+                window: OnceWindow { once_per: Some(secs(3600)), ..OnceWindow::default() },
+                even_if_failed: false
+            })
+        );
         assert!(plan("fencelock run --even-if-failed --once-per 1d k c").unwrap().once.unwrap().even_if_failed);
         for window in ["0", "999ms", "401d"] {
             let error = plan(&format!("fencelock run --once-per {window} k c")).unwrap_err();
             assert!(error.starts_with("--once-per: a window lasts 1 s to 400 days; "), "{error}");
         }
+        let refused = |line: &str| plan(line).unwrap_err();
+        let long = refused("fencelock run --once-per 1h --offset 1h k c");
+        assert_eq!(long, "--offset: an offset is shorter than its window of 1 h; 1 h is not");
+        assert!(refused("fencelock run --min-interval 0 k c").starts_with("--min-interval: a window lasts"));
+        for line in [
+            "--offset 1h",
+            "--min-interval 2h --offset 1h",
+            "--min-interval 2h --once-per 1h",
+            "--slots 2 --min-interval 1h",
+        ] {
+            plan(&format!("fencelock run {line} k c")).unwrap_err();
+        }
+        let interval = plan("fencelock run --min-interval 20h --even-if-failed k c").unwrap().once.unwrap();
+        assert!(interval.even_if_failed && interval.window.min_interval == Some(secs(72_000)));
         assert!(plan("fencelock run --once-per 1h a --also b -- c").unwrap_err().contains("one KEY, and there are 2"));
         assert!(
             plan("fencelock run --even-if-failed k c").is_err() && plan("fencelock run k c").unwrap().once.is_none()

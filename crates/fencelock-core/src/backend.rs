@@ -1,7 +1,7 @@
 use crate::{
-    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Eviction, Fault, Finding,
-    HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Tried, Unknown, WriteCompletion,
-    once, resize,
+    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, Done, Downgrade, Eviction, Fault,
+    Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Tried, Unknown,
+    WriteCompletion, once, resize,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -128,9 +128,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         no_completions(self.name(), key)
     }
 
-    /// Stores a completion, if `holder` holds the key exclusively, in one step. It stays until [`Completion::KEPT`] after its end
-    /// at least. A stored one is replaced only if the new one [supersedes](Completion::supersedes) it. Anything else that is
-    /// stored there is an error, and is not changed.
+    /// [Merges](Completion::merge) a completion into the stored one, if `holder` holds the key exclusively, in one step. It stays
+    /// until [`Completion::KEPT`] after its end at least. Anything else that is stored there is an error, and is not changed.
     fn write_completion<'a>(
         &'a self,
         key: &'a Key,
@@ -141,13 +140,14 @@ pub trait Backend: Debug + Send + Sync + 'static {
         no_completions(self.name(), key)
     }
 
-    /// Makes sure that no later read misses a completion that was read. A backend with one node needs nothing for that.
-    fn confirm_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ()> {
-        let _ = (key, seen);
+    /// Makes sure that no later read before the end of `done` misses its completion. A backend with one node stores it again if it
+    /// would [forget it before](Done::outlasts_its_completion); one that never forgets needs nothing for that.
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+        let _ = (key, done);
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Removes the completion that was read, if it has not changed.
+    /// Removes the completion that was read, or that of an earlier run. One of a later run is not changed.
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         let _ = seen;
         no_completions(self.name(), key)

@@ -17,7 +17,7 @@
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
 //! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
-//! | completion | the record that the work of a key is done until the end of a window | [`Completion`], [`once`] |
+//! | completion | the record of the latest success of the work of a key, which counts in the window of each caller | [`Completion`], [`once`] |
 //! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |
@@ -116,7 +116,7 @@ pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
-pub use once::{ClearCompletion, Completion, CompletionRead, Window, WriteCompletion};
+pub use once::{ClearCompletion, Completion, CompletionRead, Done, Window, WriteCompletion};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

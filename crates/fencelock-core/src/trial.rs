@@ -164,7 +164,8 @@ impl<'a> Trial<'a> {
     async fn once(&self) -> Result<(), Stop> {
         let tokens = self.acquire(Mode::Exclusive).await?;
         let read = self.backend.read_completion(self.key).await.map_err(failed("read a completion"))?;
-        let done = Completion::new(read.now_micros.saturating_add(1), tokens, self.holders[0].owner.clone());
+        let (now, owner) = (read.now_micros, self.holders[0].owner.clone());
+        let done = Completion::new(now.saturating_add(1), tokens, now, owner);
         let written = self.backend.write_completion(self.key, &self.holders[0].id, &done).await;
         match written.map_err(failed("store a completion"))? {
             WriteCompletion::Written => {}

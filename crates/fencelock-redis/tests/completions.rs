@@ -6,7 +6,7 @@ mod quorum_kit;
 
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClearCompletion, Completion, Fault, FencingToken, Key, Owner, QuorumNode, Unknown,
+    Acquire, Backend, Claim, ClearCompletion, Completion, Done, Fault, FencingToken, Key, Owner, QuorumNode, Unknown,
     WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
@@ -22,7 +22,7 @@ fn key() -> Key {
 }
 
 fn completion(until_micros: u64, token: u64) -> Completion {
-    Completion::new(until_micros, FencingToken::new(token).unwrap(), Owner::from_text("web-1:42 nightly"))
+    Completion::new(until_micros, FencingToken::new(token).unwrap(), 1, Owner::from_text("web-1:42 nightly"))
 }
 
 async fn now(backend: &dyn Backend) -> u64 {
@@ -71,13 +71,45 @@ async fn a_completion_is_kept_for_an_hour_after_its_window() {
 }
 
 #[tokio::test]
+async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_end() {
+    let Some(server) = redis_or_skip() else { return };
+    let redis = Redis::open(&server.url()).await.unwrap();
+    let held = takes(&redis).await;
+    let end = now(&redis).await + HOUR;
+    let seen = completion(end, 7);
+    write(&redis, &held, &seen).await.unwrap();
+    let ttl = || match command(&server, &["PTTL", STORED]) {
+        Reply::Int(ttl) => ttl,
+        other => panic!("{other:?}"),
+    };
+    command(&server, &["PEXPIRE", STORED, "9000000"]);
+    redis.confirm_completion(&key(), &Done::new(seen.clone(), end - 1)).await.unwrap();
+    assert!(ttl() > 8_000_000, "nothing is written for a shorter window");
+    redis.confirm_completion(&key(), &Done::new(seen.clone(), end + 24 * HOUR)).await.unwrap();
+    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 7)));
+    assert!((25 * 3_600_000..=26 * 3_600_000).contains(&ttl()), "{}", ttl());
+    // A later run of the caller with short windows does not shorten it.
+    write(&redis, &held, &completion(end, 8)).await.unwrap();
+    assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 8)));
+    redis.confirm_completion(&key(), &Done::new(seen, end + 48 * HOUR)).await.unwrap();
+    assert_eq!(
+        read(&redis).await,
+        Some(completion(end + 48 * HOUR, 8)),
+        "a confirmation that is late names only its end"
+    );
+}
+
+#[tokio::test]
 async fn an_unreadable_completion_is_refused_and_unchanged() {
     let Some(server) = redis_or_skip() else { return };
     let redis = Redis::open(&server.url()).await.unwrap();
     let held = takes(&redis).await;
     let long = format!("1 5 7 {}", "x".repeat(400));
-    let stored: [&[&str]; 7] = [
+    let stored: [&[&str]; 10] = [
+        &["SET", STORED, "3 1780000000000000 7 1780000000000000 web-1:42"],
         &["SET", STORED, "2 1780000000000000 7 web-1:42"],
+        &["SET", STORED, "2 1780000000000000 7 0 web-1:42"],
+        &["SET", STORED, "2 1780000000000000 7 99999999999999999 web-1:42"],
         &["SET", STORED, "done"],
         &["SET", STORED, ""],
         &["SET", STORED, &long],
@@ -190,12 +222,15 @@ async fn a_completion_on_one_node_is_found_and_restored() {
     test.nodes[0].restore_completion(&key(), &done).await.unwrap();
     test.nodes[1].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done));
-    quorum.confirm_completion(&key(), &done).await.unwrap();
+    quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.unwrap();
     test.nodes[1].road(Road::Open);
     test.nodes[0].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
     test.nodes[1].road(Road::BlackHole);
-    assert!(quorum.confirm_completion(&key(), &done).await.is_err(), "one node is not a majority");
+    assert!(
+        quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.is_err(),
+        "one node is not a majority"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +238,7 @@ async fn a_completion_is_cleared_on_every_node_or_on_none() {
     let test = TestQuorum::new(3);
     let quorum = &*test.quorum;
     let done = completion(now(quorum).await + HOUR, 7);
-    quorum.confirm_completion(&key(), &done).await.unwrap();
+    quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.unwrap();
     tokio::time::sleep(ms(200)).await;
     test.nodes[2].road(Road::Refusing);
     assert!(quorum.clear_completion(&key(), &done).await.is_err(), "a later read would restore it");

@@ -57,6 +57,7 @@ use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::{
     Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Invalid, Released,
+    WindowDone,
 };
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -228,6 +229,20 @@ impl Client {
     /// it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
         OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
+    }
+
+    /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days: see [`crate::Client::min_interval`].
+    pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow {
+        OncePerWindow::new(self.inner.min_interval(key, interval), Arc::clone(&self.engine))
+    }
+
+    /// The last success of the work on `key`: see [`crate::Client::last_success`].
+    ///
+    /// # Errors
+    /// The errors of [`OncePerWindow::done`].
+    pub fn last_success(&self, key: impl AsRef<str>) -> Result<Option<WindowDone>, Error> {
+        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
+        self.engine.get(async move { client.last_success(key).await })
     }
 
     /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an

@@ -4,10 +4,11 @@ use crate::error::{Error, unconfirmed, unreachable_once};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
-use crate::once::OncePerWindow;
+use crate::once::{OncePerWindow, WindowDone, done};
 use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
 use crate::slots::Slots;
+use fencelock_core::once::Window;
 use fencelock_core::{
     BackendReport, Capabilities, Eviction, Finding, HolderId, Holding, Key, Lease, LossReason, Renew, Renewal, Ttl,
     Unknown,
@@ -86,7 +87,27 @@ impl Client {
     /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
     /// No request is sent until it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
-        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), every)
+        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), Window::new(every))
+    }
+
+    /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days, on all machines together. The age of
+    /// a success is counted from the moment when its run got the lock. It is for work that is started at about the same time of each
+    /// day: an interval of 20 hours tolerates clocks that differ, and daylight saving time. No request is sent until it runs; an invalid
+    /// key or interval is reported then.
+    pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow {
+        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), Window::since_last(interval))
+    }
+
+    /// The last success of the work of [`Client::once`] and [`Client::min_interval`] on `key`, until the end of the latest window that
+    /// its callers have named for it. For a certain window, use [`OncePerWindow::done`]. It changes nothing.
+    ///
+    /// # Errors
+    /// The errors of [`OncePerWindow::done`].
+    ///
+    /// # Cancel safety
+    /// This method is cancel safe: it only reads.
+    pub async fn last_success(&self, key: impl AsRef<str>) -> Result<Option<WindowDone>, Error> {
+        done(&self.inner, key.as_ref(), None).await
     }
 
     /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works on every backend, and whose

@@ -280,7 +280,7 @@ fn a_completion_of_a_client_that_does_not_hold_the_key_is_caught() {
 
 #[test]
 fn a_completion_that_decreases_is_caught() {
-    caught(Defect::CompletionGoesBack, &["a_completion_is_never_replaced_by_one_that_ends_earlier"]);
+    caught(Defect::CompletionGoesBack, &["a_later_run_is_kept_until_the_later_end"]);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn one_completion_for_all_keys_is_caught() {
 
 #[test]
 fn clearing_any_completion_is_caught() {
-    caught(Defect::ClearsAnyCompletion, &["a_completion_that_has_changed_is_not_cleared"]);
+    caught(Defect::ClearsAnyCompletion, &["a_completion_of_a_later_run_is_not_cleared"]);
 }
 
 #[test]

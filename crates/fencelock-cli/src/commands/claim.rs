@@ -169,7 +169,7 @@ async fn begin_once(
     client: &Client,
     progress: &Arc<Progress>,
 ) -> Result<Begun, Error> {
-    let mut work = client.once(key, once.every).ttl(request.ttl);
+    let mut work = once.window.work(key, client).ttl(request.ttl);
     if once.even_if_failed {
         work = work.even_if_failed();
     }

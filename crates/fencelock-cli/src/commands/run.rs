@@ -103,6 +103,7 @@ pub(super) async fn hold(
 }
 
 /// The locks that the command runs under.
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
 enum Acquired {
     Guards(Guards),
     /// A slot, with its number.

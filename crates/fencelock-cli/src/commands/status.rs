@@ -1,4 +1,3 @@
-use super::once::done;
 use crate::args::Status;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -18,7 +17,7 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
         Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
         held => held?,
     };
-    let done = if client.capabilities().completions { done(client, key).await } else { Ok(None) };
+    let done = if client.capabilities().completions { client.last_success(key).await } else { Ok(None) };
     let answer = if context.report.json {
         let mut answer = state(key, held.as_ref());
         answer["done"] = done.ok().flatten().as_ref().map(window_done).into();

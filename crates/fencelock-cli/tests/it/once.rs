@@ -2,6 +2,7 @@
 
 use crate::backend::TestBackend;
 use crate::test::Test;
+use fencelock_testkit::Reply;
 use serde_json::Value;
 
 /// No test lasts into the next window.
@@ -19,8 +20,6 @@ fn the_second_run_of_a_window_does_nothing_and_says_why() {
         run(&backend, "echo ran").stdout("ran\n").run();
         run(&backend, "echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&backend, "-q run --once-per 365d job -- echo ran").run();
-        // A claim with another length of the window also checks whether the work is done.
-        Test::new(&backend, "run --once-per 1h job -- echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&backend, "run job -- echo ran").stdout("ran\n").run();
     }
 }
@@ -105,6 +104,8 @@ fn programs_read_who_has_done_the_work() {
         for line in ["--json once job", "--json status job"] {
             let done = &json(line)["done"];
             assert_eq!(done["owner"]["label"], "nightly", "{line}");
+            assert!(done["granted"].as_str().is_some_and(|text| text.ends_with('Z')), "{done}");
+            assert!(done["granted_ago_ms"].as_u64() < Some(600_000), "{done}");
             assert!(done["fence"].as_u64() > Some(0) && done["next_window_in_ms"].as_u64() > Some(0), "{done}");
             assert!(done["next_window"].as_str().is_some_and(|text| text.ends_with("T00:00:00Z")), "{done}");
         }
@@ -133,15 +134,110 @@ fn a_success_under_a_lost_lock_is_not_recorded() {
     Test::new(&backend, "once job").stdout("job: not done in this window\n").run();
 }
 
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// Stores a success of another client, so many seconds ago, for windows that end so many seconds from now. Returns when it was.
+fn stores(backend: &TestBackend, ago: i64, until_in: i64) -> i64 {
+    let Reply::Array(time) = backend.server().command(&["TIME"]) else { panic!("no time") };
+    let now: i64 = time[0].text().unwrap().parse().unwrap();
+    let [granted, until] = [now - ago, now + until_in].map(|seconds| seconds * 1_000_000);
+    let text = format!("2 {until} {granted} {granted} web-1:42 nightly");
+    backend.server().command(&["SET", "fencelock:{job}:once", &text]);
+    now - ago
+}
+
+fn runs(backend: &TestBackend, options: &str) -> String {
+    let output = Test::new(backend, &format!("run {options} job -- echo ran")).output();
+    assert_eq!(output.status, 0, "{options}: {}", output.stderr);
+    output.stdout + &output.stderr
+}
+
+#[test]
+fn a_success_counts_in_the_window_of_the_caller_and_not_in_that_of_its_run() {
+    let Some(backend) = TestBackend::redis() else { return };
+    // A job that was daily is hourly now: it must not wait until midnight.
+    stores(&backend, 2 * HOUR, 20 * HOUR);
+    let hourly = runs(&backend, "--once-per 1h");
+    assert!(hourly.contains("ran\n") && hourly.contains("is kept for a window until"), "{hourly}");
+    // The other way round: the success of an hour counts for the whole year, and is kept for it.
+    stores(&backend, 0, HOUR);
+    assert!(runs(&backend, "--once-per 365d").contains("done by web-1:42 (nightly)"));
+    let Reply::Int(kept) = backend.server().command(&["TTL", "fencelock:{job}:once"]) else { panic!("a number") };
+    assert!(kept > 3 * HOUR, "{kept}");
+}
+
+#[test]
+fn a_success_in_the_future_is_ignored_with_a_warning_and_replaced() {
+    let Some(backend) = TestBackend::redis() else { return };
+    stores(&backend, -(DAY + HOUR), 40 * HOUR);
+    let ran = runs(&backend, "--once-per 365d");
+    assert!(
+        ran.starts_with("ran\n") && ran.contains("warning: job: the last success is ignored, because it lies 1 d"),
+        "{ran}"
+    );
+    assert!(runs(&backend, "--once-per 365d").contains("job: done by "));
+    // A clock that was years ahead. The fence is gone, so the next token is smaller than the stored one.
+    stores(&backend, -18 * 365 * DAY, 18 * 365 * DAY);
+    backend.server().command(&["DEL", "fencelock:{job}:fence"]);
+    assert!(runs(&backend, "--min-interval 20h").starts_with("ran\n"));
+    assert!(runs(&backend, "--min-interval 20h").contains("job: done by "));
+    // A clock that was set back by less than an hour repeats nothing.
+    stores(&backend, 5 - HOUR, 40 * HOUR);
+    assert!(runs(&backend, "--once-per 1h").contains("done by web-1:42"));
+}
+
+#[test]
+fn an_offset_moves_the_begin_of_a_window() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let ran = stores(&backend, 2 * HOUR, 30 * HOUR);
+    let begins_at = |moment: i64| format!("--once-per 1d --offset {}s", moment.rem_euclid(DAY));
+    let counts = runs(&backend, &begins_at(ran - MINUTE));
+    assert!(
+        counts.contains("done by web-1:42 (nightly) 2 h") && counts.contains("the next window begins in 21 h 5"),
+        "{counts}"
+    );
+    assert!(runs(&backend, &begins_at(ran + MINUTE)).contains("ran\n"));
+}
+
+#[test]
+fn a_minimum_interval_begins_with_the_last_success() {
+    let Some(backend) = TestBackend::redis() else { return };
+    stores(&backend, 2 * HOUR, HOUR);
+    let skips = runs(&backend, "--min-interval 3h");
+    assert!(skips.contains("done by web-1:42 (nightly) 2 h") && !skips.contains("ran"), "{skips}");
+    let late = runs(&backend, "--min-interval 130m");
+    assert!(late.contains("warning: job: the success that counts is 2 h") && !late.contains("ran"), "{late}");
+    assert!(runs(&backend, "--min-interval 1h").contains("ran\n"));
+    assert!(runs(&backend, "--min-interval 1h").contains("done by "));
+}
+
+#[test]
+fn once_shows_the_last_success_or_that_of_a_window() {
+    let Some(backend) = TestBackend::redis() else { return };
+    stores(&backend, 2 * HOUR, HOUR);
+    let shown = |options: &str| Test::new(&backend, &format!("once job {options}")).output().stdout;
+    for options in ["", "--min-interval 3h"] {
+        assert!(shown(options).starts_with("job: done by web-1:42 (nightly) 2 h"), "{options}: {}", shown(options));
+    }
+    for options in ["--min-interval 1h", "--once-per 1h"] {
+        assert_eq!(shown(options), "job: not done in this window\n", "{options}");
+    }
+    assert_eq!(Test::new(&backend, "once job --once-per 1h --offset 1h").output().status, 64);
+    backend.server().command(&["SET", "fencelock:{job}:once", "1 9000000000000000 7 web-1:42"]);
+    assert!(shown("--once-per 1h").starts_with("job: done by web-1:42; the next window begins in"), "{}", shown(""));
+}
+
 #[test]
 fn what_is_not_understood_is_named_and_nothing_runs() {
     let Some(backend) = TestBackend::redis() else { return };
-    backend.server().command(&["SET", "fencelock:{job}:once", "2 soon"]);
+    backend.server().command(&["SET", "fencelock:{job}:once", "3 soon"]);
     for line in ["run --once-per 365d job -- echo ran", "once job", "once job --clear"] {
         let refused = Test::new(&backend, line).output();
         assert_eq!((refused.status, refused.stdout.as_str()), (64, ""), "{line}");
         assert!(
-            refused.stderr.contains("fencelock:{job}:once") && refused.stderr.contains("2 soon"),
+            refused.stderr.contains("fencelock:{job}:once") && refused.stderr.contains("3 soon"),
             "{}",
             refused.stderr
         );

@@ -1,15 +1,20 @@
 use crate::{FencingToken, Owner};
+use std::time::Duration;
 
-/// Says that the work of a key is done until the end of a window.
+/// The latest success of the work of a key, or its latest start with [`Runs::Start`](super::Runs::Start).
 ///
-/// A backend keeps at most one for each key, next to the lock, and replaces it only by one that [supersedes](Self::supersedes) it.
+/// A backend keeps at most one for each key, next to the lock, and [merges](Self::merge) another one into it. Whether it counts
+/// depends on the window of the caller: see [`judge`](super::judge).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The end of the window, in microseconds since 1970 by the clock of the backend.
+    /// The latest end of all windows that callers named for it, in microseconds since 1970 by the clock of the backend. It is kept
+    /// until [`Completion::KEPT`] after that.
     pub until_micros: u64,
     /// The fencing token of the run.
     pub token: FencingToken,
+    /// When the run got the lock, by the same clock. `None` in version 1 of the record: the work is done until its end.
+    pub granted_micros: Option<u64>,
     /// The process of the run.
     pub owner: Owner,
 }
@@ -34,7 +39,7 @@ impl CompletionRead {
 /// The reply to a write. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCompletion {
-    /// This completion, or one that supersedes it, is stored.
+    /// It is merged into what is stored.
     Written,
     /// The holder does not hold the key. Nothing was changed.
     NotHeld,
@@ -47,56 +52,74 @@ pub enum ClearCompletion {
     Cleared,
     /// There is none.
     Absent,
-    /// There is another one. Nothing was changed.
+    /// There is one of a later run. Nothing was changed.
     Changed,
 }
 
-/// The format of [`Completion::to_wire`].
-const VERSION: &str = "1";
+/// The format of [`Completion::to_wire`], and that of a completion without the moment of the grant.
+const VERSION: &str = "2";
+const WITHOUT_GRANT: &str = "1";
 
 impl Completion {
     /// The longest text form.
-    pub const MAX_BYTES: usize = 300;
+    pub const MAX_BYTES: usize = 320;
 
-    /// How long a backend keeps a completion after the end of its window. If the clock of the backend is set back by less, a
-    /// window that is done stays done.
-    pub const KEPT: std::time::Duration = std::time::Duration::from_secs(3600);
+    /// How long a backend keeps a completion after its end, and how far in the future a success counts. If the clock of the backend
+    /// is set back by less, work that is done stays done.
+    pub const KEPT: Duration = Duration::from_secs(3600);
 
-    /// The completion of a window that ends at `until_micros`, by the run of `owner` with this token.
-    pub const fn new(until_micros: u64, token: FencingToken, owner: Owner) -> Self {
-        Self { until_micros, token, owner }
+    /// The completion of a run of `owner` that got the lock at `granted_micros`, for a window that ends at `until_micros`.
+    pub const fn new(until_micros: u64, token: FencingToken, granted_micros: u64, owner: Owner) -> Self {
+        Self { until_micros, token, granted_micros: Some(granted_micros), owner }
     }
 
-    /// `<version> <until, us> <token> <owner>`.
+    /// `2 <until, us> <token> <granted, us> <owner>`; without the grant, the first version `1 <until, us> <token> <owner>`.
     pub fn to_wire(&self) -> String {
-        let Self { until_micros, token, owner } = self;
-        format!("{VERSION} {until_micros} {token} {}", owner.as_str())
+        let Self { until_micros, token, granted_micros, owner } = self;
+        let (version, granted) = match granted_micros {
+            Some(granted) => (VERSION, format!("{granted} ")),
+            None => (WITHOUT_GRANT, String::new()),
+        };
+        format!("{version} {until_micros} {token} {granted}{}", owner.as_str())
     }
 
     /// Parses the text form; `None` for any other text, such as that of a later version.
     pub fn from_wire(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(4, ' ');
-        if text.len() > Self::MAX_BYTES || parts.next() != Some(VERSION) {
-            return None;
+        let (version, rest) = text.split_once(' ').filter(|_| text.len() <= Self::MAX_BYTES)?;
+        let mut parts = rest.splitn(if version == VERSION { 4 } else { 3 }, ' ');
+        let (until_micros, token) = (number(parts.next()?)?, number(parts.next()?)?);
+        let granted_micros = match version {
+            VERSION => Some(number(parts.next()?)?),
+            WITHOUT_GRANT => None,
+            _ => return None,
+        };
+        let (token, owner) = (FencingToken::new(token).ok()?, Owner::from_text(parts.next()?));
+        Some(Self { until_micros, token, granted_micros, owner })
+    }
+
+    /// What is stored at this time after both were written, in any order and however often: the later run, until the later end. So a
+    /// window that one caller named is never shortened by the next run. One that lies too far in the future does not count, and its
+    /// token may be ahead for as long, so the other one is stored.
+    #[must_use]
+    pub fn merge(self, other: Self, now_micros: u64) -> Self {
+        match (self.is_ahead_of(now_micros), other.is_ahead_of(now_micros)) {
+            (true, false) => return other,
+            (false, true) => return self,
+            (true, true) | (false, false) => {}
         }
-        let (until, token, owner) = (number(parts.next()?)?, number(parts.next()?)?, parts.next()?);
-        let owner = Owner::from_text(owner);
-        Some(Self { until_micros: until, token: FencingToken::new(token).ok()?, owner })
+        let until_micros = self.until_micros.max(other.until_micros);
+        let later = if other.token > self.token { other } else { self };
+        Self { until_micros, ..later }
     }
 
-    /// Whether the work is done at this time. A completion of a later window counts: the clock was set back, or another client uses
-    /// longer windows.
-    pub const fn covers(&self, now_micros: u64) -> bool {
-        now_micros < self.until_micros
-    }
-
-    /// Whether it replaces the other one: it ends later, or it ends at the same time and belongs to a later run.
-    pub fn supersedes(&self, other: &Self) -> bool {
-        (self.until_micros, self.token) > (other.until_micros, other.token)
+    /// Whether its run lies so far in the future that the clock was ahead when it was written.
+    pub(super) fn is_ahead_of(&self, now_micros: u64) -> bool {
+        let ahead = self.granted_micros.unwrap_or_default().saturating_sub(now_micros);
+        Duration::from_micros(ahead) > Self::KEPT
     }
 }
 
-/// A decimal number without a sign and leading zeros, as the scripts compare it.
+/// A decimal number without a sign and leading zeros, as the scripts compare it: below 10^16, so that sums do not overflow.
 fn number(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|digit| digit.is_ascii_digit()) && !text.starts_with('0') && text.len() <= 16;
     if is_plain { text.parse().ok() } else { None }
@@ -109,14 +132,22 @@ mod tests {
 
     fn completion(until: u64, token: u64) -> Completion {
         let owner = Owner::new("web-1", 42, Some("nightly job")).unwrap();
-        Completion { until_micros: until, token: FencingToken::new(token).unwrap(), owner }
+        Completion::new(until, FencingToken::new(token).unwrap(), 5, owner)
     }
 
     #[test]
     fn the_text_form_is_versioned_and_reads_back() {
         let text = completion(1_780_000_000_000_000, 7).to_wire();
-        assert_eq!(text, "1 1780000000000000 7 web-1:42 nightly job");
+        assert_eq!(text, "2 1780000000000000 7 5 web-1:42 nightly job");
         assert_eq!(Completion::from_wire(&text), Some(completion(1_780_000_000_000_000, 7)));
+    }
+
+    #[test]
+    fn the_first_version_is_read_and_written_as_it_was() {
+        let text = "1 1780000000000000 7 web-1:42 nightly job";
+        let read = Completion::from_wire(text).unwrap();
+        assert_eq!(read, Completion { granted_micros: None, ..completion(1_780_000_000_000_000, 7) });
+        assert_eq!(read.to_wire(), text);
     }
 
     #[test]
@@ -124,7 +155,12 @@ mod tests {
         for text in [
             "",
             "1",
+            "2",
+            "3 1780000000000000 7 5 web-1:42",
             "2 1780000000000000 7 web-1:42",
+            "2 1780000000000000 7 5",
+            "2 5 7 0 a",
+            "2 5 7 12345678901234567 a",
             "1 1780000000000000 7",
             "1 1780000000000000 0 a",
             "1 -5 7 a",
@@ -137,30 +173,37 @@ mod tests {
         ] {
             assert_eq!(Completion::from_wire(text), None, "{text:?}");
         }
-        assert_eq!(Completion::from_wire(&format!("1 5 7 {}", "x".repeat(300))), None);
+        assert_eq!(Completion::from_wire(&format!("2 5 7 5 {}", "x".repeat(320))), None);
     }
 
     #[test]
     fn the_longest_owner_fits() {
         let owner = Owner::from_text(&"x".repeat(900));
-        let text = Completion { owner, ..completion(FencingToken::MAX, FencingToken::MAX) }.to_wire();
+        let most = FencingToken::MAX;
+        let text = Completion::new(most, FencingToken::new(most).unwrap(), most, owner).to_wire();
         assert!(text.len() <= Completion::MAX_BYTES && Completion::from_wire(&text).is_some(), "{}", text.len());
     }
 
     #[test]
-    fn the_later_end_wins_and_then_the_later_run() {
-        assert!(completion(9, 1).supersedes(&completion(8, 5)) && !completion(8, 5).supersedes(&completion(9, 1)));
-        assert!(completion(9, 2).supersedes(&completion(9, 1)) && !completion(9, 1).supersedes(&completion(9, 1)));
+    fn the_later_run_is_kept_until_the_later_end() {
+        let (early, late) = (completion(9, 1), Completion { granted_micros: Some(6), ..completion(8, 2) });
+        let both = Completion { until_micros: 9, ..late.clone() };
+        assert_eq!((early.clone().merge(late.clone(), 7), late.merge(early, 7)), (both.clone(), both));
     }
 
     #[test]
-    fn the_work_is_done_until_the_end() {
-        assert!(completion(9, 1).covers(8) && !completion(9, 1).covers(9));
+    fn a_run_in_the_future_gives_way_whatever_its_token_is() {
+        let hour = 3_600_000_000;
+        let (wrong, right) =
+            (Completion { granted_micros: Some(8 + hour), ..completion(9 + hour, 2) }, completion(9, 1));
+        assert_eq!(wrong.clone().merge(right.clone(), 7), right);
+        assert_eq!(right.clone().merge(wrong.clone(), 7), right);
+        assert_eq!(right.merge(wrong.clone(), 8), wrong, "an hour counts");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_and_what_is_read_reads_back(text in "(1 )?[0-9 ]{0,20}\\PC{0,20}") {
+        fn any_text_is_read_or_refused_and_what_is_read_reads_back(text in "([12] )?[0-9 ]{0,20}\\PC{0,20}") {
             if let Some(read) = Completion::from_wire(&text) {
                 prop_assert_eq!(Completion::from_wire(&read.to_wire()), Some(read));
             }

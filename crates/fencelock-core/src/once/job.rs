@@ -1,3 +1,4 @@
+use super::judge::{Done, Doubt, Judgement, judge};
 use super::{Completion, CompletionRead, Window, WriteCompletion};
 use crate::{FencingToken, Owner};
 
@@ -20,7 +21,8 @@ pub enum Runs {
 /// - The window is the one of the read under the lock. A run that ends in a later window still completes its own.
 /// - The completion is written while the lock is held, and before it is released. A backend refuses the write of a client that
 ///   does not hold the lock.
-/// - A completion that was read is confirmed before the work counts as done: on a quorum, it may be on too few nodes.
+/// - A completion that was read is confirmed before the work counts as done: on a quorum, it may be on too few nodes, and its run may
+///   have named a shorter window, so that a backend would forget it within the window of this caller.
 /// - With [`Runs::Start`] it is written before the run. If it is unknown whether it was written, nothing is run.
 /// - A run counts only if its lock was held when the write was confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,7 +40,7 @@ enum State {
     Writing(Completion),
     Running(Completion),
     Finished(Completion),
-    Confirming(Completion),
+    Confirming(Done),
     Over(Option<Completion>, OnceStep),
 }
 
@@ -59,12 +61,12 @@ pub enum OnceStep {
     Write(Completion),
     /// Run the work.
     Run,
-    /// The work is done already. Confirm the completion, so that no later read misses it.
-    Confirm(Completion),
+    /// The work is done already. Confirm the completion, so that no later read before the end of the window misses it.
+    Confirm(Done),
     /// The run counts. Release the lock.
     Done,
     /// The work is done already. Release the lock if it is held.
-    AlreadyDone(Completion),
+    AlreadyDone(Done),
     /// The run does not count. Release the lock if it is held.
     GiveUp,
 }
@@ -82,7 +84,7 @@ impl OnceJob {
             State::Acquiring => OnceStep::Acquire,
             State::Writing(completion) | State::Finished(completion) => OnceStep::Write(completion.clone()),
             State::Running(_) => OnceStep::Run,
-            State::Confirming(completion) => OnceStep::Confirm(completion.clone()),
+            State::Confirming(done) => OnceStep::Confirm(done.clone()),
             State::Over(_, step) => step.clone(),
         }
     }
@@ -96,14 +98,15 @@ impl OnceJob {
         }
     }
 
-    /// The reply to a read.
-    pub fn on_read(&mut self, read: CompletionRead) {
+    /// The reply to a read. Returns what the user should know about it.
+    pub fn on_read(&mut self, read: &CompletionRead) -> Option<Doubt> {
+        let Judgement { done, doubt } = judge(Some(self.window), read);
         let state = std::mem::replace(&mut self.state, State::Acquiring);
-        self.state = match (read.completion.filter(|completion| completion.covers(read.now_micros)), state) {
+        self.state = match (done, state) {
             (Some(done), _) => State::Confirming(done),
             (None, State::ReadingAgain(Run { token, owner })) => {
-                let until_micros = self.window.end_of(read.now_micros);
-                let completion = Completion { until_micros, token, owner };
+                let now = read.now_micros;
+                let completion = Completion::new(self.window.end_of(now), token, now, owner);
                 match self.runs {
                     Runs::Start => State::Writing(completion),
                     Runs::Succeed => State::Running(completion),
@@ -111,6 +114,7 @@ impl OnceJob {
             }
             (None, _) => State::Acquiring,
         };
+        doubt
     }
 
     /// The first read had no reply. The one under the lock decides anyway.
@@ -123,8 +127,8 @@ impl OnceJob {
 
     /// The completion is confirmed.
     pub fn on_confirmed(&mut self) {
-        if let State::Confirming(completion) = &self.state {
-            self.state = State::Over(None, OnceStep::AlreadyDone(completion.clone()));
+        if let State::Confirming(done) = &self.state {
+            self.state = State::Over(None, OnceStep::AlreadyDone(done.clone()));
         }
     }
 
@@ -186,17 +190,22 @@ mod tests {
         Owner::from_text("web-1:42")
     }
 
-    fn completion(until: u64) -> Completion {
-        Completion { until_micros: until, token: token(), owner: owner() }
+    /// Of a run that got the lock at this moment.
+    fn completion(granted: u64) -> Completion {
+        Completion::new((granted / HOUR + 1) * HOUR, token(), granted, owner())
     }
 
-    fn read(until: Option<u64>, now: u64) -> CompletionRead {
-        CompletionRead { completion: until.map(completion), now_micros: now }
+    fn read(granted: Option<u64>, now: u64) -> CompletionRead {
+        CompletionRead::new(granted.map(completion), now)
+    }
+
+    fn done(granted: u64) -> Done {
+        Done { completion: completion(granted), until_micros: HOUR }
     }
 
     fn under_the_lock(runs: Runs) -> OnceJob {
         let mut job = job(runs);
-        job.on_read(read(None, 5));
+        job.on_read(&read(None, 5));
         assert_eq!(job.step(), OnceStep::Acquire);
         job.on_acquired(token(), owner());
         assert_eq!(job.step(), OnceStep::Read, "the first read was before the lock");
@@ -207,27 +216,27 @@ mod tests {
     fn work_that_is_done_needs_no_lock() {
         let mut job = job(Runs::Succeed);
         assert_eq!(job.step(), OnceStep::Read);
-        job.on_read(read(Some(HOUR), HOUR - 1));
-        assert_eq!(job.step(), OnceStep::Confirm(completion(HOUR)));
+        job.on_read(&read(Some(5), HOUR - 1));
+        assert_eq!(job.step(), OnceStep::Confirm(done(5)));
         job.on_confirmed();
-        assert_eq!(job.step(), OnceStep::AlreadyDone(completion(HOUR)));
+        assert_eq!(job.step(), OnceStep::AlreadyDone(done(5)));
     }
 
     #[test]
     fn work_that_was_done_while_the_lock_was_waited_for_is_not_repeated() {
         let mut job = under_the_lock(Runs::Succeed);
-        job.on_read(read(Some(HOUR), 9));
+        job.on_read(&read(Some(5), 9));
         job.on_confirmed();
-        assert_eq!(job.step(), OnceStep::AlreadyDone(completion(HOUR)));
+        assert_eq!(job.step(), OnceStep::AlreadyDone(done(5)));
     }
 
     #[test]
     fn a_success_is_written_before_it_counts() {
         let mut job = under_the_lock(Runs::Succeed);
-        job.on_read(read(Some(HOUR), HOUR));
+        job.on_read(&read(Some(5), HOUR));
         assert_eq!(job.step(), OnceStep::Run, "that window is over");
         job.on_success();
-        assert_eq!(job.step(), OnceStep::Write(completion(2 * HOUR)));
+        assert_eq!(job.step(), OnceStep::Write(completion(HOUR)));
         job.on_written(WriteCompletion::Written, true);
         assert_eq!(job.step(), OnceStep::Done);
     }
@@ -235,8 +244,8 @@ mod tests {
     #[test]
     fn a_start_is_written_before_the_run() {
         let mut job = under_the_lock(Runs::Start);
-        job.on_read(read(None, 5));
-        assert_eq!(job.step(), OnceStep::Write(completion(HOUR)));
+        job.on_read(&read(None, 5));
+        assert_eq!(job.step(), OnceStep::Write(completion(5)));
         job.on_written(WriteCompletion::Written, true);
         assert_eq!(job.step(), OnceStep::Run);
         job.on_success();
@@ -248,7 +257,7 @@ mod tests {
         for runs in [Runs::Succeed, Runs::Start] {
             for (reply, held) in [(WriteCompletion::NotHeld, true), (WriteCompletion::Written, false)] {
                 let mut job = under_the_lock(runs);
-                job.on_read(read(None, 5));
+                job.on_read(&read(None, 5));
                 job.on_success();
                 job.on_written(reply, held);
                 assert_eq!(job.step(), OnceStep::GiveUp, "{runs:?} {reply:?} {held}");
@@ -269,7 +278,7 @@ mod tests {
     #[test]
     fn a_failure_writes_nothing() {
         let mut job = under_the_lock(Runs::Succeed);
-        job.on_read(read(None, 5));
+        job.on_read(&read(None, 5));
         job.on_failure();
         assert_eq!(job.step(), OnceStep::GiveUp);
         job.on_success();

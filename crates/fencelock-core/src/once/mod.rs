@@ -1,16 +1,18 @@
 //! Work that succeeds at most once in each window of time, without I/O.
 //!
-//! Windows are aligned: the window of a moment is `floor(moment / length)`, by the clock of the backend. The work runs under an
-//! exclusive lock. Next to the lock is one [`Completion`], which states until when the work is done. [`OnceJob`] decides when it is
-//! read, when the lock is acquired, and when the completion is written.
+//! The work runs under an exclusive lock. Next to the lock is one [`Completion`], which states when the latest run that counts got
+//! the lock, by the clock of the backend. [`judge`] decides whether it lies in the [`Window`] of a caller. [`OnceJob`] decides when
+//! it is read, when the lock is acquired, and when the completion is written.
 
 mod completion;
 mod job;
+mod judge;
 mod utc;
 mod window;
 
 pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
 pub use job::{OnceJob, OnceStep, Runs};
+pub use judge::{Done, Doubt, Judgement, judge};
 pub use utc::Utc;
 pub use window::Window;
 

@@ -11,7 +11,7 @@ const CLOCKS_APART: Duration = Duration::from_secs(5);
 pub enum CompletionVerdict {
     /// Wait for more replies.
     Pending,
-    /// A majority has replied. The completion is the latest of any node, the time is that of the median node.
+    /// A majority has replied. The completion is that of all nodes together, the time is that of the median node.
     Read(CompletionRead),
     /// No majority replied.
     Unknown,
@@ -42,11 +42,6 @@ impl CompletionVotes {
         self.decide()
     }
 
-    /// The number of nodes that reported this completion, or one that supersedes it.
-    pub fn count(&self, completion: &Completion) -> usize {
-        self.reads().filter_map(|read| read.completion.as_ref()).filter(|seen| !completion.supersedes(seen)).count()
-    }
-
     fn reads(&self) -> impl Iterator<Item = &CompletionRead> {
         self.replies.iter().filter_map(|reply| reply.as_ref()?.as_ref().ok())
     }
@@ -65,7 +60,7 @@ impl CompletionVotes {
         let median = times[(times.len() - 1) / 2];
         let apart = |time: &u64| Duration::from_micros(time.abs_diff(median));
         if times.iter().filter(|time| apart(time) <= CLOCKS_APART).count() >= majority {
-            return CompletionVerdict::Read(CompletionRead { completion: self.latest(), now_micros: median });
+            return CompletionVerdict::Read(CompletionRead { completion: self.merged(median), now_micros: median });
         }
         if pending > 0 {
             return CompletionVerdict::Pending;
@@ -73,9 +68,9 @@ impl CompletionVotes {
         CompletionVerdict::ClocksDiffer(times.iter().map(apart).max().unwrap_or_default())
     }
 
-    fn latest(&self) -> Option<Completion> {
+    fn merged(&self, now_micros: u64) -> Option<Completion> {
         let seen = self.reads().filter_map(|read| read.completion.clone());
-        seen.reduce(|one, other| if other.supersedes(&one) { other } else { one })
+        seen.reduce(|one, other| one.merge(other, now_micros))
     }
 }
 
@@ -87,8 +82,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn completion(until: u64) -> Completion {
-        let (token, owner) = (FencingToken::new(7).unwrap(), Owner::from_text("web-1:42"));
-        Completion { until_micros: until, token, owner }
+        Completion::new(until, FencingToken::new(7).unwrap(), 1, Owner::from_text("web-1:42"))
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "a node may not reply")]
@@ -131,11 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_that_have_it_are_counted() {
-        let mut votes = CompletionVotes::new(Quorum::new(3).unwrap());
-        for (node, until) in [Some(9), Some(8), None].into_iter().enumerate() {
-            votes.vote(node, read(until, 5));
-        }
-        assert_eq!((votes.count(&completion(9)), votes.count(&completion(8))), (1, 2));
+    fn the_later_run_of_all_nodes_counts_until_the_later_end() {
+        let run = Completion { token: FencingToken::new(8).unwrap(), ..completion(8) };
+        let replies = [read(Some(9), 5), Some(CompletionRead::new(Some(run.clone()), 5))];
+        let CompletionVerdict::Read(read) = verdict(3, &replies) else { panic!() };
+        assert_eq!(read.completion, Some(Completion { until_micros: 9, ..run }));
     }
 }

@@ -23,8 +23,8 @@ pub trait QuorumNode: Backend {
         self.downgrade(renewal)
     }
 
-    /// Stores a completion that was read from another node, unless a stored one supersedes it. No hold is needed: the
-    /// run that it belongs to held the key when the completion was written there. A node without
+    /// [Merges](Completion::merge) a completion that was read, here or from another node, into the stored one. No hold is needed:
+    /// the run that it belongs to held the key when the completion was written there. A node without
     /// [completions](crate::Capabilities::completions) refuses it with [`crate::once::unsupported`].
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()>;
 

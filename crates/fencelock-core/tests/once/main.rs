@@ -19,6 +19,8 @@ const ALONE: Setting = Setting {
     nodes: 1,
     clients: 2,
     attempts: 3,
+    step: 1,
+    windows: [1, 1],
     ticks: 1,
     steps_back: 1,
     peeks: true,
@@ -27,6 +29,10 @@ const ALONE: Setting = Setting {
 };
 
 const QUORUM: Setting = Setting { nodes: 3, attempts: 2, ticks: 0, steps_back: 0, peeks: false, ..ALONE };
+
+/// A caller with short windows and one with long ones. A step lasts longer than a completion is kept after its end.
+const MIXED: Setting =
+    Setting { step: 7200, windows: [1, 4], ticks: 3, steps_back: 0, losses: 0, drops: 0, attempts: 4, ..ALONE };
 
 struct Found {
     states: usize,
@@ -42,7 +48,7 @@ fn search(setting: &Setting) -> Found {
     let (mut most_done, mut reported) = (0, false);
     while let Some((world, number)) = frontier.visit() {
         most_done = most_done.max(world.done.len());
-        reported |= world.reported.is_some();
+        reported |= !world.reported.is_empty();
         for act in world.acts(setting) {
             let mut after = world.clone();
             if let Err(broken) = after.act(act, setting) {
@@ -79,6 +85,13 @@ fn no_window_of_a_quorum_has_two_runs_that_count() {
     }
 }
 
+#[test]
+fn callers_with_different_windows_respect_each_others_runs() {
+    for runs in [Runs::Succeed, Runs::Start] {
+        holds(&Setting { runs, ..MIXED }, 2);
+    }
+}
+
 #[track_caller]
 fn is_found(setting: Setting, what: &str, steps: usize) {
     let Some((broken, way)) = search(&setting).broken else { panic!("not found: {setting:?}") };
@@ -87,6 +100,7 @@ fn is_found(setting: Setting, what: &str, steps: usize) {
 }
 
 const TWICE: &str = "twice in one window";
+const AGAIN: &str = "work is run after it was reported as done";
 
 #[test]
 fn work_without_a_read_under_the_lock_runs_twice() {
@@ -127,5 +141,15 @@ fn a_completion_on_one_node_of_three_runs_twice() {
 #[test]
 fn work_that_is_reported_as_done_without_confirmation_runs_again() {
     let setting = Setting { rule: Rule::NoConfirmation, attempts: 3, peeks: true, losses: 0, ..QUORUM };
-    is_found(setting, "work is run after it was reported as done", 21);
+    is_found(setting, AGAIN, 21);
+}
+
+#[test]
+fn a_success_that_a_caller_with_longer_windows_does_not_confirm_is_forgotten() {
+    is_found(Setting { rule: Rule::NoConfirmation, ..MIXED }, AGAIN, 17);
+}
+
+#[test]
+fn a_later_run_that_keeps_only_its_own_end_is_forgotten() {
+    is_found(Setting { rule: Rule::NoMerge, ..MIXED }, TWICE, 24);
 }

@@ -19,6 +19,8 @@ pub(crate) enum Rule {
     ReleaseFirst,
     /// Work that one node reports as done is not confirmed.
     NoConfirmation,
+    /// A later run keeps only its own end.
+    NoMerge,
     /// One node is enough for a write.
     OneNodeIsEnough,
 }
@@ -31,7 +33,11 @@ pub(crate) struct Setting {
     pub(crate) clients: usize,
     /// How often the clients begin, all together.
     pub(crate) attempts: u8,
-    /// How many windows the clock may step forward and back.
+    /// By how many seconds the clock steps.
+    pub(crate) step: u64,
+    /// The length of the windows of each client, in steps.
+    pub(crate) windows: [u64; 2],
+    /// How often the clock may step forward and back.
     pub(crate) ticks: u8,
     pub(crate) steps_back: u8,
     /// Whether clients may read before they claim the lock.
@@ -63,6 +69,8 @@ pub(crate) enum Act {
     Fail(usize),
     /// The client ends, and gives its lock back.
     End(usize),
+    /// A node forgets a completion whose time has passed.
+    Forget(usize),
     Tick,
     StepBack,
 }

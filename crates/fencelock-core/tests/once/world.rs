@@ -1,32 +1,33 @@
 //! Clients that want to do the work of a window, and the nodes of a backend. The clients decide by production's [`OnceJob`], a
 //! quorum by production's [`CompletionVotes`] and [`Tally`].
 
-use crate::parts::{Client, Message, Node};
+use crate::parts::{Client, Fact, Message, Node, kept_until, later, window_of};
 use crate::setting::{Act, Rule, Setting};
-use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
+use fencelock_core::once::{OnceJob, OnceStep, Runs};
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
-use fencelock_core::{CompletionRead, FencingToken, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion};
-use std::time::Duration;
+use fencelock_core::{
+    Completion, CompletionRead, FencingToken, NodeVote, Outcome, Owner, Quorum, Tally, WriteCompletion,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     clients: Vec<Client>,
     nodes: Vec<Node>,
     messages: Vec<Message>,
-    window: u64,
+    /// The time, in steps.
+    time: u64,
     tokens: u64,
     attempts: u8,
     ticks: u8,
     steps_back: u8,
     losses: u8,
     drops: u8,
-    /// The windows in which a run counted, and the last one that was reported as done.
-    pub(crate) done: Vec<u64>,
-    pub(crate) reported: Option<u64>,
+    /// The runs that counted, and what was reported as done, in order.
+    pub(crate) done: Vec<Fact>,
+    pub(crate) reported: Vec<Fact>,
 }
 
-/// One second is the shortest window.
-const LENGTH: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000;
 
 impl World {
     pub(crate) fn new(setting: &Setting) -> Self {
@@ -39,13 +40,13 @@ impl World {
             node_votes: Vec::new(),
             sent: false,
             ran: false,
-            after_report: None,
+            after_reports: 0,
         };
         Self {
             clients: vec![client; setting.clients],
             nodes: vec![Node::default(); setting.nodes],
             messages: Vec::new(),
-            window: 1,
+            time: 4,
             tokens: 1,
             attempts: setting.attempts,
             ticks: setting.ticks,
@@ -53,7 +54,7 @@ impl World {
             losses: setting.losses,
             drops: setting.drops,
             done: Vec::new(),
-            reported: None,
+            reported: Vec::new(),
         }
     }
 
@@ -73,11 +74,14 @@ impl World {
             if node.holder.is_some_and(|holder| !self.clients[holder].held) {
                 acts.push(Act::Expire(number));
             }
+            if node.stored.as_ref().is_some_and(|stored| kept_until(stored.until_micros) <= self.now(setting)) {
+                acts.push(Act::Forget(number));
+            }
         }
         if self.ticks > 0 {
             acts.push(Act::Tick);
         }
-        if self.steps_back > 0 && self.window > 1 {
+        if self.steps_back > 0 {
             acts.push(Act::StepBack);
         }
         acts
@@ -124,7 +128,7 @@ impl World {
     pub(crate) fn act(&mut self, act: Act, setting: &Setting) -> Result<(), &'static str> {
         match act {
             Act::Begin(who, peeks) => self.begin(who, peeks, setting),
-            Act::Read(who, node, answers) => self.read(who, node, answers),
+            Act::Read(who, node, answers) => self.read(who, node, answers, setting),
             Act::Grant(who, node) => self.grant(who, node, setting),
             Act::Lapse(who) => {
                 self.losses -= 1;
@@ -145,17 +149,18 @@ impl World {
             Act::Succeed(who) => self.with_job(who, OnceJob::on_success),
             Act::Fail(who) => self.fail(who),
             Act::End(who) => self.end(who),
+            Act::Forget(node) => self.nodes[node].stored = None,
             Act::Tick => {
                 self.ticks -= 1;
-                self.window += 1;
+                self.time += 1;
             }
             Act::StepBack => {
                 self.steps_back -= 1;
-                self.window -= 1;
+                self.time -= 1;
             }
         }
         if matches!(setting.rule, Rule::Production | Rule::NoConfirmation | Rule::OneNodeIsEnough) {
-            self.forget_messages_without_effect();
+            self.forget_messages_without_effect(self.now(setting));
         }
         self.messages.sort_by_key(|message| (message.from, message.token, message.node, message.restores));
         self.check(setting)
@@ -180,7 +185,7 @@ impl World {
         self.attempts -= 1;
         let nodes = self.nodes.len();
         let client = &mut self.clients[who];
-        let window = Window::new(Duration::from_micros(LENGTH)).unwrap();
+        let window = window_of(who, setting);
         *client = Client {
             job: Some(OnceJob::new(window, setting.runs)),
             token: self.tokens,
@@ -190,7 +195,7 @@ impl World {
             held: false,
             sent: false,
             ran: false,
-            after_report: None,
+            after_reports: 0,
         };
         self.tokens += 1;
         if !peeks {
@@ -198,12 +203,12 @@ impl World {
         }
     }
 
-    fn now(&self) -> u64 {
-        self.window * LENGTH
+    fn now(&self, setting: &Setting) -> u64 {
+        self.time * setting.step * SECOND
     }
 
-    fn read(&mut self, who: usize, node: usize, answers: bool) {
-        let read = CompletionRead::new(self.nodes[node].stored.clone(), self.now());
+    fn read(&mut self, who: usize, node: usize, answers: bool, setting: &Setting) {
+        let read = CompletionRead::new(self.nodes[node].stored.clone(), self.now(setting));
         if !answers {
             self.drops -= 1;
         }
@@ -218,7 +223,9 @@ impl World {
         }
         match verdict {
             CompletionVerdict::Pending => return,
-            CompletionVerdict::Read(read) => self.with_job(who, |job| job.on_read(read)),
+            CompletionVerdict::Read(read) => self.with_job(who, |job| {
+                job.on_read(&read);
+            }),
             CompletionVerdict::Unknown | CompletionVerdict::ClocksDiffer(_) => self.with_job(who, OnceJob::on_unread),
         }
         self.clients[who].replies.fill(None);
@@ -233,13 +240,16 @@ impl World {
         if holds < self.quorum().majority() {
             return;
         }
-        let (token, now, reported) = (self.clients[who].token, self.now(), self.reported);
-        self.clients[who].after_report = reported;
+        // A later grant has a greater token.
+        let (token, now) = (self.tokens, self.now(setting));
+        self.tokens += 1;
+        self.clients[who].token = token;
+        self.clients[who].after_reports = self.reported.len();
         let owner = Owner::from_text(["a", "b", "c"][who]);
         self.with_job(who, |job| {
             job.on_acquired(FencingToken::new(token).unwrap(), owner);
             if setting.rule == Rule::NoReadUnderLock {
-                job.on_read(CompletionRead::new(None, now));
+                job.on_read(&CompletionRead::new(None, now));
             }
         });
     }
@@ -247,7 +257,7 @@ impl World {
     fn send(&mut self, who: usize, setting: &Setting) {
         let (completion, restores) = match self.step(who) {
             OnceStep::Write(completion) => (completion, false),
-            OnceStep::Confirm(completion) => (completion, true),
+            OnceStep::Confirm(done) => (done.kept(), true),
             _ => return,
         };
         if restores && setting.rule == Rule::NoConfirmation {
@@ -274,13 +284,16 @@ impl World {
             self.messages.swap_remove(number)
         };
         let Message { from, token, node, completion, restores } = message;
-        let client_token = self.clients[from].token;
+        let (client_token, now) = (self.clients[from].token, self.now(setting));
         let stored = &mut self.nodes[node];
         let unchecked = restores || matches!(setting.rule, Rule::LateWriteCounts | Rule::ReleaseFirst);
         let holds = unchecked || (stored.holder == Some(from) && client_token == token);
-        let supersedes = stored.stored.as_ref().is_none_or(|stored| completion.supersedes(stored));
-        if holds && (supersedes || setting.rule == Rule::WriteReplaces) {
-            stored.stored = Some(completion);
+        if holds {
+            stored.stored = Some(match stored.stored.take() {
+                Some(before) if setting.rule == Rule::NoMerge => later(before, completion, now),
+                Some(before) if setting.rule != Rule::WriteReplaces => before.merge(completion, now),
+                _ => completion,
+            });
         }
         let client = &mut self.clients[from];
         if !client.sent || client_token != token || client.node_votes[node].is_some() {
@@ -292,7 +305,7 @@ impl World {
 
     /// A message that changes nothing at its node, and whose reply nobody waits for. So it stays: a client that has lost the key
     /// on a node gets it back there only under another token, and a completion is replaced only by a later one.
-    fn forget_messages_without_effect(&mut self) {
+    fn forget_messages_without_effect(&mut self, now: u64) {
         let (clients, nodes) = (&self.clients, &self.nodes);
         self.messages.retain(|message| {
             let (client, node) = (&clients[message.from], &nodes[message.node]);
@@ -300,8 +313,10 @@ impl World {
             let awaited = same && client.sent && client.node_votes[message.node].is_none();
             let holds = same && node.holder == Some(message.from);
             let refused = !(message.restores || holds);
-            let superseded = node.stored.as_ref().is_some_and(|stored| !message.completion.supersedes(stored));
-            awaited || !(refused || superseded)
+            let merged = |stored: &Completion| stored.clone().merge(message.completion.clone(), now) == *stored;
+            // A completion that is forgotten would be stored again.
+            let changes_nothing = self.ticks == 0 && node.stored.as_ref().is_some_and(merged);
+            awaited || !(refused || changes_nothing)
         });
     }
 
@@ -344,8 +359,9 @@ impl World {
     }
 
     fn end(&mut self, who: usize) {
-        if let OnceStep::AlreadyDone(completion) = self.step(who) {
-            self.reported = self.reported.max(Some(completion.until_micros));
+        if let OnceStep::AlreadyDone(done) = self.step(who) {
+            let granted = done.completion.granted_micros.unwrap();
+            self.reported.push(Fact { granted, until: done.until_micros });
         }
         self.release(who);
         let client = &mut self.clients[who];
@@ -354,22 +370,24 @@ impl World {
 
     /// Notes what counts, and checks it.
     fn check(&mut self, setting: &Setting) -> Result<(), &'static str> {
-        for client in &mut self.clients {
-            let Some(job) = &client.job else { continue };
-            let Some(completion) = job.completion() else { continue };
-            let (step, until) = (job.step(), completion.until_micros);
-            let counts = if setting.runs == Runs::Start { OnceStep::Run } else { OnceStep::Done };
-            if step == OnceStep::Run && client.after_report.is_some_and(|reported| until <= reported) {
+        for (who, client) in self.clients.iter_mut().enumerate() {
+            let Some(completion) = client.job.as_ref().and_then(OnceJob::completion) else { continue };
+            let (window, granted) = (window_of(who, setting), completion.granted_micros.unwrap());
+            let (step, until) = (client.job.as_ref().map(OnceJob::step), window.end_of(granted));
+            // A backend may forget a run after the windows that were named for it. A clock that was set back makes it a later one.
+            let repeats = |fact: &Fact| fact.granted >= window.begin_of(granted) && granted < fact.until;
+            if step == Some(OnceStep::Run) && self.reported[..client.after_reports].iter().any(repeats) {
                 return Err("work is run after it was reported as done");
             }
-            if step != counts || client.ran {
+            let counts = if setting.runs == Runs::Start { OnceStep::Run } else { OnceStep::Done };
+            if step != Some(counts) || client.ran {
                 continue;
             }
             client.ran = true;
-            if self.done.contains(&until) {
+            if self.done.iter().any(repeats) {
                 return Err("twice in one window");
             }
-            self.done.push(until);
+            self.done.push(Fact { granted, until });
             self.done.sort_unstable();
         }
         Ok(())

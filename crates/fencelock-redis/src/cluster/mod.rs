@@ -30,8 +30,8 @@ mod url;
 use crate::redis::{ClusterView, Redis, Server, not_a_cluster};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
-    CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
-    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
+    Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use nodes::Nodes;
 use routing::Refresh;
@@ -177,6 +177,10 @@ impl Backend for Cluster {
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
         Box::pin(self.at_owner(key, move |node| async move { node.write_completion(key, holder, completion).await }))
+    }
+
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+        Box::pin(self.at_owner(key, move |node| async move { node.confirm_completion(key, done).await }))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {

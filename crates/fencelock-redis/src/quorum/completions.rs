@@ -5,7 +5,7 @@ use super::count::patience;
 use super::inspection::faults;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
 use fencelock_core::{
-    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, NodeFault, NodeVote, Outcome, Span, Tally,
+    ClearCompletion, Completion, CompletionRead, Done, Fault, HolderId, Key, NodeFault, NodeVote, Outcome, Span, Tally,
     Unknown, WriteCompletion, once,
 };
 
@@ -59,10 +59,10 @@ impl Quorum {
     }
 
     /// Writes a completion to the nodes again, until a majority has it.
-    pub(super) async fn confirm_stored(&self, key: &Key, seen: &Completion) -> Result<(), Unknown> {
+    pub(super) async fn confirm_stored(&self, key: &Key, done: &Done) -> Result<(), Unknown> {
         let mut answers = self.send_to_all(key, patience, |node| {
-            let (key, seen) = (key.clone(), seen.clone());
-            async move { node.restore_completion(&key, &seen).await }
+            let (key, completion) = (key.clone(), done.kept());
+            async move { node.restore_completion(&key, &completion).await }
         });
         let (mut confirmed, mut causes) = (0, Vec::new());
         while let Some((_, answer)) = answers.recv().await {

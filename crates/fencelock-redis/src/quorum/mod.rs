@@ -48,8 +48,9 @@ pub(crate) use compare::clocks;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key, Listener,
-    Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion, no_downgrade,
+    Completion, CompletionRead, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
+    Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
+    no_downgrade,
 };
 pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
@@ -298,8 +299,8 @@ impl Backend for Quorum {
         Box::pin(self.write_stored(key, *holder, completion))
     }
 
-    fn confirm_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ()> {
-        Box::pin(self.confirm_stored(key, seen))
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+        Box::pin(self.confirm_stored(key, done))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {

@@ -5,7 +5,7 @@ use super::reply::Reply;
 use super::script::{self, COMPLETION_KEY};
 use super::{Redis, script::Call};
 use fencelock_core::{
-    ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Unknown, WriteCompletion, side_key,
+    ClearCompletion, Completion, CompletionRead, Done, Fault, HolderId, Key, Unknown, WriteCompletion, side_key,
 };
 use redis::Value;
 
@@ -17,7 +17,9 @@ impl Redis {
         Refusal::check(node, self.quarantine(), &answer)?;
         let mut reply = Reply::new(node, answer)?;
         let (text, kind, now) = (reply.text()?, reply.text()?, reply.text()?);
-        let now_micros = now.parse().map_err(|_| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;
+        // Windows are computed from it.
+        let now_micros = Some(&now).filter(|now| now.len() <= 16).and_then(|now| now.parse().ok());
+        let now_micros = now_micros.ok_or_else(|| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;
         let completion = match &*text {
             "" if kind.is_empty() => None,
             _ => Some(self.read_text(&wire, &text, &kind)?),
@@ -42,6 +44,14 @@ impl Redis {
                 Err(self.unreadable(&wire, &kind, &reply.text()?))
             }
         }
+    }
+
+    /// The server forgets a completion an hour after its end: a caller with longer windows must name its own.
+    pub(super) async fn confirm_stored(&self, key: &Key, done: &Done) -> Result<(), Unknown> {
+        if done.outlasts_its_completion() {
+            self.write_stored(key, None, &done.kept()).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {

@@ -95,8 +95,8 @@ use combined::Common;
 use fault::unknown;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key, Listener,
-    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Completion, CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key,
+    Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use hosts::{Address, host_and_port, listed_twice, shown};
 use link::Link;
@@ -332,6 +332,10 @@ impl Backend for Redis {
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
         Box::pin(self.write_stored(key, Some(holder), completion))
+    }
+
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+        Box::pin(self.confirm_stored(key, done))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {

@@ -333,7 +333,7 @@ pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion
 }
 
 pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
-    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.to_wire())
+    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.token.get())
 }
 
 /// Its reply is 1 if everything of the lock was removed.

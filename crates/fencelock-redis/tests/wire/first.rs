@@ -1,6 +1,6 @@
 //! What only clients with version 1 do together: the present client, and the first one of this version.
 
-use crate::before::{Before, HELD, KEY, Version};
+use crate::before::{Before, HELD, KEY, ONCE, Version};
 use crate::current::{Current, id, key};
 use crate::mixed::{stand_still, value};
 use fencelock_core::{
@@ -101,7 +101,7 @@ async fn each_evicts_one_of_several_holds_of_the_other() {
 }
 
 #[tokio::test]
-async fn each_reads_and_supersedes_the_completion_of_the_other() {
+async fn a_completion_of_the_first_client_is_read_and_replaced_and_the_first_client_refuses_the_new_one() {
     let Some(server) = redis_or_skip() else { return };
     let (mut before, current) = (first(&server, 1), Current::new(&server, 2).await);
     let until = 9_000_000_000_000_000;
@@ -109,13 +109,21 @@ async fn each_reads_and_supersedes_the_completion_of_the_other() {
     assert_eq!(before.write_completion(until, token), "written");
     before.release();
     let read = current.backend.read_completion(&key()).await.unwrap().completion.unwrap();
-    assert_eq!((read.until_micros, read.token.get(), read.owner.as_str()), (until, token, "before:1"));
+    assert_eq!(read.to_wire(), before.read_completion());
+    assert_eq!((read.until_micros, read.granted_micros), (until, None));
 
     let token = FencingToken::new(current.granted(Intent::Try).await).unwrap();
-    let completion = Completion::new(until + 1, token, Owner::from_text("current:1"));
+    let completion = Completion::new(until - 1, token, 1_780_000_000_000_000, Owner::from_text("current:1"));
     let written = current.backend.write_completion(&key(), &id(2), &completion).await.unwrap();
     assert_eq!(written, WriteCompletion::Written);
-    assert_eq!(before.read_completion(), completion.to_wire());
+    let stored = format!("2 {until} {token} 1780000000000000 current:1");
+    assert_eq!(server.command(&["GET", ONCE]).text(), Some(stored.as_str()), "it is kept until the later end");
+    assert_eq!(current.release().await, Release::Released);
+
+    // As the text of another version, which it reports: it runs nothing and overwrites nothing.
+    assert_eq!(before.read_completion(), stored[..stored.len().min(60)]);
+    let token = before.granted("try");
+    assert_eq!(before.write_completion(until + 1, token), "unread");
     assert_eq!(current.backend.clear_completion(&key(), &completion).await.unwrap(), ClearCompletion::Cleared);
     assert_eq!(before.read_completion(), "");
 }

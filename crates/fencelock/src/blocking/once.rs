@@ -65,6 +65,12 @@ impl OncePerWindow {
         self
     }
 
+    /// Lets each window begin this much later, shorter than the window: see [`crate::OncePerWindow::offset`].
+    pub fn offset(mut self, offset: Duration) -> Self {
+        self.inner = self.inner.offset(offset);
+        self
+    }
+
     /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.inner = self.inner.ttl(ttl);
@@ -106,7 +112,7 @@ impl OncePerWindow {
     /// Checks the key and the settings without a request.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key or setting, and for windows shorter than 1 s or longer than 400 days.
+    /// See [`crate::OncePerWindow::check`].
     pub fn check(&self) -> Result<(), Error> {
         self.inner.check()
     }
@@ -159,7 +165,7 @@ impl OncePerWindow {
         self.engine.get(async move { inner.done().await })
     }
 
-    /// Removes the record that `done` describes, if it has not changed. Returns whether it was removed.
+    /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
     ///
     /// # Errors
     /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.

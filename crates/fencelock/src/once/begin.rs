@@ -7,7 +7,7 @@ use crate::driver::ClientInner;
 use crate::error::{Error, unreachable_once};
 use crate::guard::Guard;
 use crate::lock::Lock;
-use fencelock_core::once::{OnceJob, OnceStep, Runs, Window};
+use fencelock_core::once::{Doubt, OnceJob, OnceStep, Runs, Window};
 use fencelock_core::{CompletionRead, Key, LossReason};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,13 +28,14 @@ pub(super) async fn begin(
     let (key, owner, wait) = (request.key, request.options.owner, request.options.wait);
     let wait = wait.filter(|wait| !wait.is_zero());
     let begun = client.clock.now();
-    let (mut job, mut now, mut held) = (OnceJob::new(window, runs), 0, None::<Guard>);
+    let (mut job, mut held) = (OnceJob::new(window, runs), None::<Guard>);
+    let (mut now, mut doubt) = (0, None::<Doubt>);
     loop {
         match job.step() {
             OnceStep::Read => match read(client, &key, held.as_ref(), wait.unwrap_or(Duration::MAX)).await? {
                 Some(read) => {
                     now = read.now_micros;
-                    job.on_read(read);
+                    doubt = job.on_read(&read);
                 }
                 None => job.on_unread(),
             },
@@ -49,26 +50,34 @@ pub(super) async fn begin(
                 job.on_acquired(guard.fencing_token(), owner.clone());
                 held = Some(guard);
             }
-            OnceStep::Confirm(seen) => {
-                let confirmed = client.backend.confirm_completion(&key, &seen).await;
+            OnceStep::Confirm(done) => {
+                let confirmed = client.backend.confirm_completion(&key, &done).await;
                 confirmed.map_err(|cause| unreachable_once(Some(&key), cause))?;
                 job.on_confirmed();
             }
-            OnceStep::AlreadyDone(completion) => {
+            OnceStep::AlreadyDone(done) => {
+                warn(&key, doubt);
                 if let Some(guard) = held {
                     // The answer does not depend on it. A release without a reply continues in the background.
                     let _ = guard.release().await;
                 }
-                return Ok(OnceStart::AlreadyDone(WindowDone::new(key, completion, now)));
+                return Ok(OnceStart::AlreadyDone(WindowDone::new(key, done, now)));
             }
             OnceStep::Write(_) | OnceStep::Run | OnceStep::Done | OnceStep::GiveUp => break,
         }
     }
     // These steps follow a read under the lock.
     let Some(guard) = held else { return Err(Error::lost(key, LossReason::Expired)) };
+    warn(&key, doubt);
     let mut rest = UnfinishedRun::new(Arc::clone(client), job, &guard);
     rest.write().await?;
     Ok(OnceStart::Started(OnceRun::new(guard, rest)))
+}
+
+fn warn(key: &Key, doubt: Option<Doubt>) {
+    if let Some(doubt) = doubt {
+        tracing::warn!("{key}: {doubt}");
+    }
 }
 
 /// `None` if there was no reply before the lock is held: the read under the lock decides.

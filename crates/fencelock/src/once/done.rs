@@ -1,6 +1,6 @@
 use super::OnceRun;
 use fencelock_core::once::Utc;
-use fencelock_core::{Completion, FencingToken, Key, Owner, Span};
+use fencelock_core::{Done, FencingToken, Key, Owner, Span};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +19,7 @@ pub enum Once<T> {
 /// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`Once`].
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]
 pub enum OnceStart {
     /// Run the work now.
     Started(OnceRun),
@@ -26,17 +27,17 @@ pub enum OnceStart {
     AlreadyDone(WindowDone),
 }
 
-/// Which process has done the work of a window, and when the next window begins.
+/// Which process has done the work, when, and when the next window of the caller begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowDone {
     key: Key,
-    pub(super) completion: Completion,
+    pub(super) done: Done,
     now_micros: u64,
 }
 
 impl WindowDone {
-    pub(super) const fn new(key: Key, completion: Completion, now_micros: u64) -> Self {
-        Self { key, completion, now_micros }
+    pub(super) const fn new(key: Key, done: Done, now_micros: u64) -> Self {
+        Self { key, done, now_micros }
     }
 
     /// The key.
@@ -46,34 +47,55 @@ impl WindowDone {
 
     /// The process that has done it.
     pub const fn by(&self) -> &Owner {
-        &self.completion.owner
+        &self.done.completion.owner
     }
 
     /// The fencing token of the run.
     pub const fn fencing_token(&self) -> FencingToken {
-        self.completion.token
+        self.done.completion.token
+    }
+
+    /// When the run got the lock, by the clock of the backend; `None` in a record of an earlier version, which does
+    /// not contain it.
+    pub fn granted(&self) -> Option<SystemTime> {
+        self.done.completion.granted_micros.map(|micros| SystemTime::UNIX_EPOCH + Duration::from_micros(micros))
+    }
+
+    /// How long ago that was, when the backend replied; zero if its clock was set back since.
+    pub fn granted_ago(&self) -> Option<Duration> {
+        let granted = self.done.completion.granted_micros?;
+        Some(Duration::from_micros(self.now_micros.saturating_sub(granted)))
+    }
+
+    /// When the run got the lock, as `2026-11-22T09:00:00Z`.
+    pub fn granted_utc(&self) -> Option<String> {
+        self.done.completion.granted_micros.map(|micros| Utc(micros).to_string())
     }
 
     /// When the next window begins, by the clock of the backend.
     pub fn next_window(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_micros(self.completion.until_micros)
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.done.until_micros)
     }
 
     /// How long until then, when the backend replied.
     pub const fn next_window_in(&self) -> Duration {
-        Duration::from_micros(self.completion.until_micros.saturating_sub(self.now_micros))
+        Duration::from_micros(self.done.until_micros.saturating_sub(self.now_micros))
     }
 
     /// When the next window begins, as `2026-11-22T09:00:00Z`.
     pub fn next_window_utc(&self) -> String {
-        Utc(self.completion.until_micros).to_string()
+        Utc(self.done.until_micros).to_string()
     }
 }
 
-/// `done by web-1:42 (nightly); the next window begins in 35 min, at 2026-11-22T09:00:00Z`.
+/// `done by web-1:42 (nightly) 25 min ago; the next window begins in 35 min, at 2026-11-22T09:00:00Z`.
 impl fmt::Display for WindowDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (by, next) = (self.by(), Span(self.next_window_in()));
-        write!(f, "done by {by}; the next window begins in {next}, at {}", self.next_window_utc())
+        write!(f, "done by {by}")?;
+        if let Some(ago) = self.granted_ago() {
+            write!(f, " {} ago", Span(ago))?;
+        }
+        write!(f, "; the next window begins in {next}, at {}", self.next_window_utc())
     }
 }

@@ -15,8 +15,8 @@ use crate::error::{Error, unreachable_once};
 use crate::guard::Held;
 use crate::lock::Lock;
 use crate::request::Waiting;
-use fencelock_core::once::{Runs, Window};
-use fencelock_core::{ClearCompletion, Key, Unknown};
+use fencelock_core::once::{Runs, Window, judge};
+use fencelock_core::{ClearCompletion, Invalid, Key, Unknown};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -25,8 +25,10 @@ use std::time::Duration;
 /// Work that succeeds at most once in each window of time, on all machines together: a job that is started by cron on fifty
 /// hosts. From [`Client::once`](crate::Client::once).
 ///
-/// Windows are aligned to 1970-01-01 00:00 UTC: a window of a day begins at midnight UTC, one of an hour at the full hour. Only
-/// the clock of the backend counts. A run belongs to the window in which it got the lock, even if it ends in a later one.
+/// Windows are aligned to 1970-01-01 00:00 UTC: a window of a day begins at midnight UTC, one of an hour at the full hour, or
+/// [`offset`](Self::offset) later. That of [`Client::min_interval`](crate::Client::min_interval) begins with the last run. Only the
+/// clock of the backend counts. A run belongs to the window in which it got the lock, even if it ends in a later one. The window is
+/// that of the caller: a success counts if it lies in the caller's current window, whatever window its run had.
 ///
 /// The work runs under the lock on the key, so two runs never overlap, and the others wait for the one that runs. A success is
 /// recorded next to the lock, and lasts as long as the backend keeps its data: files are flushed to the disk, a quorum records it
@@ -63,15 +65,24 @@ pub struct OncePerWindow {
     client: Arc<ClientInner>,
     lock: Lock,
     key: String,
-    every: Duration,
+    /// An invalid one is reported when it is used.
+    window: Result<Window, Invalid>,
     runs: Runs,
 }
 
 impl OncePerWindow {
-    pub(crate) fn new(client: Arc<ClientInner>, key: &str, every: Duration) -> Self {
+    pub(crate) fn new(client: Arc<ClientInner>, key: &str, window: Result<Window, Invalid>) -> Self {
         // A lease that tasks share has one holder id, and the backend could not distinguish which of them writes.
         let lock = Lock::new(Arc::clone(&client), key).unshared();
-        Self { client, lock, key: key.into(), every, runs: Runs::Succeed }
+        Self { client, lock, key: key.into(), window, runs: Runs::Succeed }
+    }
+
+    /// Lets each window begin this much later, shorter than the window: with 90 minutes, a window of a day begins at 01:30 UTC.
+    /// Choose a moment at which no caller starts: a start that moves over the begin of a window, as by a clock or by daylight saving
+    /// time, skips a window. [`Client::min_interval`](crate::Client::min_interval) has no windows, and takes no offset.
+    pub fn offset(mut self, offset: Duration) -> Self {
+        self.window = self.window.and_then(|window| window.with_offset(offset));
+        self
     }
 
     /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes. The start is
@@ -120,9 +131,10 @@ impl OncePerWindow {
     /// Checks the key and the settings without a request.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key or setting, and for windows shorter than 1 s or longer than 400 days.
+    /// [`Error::Config`] for an invalid key or setting, for windows shorter than 1 s or longer than 400 days, and for an offset that is
+    /// not shorter than its window.
     pub fn check(&self) -> Result<(), Error> {
-        Window::new(self.every)?;
+        self.window.clone()?;
         self.lock.check()?;
         Ok(())
     }
@@ -175,7 +187,7 @@ impl OncePerWindow {
     /// Dropping the future leaves the queue, or releases the lock in the background.
     /// With [`even_if_failed`](Self::even_if_failed), the start may be recorded.
     pub async fn begin(self) -> Result<OnceStart, Error> {
-        let window = Window::new(self.every)?;
+        let window = self.window?;
         // The future of a claim is large.
         Box::pin(begin::begin(&self.client, self.lock, window, self.runs)).await
     }
@@ -190,10 +202,10 @@ impl OncePerWindow {
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn done(&self) -> Result<Option<WindowDone>, Error> {
-        done(&self.client, &self.key).await
+        done(&self.client, &self.key, Some(self.window.clone()?)).await
     }
 
-    /// Removes the record that `done` describes, if it has not changed, so that the work may run again in this window. Returns
+    /// Removes the record that `done` describes, if it is not of a later run, so that the work may run again in this window. Returns
     /// whether it was removed. A run that is in progress is not affected.
     ///
     /// # Errors
@@ -204,29 +216,25 @@ impl OncePerWindow {
     pub async fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
         self.client.check_process()?;
         let key = Key::new(&self.key)?;
-        let cleared = self.client.backend.clear_completion(&key, &done.completion).await;
+        let cleared = self.client.backend.clear_completion(&key, &done.done.completion).await;
         let cleared = cleared.map_err(|cause| unreachable_once(Some(&key), cause))?;
         Ok(cleared == ClearCompletion::Cleared)
     }
 }
 
-/// The completion of a key, if it covers the present.
-pub(crate) async fn done(client: &ClientInner, key: &str) -> Result<Option<WindowDone>, Error> {
+/// The success that counts in this window; without a window, in those that its callers have named.
+pub(crate) async fn done(client: &ClientInner, key: &str, window: Option<Window>) -> Result<Option<WindowDone>, Error> {
     client.check_process()?;
     let key = Key::new(key)?;
     let read = client.backend.read_completion(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))?;
-    let now = read.now_micros;
-    Ok(read
-        .completion
-        .filter(|completion| completion.covers(now))
-        .map(|completion| WindowDone::new(key, completion, now)))
+    Ok(judge(window, &read).done.map(|done| WindowDone::new(key, done, read.now_micros)))
 }
 
 impl fmt::Debug for OncePerWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OncePerWindow")
             .field("key", &self.key)
-            .field("every", &self.every)
+            .field("window", &self.window)
             .field("runs", &self.runs)
             .finish_non_exhaustive()
     }

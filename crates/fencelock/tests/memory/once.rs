@@ -127,6 +127,27 @@ async fn a_run_that_outlives_its_window_completes_its_own_one_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_success_counts_in_the_windows_of_each_caller() {
+    let scene = Scene::new();
+    // The clock begins at a full hour.
+    let early = || scene.client.once("k", HOUR).offset(ms(1_800_000));
+    assert_eq!(run(early()).await, Ok(Once::Done(7)));
+    scene.pass(ms(1_800_000)).await;
+    assert!(work(&scene.client).done().await.unwrap().is_some(), "it is the same full hour");
+    assert_eq!(early().done().await.unwrap(), None, "and another window that begins at the half hour");
+    let interval = || scene.client.min_interval("k", HOUR);
+    assert!(matches!(run(interval()).await, Ok(Once::AlreadyDone(_))));
+    scene.pass(ms(1_799_000)).await;
+    let Ok(Once::AlreadyDone(done)) = run(interval()).await else { panic!("a second too early") };
+    assert!(done.next_window_in() <= secs(1), "{done}");
+    assert_eq!(done.granted_ago().map(|ago| ago + done.next_window_in()), Some(HOUR));
+    scene.pass(secs(1)).await;
+    assert_eq!(run(interval()).await, Ok(Once::Done(7)));
+    let last = scene.client.last_success("k").await.unwrap().expect("it is done");
+    assert!(last.granted_ago() < Some(secs(1)), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_whose_lease_ends_does_not_count() {
     let scene = Scene::new();
     let OnceStart::Started(stopped) = work(&scene.client).ttl(secs(3)).begin().await.unwrap() else { panic!() };
@@ -154,6 +175,10 @@ async fn windows_and_keys_that_cannot_be_used_are_refused_without_a_request() {
         let work = scene.client.once(key, every);
         assert!(work.check().unwrap_err().is_config());
         assert!(matches!(run(work).await, Err(OnceError::Lock(Error::Config(_)))));
+    }
+    for work in [scene.client.once("k", HOUR).offset(HOUR), scene.client.min_interval("k", HOUR).offset(secs(1))] {
+        assert!(work.check().unwrap_err().is_config());
+        assert!(matches!(work.done().await, Err(Error::Config(_))));
     }
     assert_eq!(scene.net.calls(Verb::ReadCompletion), 0);
 }

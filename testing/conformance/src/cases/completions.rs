@@ -3,7 +3,7 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::test_client::{PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
-use fencelock_core::{Acquire, ClearCompletion, Completion, FencingToken, WriteCompletion};
+use fencelock_core::{Acquire, ClearCompletion, Completion, Done, FencingToken, WriteCompletion};
 use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -16,15 +16,17 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Completions], a_completion_after_the_release_is_refused),
         case_for(&[Need::Completions, Need::Expires], a_completion_after_the_expiry_is_refused),
         case_for(&[Need::Completions, Need::Evicts], a_completion_after_a_takeover_is_refused),
-        case_for(&[Need::Completions], a_completion_is_never_replaced_by_one_that_ends_earlier),
-        case_for(&[Need::Completions], a_completion_is_replaced_by_one_that_ends_later),
+        case_for(&[Need::Completions], a_later_run_is_kept_until_the_later_end),
+        case_for(&[Need::Completions], a_completion_is_replaced_by_that_of_a_later_run),
+        case_for(&[Need::Completions], a_completion_without_a_grant_stays_as_it_is),
         case_for(&[Need::Completions], a_completion_belongs_to_one_key),
         case_for(&[Need::Completions], a_completion_does_not_make_the_key_busy),
         case_for(&[Need::Completions, Need::Whole], a_completion_is_cleared_for_every_client),
-        case_for(&[Need::Completions, Need::Whole], a_completion_that_has_changed_is_not_cleared),
+        case_for(&[Need::Completions, Need::Whole], a_completion_of_a_later_run_is_not_cleared),
+        case_for(&[Need::Completions, Need::Whole], a_completion_that_is_kept_longer_is_cleared),
         case_for(&[Need::Completions], confirming_a_completion_changes_nothing),
         case_for(&[Need::Completions], the_time_of_the_backend_passes),
-        case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_a_later_one),
+        case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_that_of_a_later_run),
         case_for(&[Need::LacksCompletions], a_missing_completion_is_refused_permanently),
     ]
 }
@@ -49,8 +51,8 @@ async fn clears(client: &TestClient, seen: &Completion) -> ClearCompletion {
 
 /// A completion that ends so long after the present.
 async fn ending_in(client: &TestClient, left: Duration, token: FencingToken) -> Completion {
-    let left = u64::try_from(left.as_micros()).expect("a short time");
-    Completion::new(now(client).await + left, token, client.holder.owner.clone())
+    let (left, now) = (u64::try_from(left.as_micros()).expect("a short time"), now(client).await);
+    Completion::new(now + left, token, now, client.holder.owner.clone())
 }
 
 async fn a_key_without_a_run_has_no_completion(fixture: &dyn Fixture) {
@@ -132,31 +134,42 @@ async fn a_completion_after_a_takeover_is_refused(fixture: &dyn Fixture) {
     assert_eq!(reads(&b).await, None);
 }
 
-async fn a_completion_is_never_replaced_by_one_that_ends_earlier(fixture: &dyn Fixture) {
+async fn a_later_run_is_kept_until_the_later_end(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let token = a.takes().await;
-    let later = ending_in(&a, 2 * HOUR, token).await;
-    writes(&a, &later).await;
+    let first = ending_in(&a, 2 * HOUR, token).await;
+    writes(&a, &first).await;
     a.releases().await;
     let token = b.takes().await;
-    let earlier = ending_in(&b, HOUR, token).await;
-    assert_eq!(writes(&b, &earlier).await, WriteCompletion::Written, "the window is covered");
-    assert_eq!(reads(&a).await, Some(later));
+    let mut second = ending_in(&b, HOUR, token).await;
+    assert_eq!(writes(&b, &second).await, WriteCompletion::Written);
+    second.until_micros = first.until_micros;
+    assert_eq!(reads(&a).await, Some(second));
 }
 
-async fn a_completion_is_replaced_by_one_that_ends_later(fixture: &dyn Fixture) {
+async fn a_completion_is_replaced_by_that_of_a_later_run(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let token = a.takes().await;
-    let earlier = ending_in(&a, HOUR, token).await;
-    writes(&a, &earlier).await;
+    let first = ending_in(&a, HOUR, token).await;
+    writes(&a, &first).await;
     a.releases().await;
     let token = b.takes().await;
-    let same_end = Completion::new(earlier.until_micros, token, b.holder.owner.clone());
+    let mut same_end = ending_in(&b, HOUR, token).await;
+    same_end.until_micros = first.until_micros;
     writes(&b, &same_end).await;
-    assert_eq!(reads(&a).await, Some(same_end), "it is of a later run");
+    assert_eq!(reads(&a).await, Some(same_end));
     let later = ending_in(&b, 2 * HOUR, token).await;
     writes(&b, &later).await;
-    assert_eq!(reads(&a).await, Some(later));
+    assert_eq!(reads(&a).await.map(|read| read.until_micros), Some(later.until_micros));
+}
+
+async fn a_completion_without_a_grant_stays_as_it_is(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let mut old = ending_in(&a, HOUR, token).await;
+    old.granted_micros = None;
+    writes(&a, &old).await;
+    assert_eq!(reads(&b).await, Some(old));
 }
 
 async fn a_completion_belongs_to_one_key(fixture: &dyn Fixture) {
@@ -190,16 +203,29 @@ async fn a_completion_is_cleared_for_every_client(fixture: &dyn Fixture) {
     assert_eq!(clears(&b, &completion).await, ClearCompletion::Absent);
 }
 
-async fn a_completion_that_has_changed_is_not_cleared(fixture: &dyn Fixture) {
+async fn a_completion_of_a_later_run_is_not_cleared(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let token = a.takes().await;
     let old = ending_in(&a, HOUR, token).await;
     writes(&a, &old).await;
-    let new = ending_in(&a, 2 * HOUR, token).await;
-    writes(&a, &new).await;
     a.releases().await;
+    let token = b.takes().await;
+    let new = ending_in(&b, 2 * HOUR, token).await;
+    writes(&b, &new).await;
+    b.releases().await;
     assert_eq!(clears(&b, &old).await, ClearCompletion::Changed);
     assert_eq!(reads(&a).await, Some(new));
+}
+
+async fn a_completion_that_is_kept_longer_is_cleared(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    let token = a.takes().await;
+    let seen = ending_in(&a, HOUR, token).await;
+    writes(&a, &seen).await;
+    writes(&a, &ending_in(&a, 2 * HOUR, token).await).await;
+    a.releases().await;
+    assert_eq!(clears(&b, &seen).await, ClearCompletion::Cleared, "it is the same run");
+    assert_eq!(reads(&a).await, None);
 }
 
 async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
@@ -207,7 +233,8 @@ async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
     let token = a.takes().await;
     let completion = ending_in(&a, HOUR, token).await;
     writes(&a, &completion).await;
-    expect_known(b.backend.confirm_completion(&b.key, &completion).await);
+    let done = Done::new(completion.clone(), completion.until_micros);
+    expect_known(b.backend.confirm_completion(&b.key, &done).await);
     assert_eq!(reads(&a).await, Some(completion));
     a.still_holds_with(token).await;
 }
@@ -220,14 +247,15 @@ async fn the_time_of_the_backend_passes(fixture: &dyn Fixture) {
     assert!((290_000..60_000_000).contains(&passed), "{passed} us");
 }
 
-async fn a_restored_completion_never_replaces_a_later_one(fixture: &dyn Fixture) {
+async fn a_restored_completion_never_replaces_that_of_a_later_run(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let node = fixture.node().expect("a node").await;
-    let token = FencingToken::new(7).expect("a token");
-    let (earlier, later) = (ending_in(&a, HOUR, token).await, ending_in(&a, 2 * HOUR, token).await);
+    let token = |token| FencingToken::new(token).expect("a token");
+    let (earlier, mut later) = (ending_in(&a, 2 * HOUR, token(7)).await, ending_in(&a, HOUR, token(8)).await);
     for completion in [&earlier, &later, &earlier] {
         expect_known(node.restore_completion(&a.key, completion).await);
     }
+    later.until_micros = earlier.until_micros;
     assert_eq!(reads(&a).await, Some(later));
     assert_eq!(a.inspects().await, None, "it is no hold");
 }
@@ -237,7 +265,7 @@ async fn a_missing_completion_is_refused_permanently(fixture: &dyn Fixture) {
     let token = a.takes().await;
     let refused = a.backend.read_completion(&a.key).await.expect_err("it stores none");
     assert!(refused.is_permanent() && refused.is_unsent() && refused.to_string().contains("completions"), "{refused}");
-    let completion = Completion::new(1, token, a.holder.owner.clone());
+    let completion = Completion::new(1, token, 1, a.holder.owner.clone());
     a.backend.write_completion(&a.key, &a.holder.id, &completion).await.expect_err("it stores none");
     a.still_holds_with(token).await;
 }

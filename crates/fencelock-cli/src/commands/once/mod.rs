@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::json::window_done;
 use crate::text::plain;
 use args::Once;
-use fencelock::{Client, Error, WindowDone};
+use fencelock::{Client, WindowDone};
 use serde_json::json;
 use std::time::Duration;
 
@@ -16,7 +16,12 @@ pub(super) async fn once(once: Once, context: &Context) -> Result<Exit, Failure>
 }
 
 async fn show(once: &Once, client: &Client, context: &Context) -> Result<Exit, Failure> {
-    let Some(done) = done(client, &once.key).await? else {
+    let done = if once.window.check().map_err(|why| Failure::new(Exit::Usage, why))? {
+        once.window.work(&once.key, client).done().await?
+    } else {
+        client.last_success(&once.key).await?
+    };
+    let Some(done) = done else {
         answer(once, None, "not done in this window", context)?;
         return Ok(Exit::Success);
     };
@@ -32,13 +37,8 @@ async fn show(once: &Once, client: &Client, context: &Context) -> Result<Exit, F
     Err(Failure::new(Exit::Busy, why))
 }
 
-/// The record contains the end of its window.
+/// A record is removed for all windows.
 const ANY_WINDOW: Duration = Duration::from_secs(86_400);
-
-/// Who has done the work of a key, if it is done.
-pub(super) async fn done(client: &Client, key: &str) -> Result<Option<WindowDone>, Error> {
-    client.once(key, ANY_WINDOW).done().await
-}
 
 fn answer(once: &Once, done: Option<&WindowDone>, text: &str, context: &Context) -> Result<(), Failure> {
     if context.report.json {

@@ -1,7 +1,9 @@
--- Stores the completion of a lock, unless a stored one ends later or belongs to a later run.
+-- Merges the completion of a lock into the stored one: the later run, until the later end. If one of them is so far in the future
+-- that the clock was ahead when it was written, the other one is stored.
 --
--- ARGV  1 holder id, which must hold the lock, or "-" to restore a completion that another node has
---       2 completion      3 its end, us      4 its fencing token      5 how long it is kept after its end, ms
+-- ARGV  1 holder id, which must hold the lock, or "-" to restore a completion that was read
+--       2 completion      3 its end, us      4 its fencing token      5 how long it is kept after its end, and may lie in
+--       the future, ms
 -- Reply {"written"}, {"absent"} if the client does not hold the lock, or {"unread", type, beginning} if the present value cannot
 --       be read
 
@@ -13,12 +15,21 @@ if ARGV[1] ~= '-' then
 end
 local text, kind = completion()
 if kind then return {'unread', kind, text} end
-local till, token = tonumber(ARGV[3]), tonumber(ARGV[4])
-local stored_till, stored_token = string.match(text, '^WIRE (%d+) (%d+) ')
-if stored_till then
-  stored_till, stored_token = tonumber(stored_till), tonumber(stored_token)
-  if stored_till > till or (stored_till == till and stored_token >= token) then return {'written'} end
+local new, till, token, now = ARGV[2], ARGV[3], tonumber(ARGV[4]), now_us()
+local function is_ahead(text)
+  return tonumber(string.match(text, '^2 %d+ %d+ (%d+) ') or 0) > now + ARGV[5] * 1000
 end
-local left = math.ceil((till - now_us()) / 1000) + ARGV[5]
-if left > 0 then redis.call('SET', KEYS[2], ARGV[2], 'PX', string.format('%.0f', left)) end
+local stored_till, stored_token = string.match(text, '^%d (%d+) (%d+) ')
+if stored_till and is_ahead(text) == is_ahead(new) then
+  stored_token = tonumber(stored_token)
+  local is_later = tonumber(stored_till) >= tonumber(till)
+  if is_later and stored_token >= token then return {'written'} end
+  if stored_token > token then new = text end
+  if is_later then till = stored_till end
+  new = string.gsub(new, '^(%d) %d+', '%1 ' .. till)
+elseif stored_till and is_ahead(new) then
+  return {'written'}
+end
+local left = math.ceil((till - now) / 1000) + ARGV[5]
+if left > 0 then redis.call('SET', KEYS[2], new, 'PX', string.format('%.0f', left)) end
 return {'written'}

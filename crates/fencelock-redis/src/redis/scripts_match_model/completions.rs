@@ -25,9 +25,23 @@ const STEPS: u64 = 40;
 
 /// Mutants of the scripts that must be detected.
 const MUTANTS: Mutants = &[
-    ("a later end is replaced", "stored_till > till or", ""),
-    ("a later run is replaced", "stored_token >= token)", "stored_token <= token)"),
-    ("the same run is replaced", "stored_token >= token)", "stored_token > token)"),
+    ("a later run is replaced", "if stored_token > token then new = text end", ""),
+    ("an earlier run stays", "stored_token > token then", "true then"),
+    ("a later run is not stored", "is_later and stored_token", "stored_token"),
+    ("a later end is not stored", "is_later and stored_token >= token", "stored_token >= token"),
+    ("the later end of an earlier run is lost", "if is_later then till = stored_till end", ""),
+    ("only the expiry has the later end", "new = string.gsub(new,", "string.gsub(new,"),
+    ("the same run is written again", "and stored_token >= token then", "and stored_token > token then"),
+    (
+        "what lies in the future is merged",
+        "if stored_till and is_ahead(text) == is_ahead(new) then",
+        "if stored_till then",
+    ),
+    ("what lies in the future replaces", "elseif stored_till and is_ahead(new) then", "elseif false then"),
+    ("an hour is too far in the future", "> now + ARGV[5] * 1000", ">= now + ARGV[5] * 1000"),
+    ("seconds of the future are too far", "> now + ARGV[5] * 1000", "> now + ARGV[5]"),
+    ("the end tells the future", "'^2 %d+ %d+ (%d+) ')", "'^2 (%d+) ')"),
+    ("the same end is written again", "tonumber(stored_till) >= ", "tonumber(stored_till) > "),
     ("the lock may belong to another client", "if ARGV[1] ~= '-' then", "if false then"),
     (
         "a value with the prefix of the holder id belongs to the holder",
@@ -40,17 +54,25 @@ const MUTANTS: Mutants = &[
     ("the time has no microseconds", "* 1000000 + time[2]", "* 1000000"),
     ("a completion that has ended is stored", "if left > 0 then", "if true then"),
     ("an unreadable completion is replaced", "if kind then return {'unread', kind, text} end", ""),
-    ("a later version is read", "'^1 ([1-9]", "'^%d ([1-9]"),
-    ("an end may begin with zero", "'^1 ([1-9]%d*)", "'^1 (%d+)"),
-    ("a token may be zero", " ([1-9]%d*) ')", " (%d+) ')"),
-    ("an owner may be missing", " ([1-9]%d*) ')", " ([1-9]%d*)')"),
-    ("a text of any length is read", "#text > LONGEST or", ""),
-    ("an end has any number of digits", " or #till > 16", ""),
-    ("a token has any number of digits", " or #token > 16", ""),
+    ("a later version is read", "'^2 ([1-9]", "'^[23] ([1-9]"),
+    ("an end may begin with zero", "'^2 ([1-9]%d*)", "'^2 (%d+)"),
+    ("a token may be zero", "'^2 ([1-9]%d*) ([1-9]%d*)", "'^2 ([1-9]%d*) (%d+)"),
+    ("a grant may be zero", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*) '", "([1-9]%d*) ([1-9]%d*) (%d+) '"),
+    ("an owner may be missing", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*) '", "([1-9]%d*) ([1-9]%d*) ([1-9]%d*)'"),
+    ("an end of the first version may begin with zero", "'^1 ([1-9]%d*)", "'^1 (%d+)"),
+    ("a token of the first version may be zero", "'^1 ([1-9]%d*) ([1-9]%d*)", "'^1 ([1-9]%d*) (%d+)"),
+    ("an owner of the first version may be missing", "'^1 ([1-9]%d*) ([1-9]%d*) '", "'^1 ([1-9]%d*) ([1-9]%d*)'"),
+    ("the first version is not read", "'^1 ([1-9]", "'^0 ([1-9]"),
+    ("a text of any length is read", "#text > LONGEST or ", ""),
+    ("an end has any number of digits", "#till > 16 or ", ""),
+    ("a token has any number of digits", "#token > 16 or ", ""),
+    ("a grant has any number of digits", " or #granted > 16", ""),
     ("an unreadable text is not truncated", "string.sub(text, 1, 60)", "text"),
     ("an empty text is no completion", " and redis.call('EXISTS', KEYS[2]) == 0", ""),
     ("a completion of another type is an error", "if not string.find(text.err, 'WRONGTYPE', 1, true)", "if true"),
-    ("another completion is cleared", "or text ~= ARGV[1] ", ""),
+    ("that of a later run is cleared", "> tonumber(ARGV[1])", "> tonumber(ARGV[1]) + 9e15"),
+    ("that of the same run is not cleared", "> tonumber(ARGV[1])", ">= tonumber(ARGV[1])"),
+    ("that of an earlier run is not cleared", "> tonumber(ARGV[1])", "~= tonumber(ARGV[1])"),
     ("a completion is not cleared", "redis.call('DEL', KEYS[2])", ""),
 ];
 
@@ -115,26 +137,38 @@ impl Model {
             Step::Write(as_holder, _) if *as_holder && !self.is_ours => words(&["absent"]),
             Step::Write(_, completion) => {
                 let stored = match self.text() {
-                    Ok(text) => text.and_then(parts),
+                    Ok(text) => text.map(|text| (text.to_owned(), parts(text).unwrap())),
                     Err([kind, begins]) => return words(&["unread", kind, begins]),
                 };
-                let new = (completion.until_micros, completion.token.get());
-                if stored.is_some_and(|stored| stored >= new) {
-                    return words(&["written"]);
-                }
                 if self.time_refused {
                     return None;
                 }
+                let (mut text, mut until) = (completion.to_wire(), completion.until_micros);
+                let ahead = |text: &str| grant(text) > self.now_us + 3_600_000_000;
+                let both = stored.as_ref().map(|(stored, _)| (ahead(stored), ahead(&text)));
+                if both == Some((false, true)) {
+                    return words(&["written"]);
+                }
+                if let Some((stored, (end, token))) = stored.filter(|_| both != Some((true, false))) {
+                    let (keeps_run, keeps_end) = (token >= completion.token.get(), end >= until);
+                    if keeps_run && keeps_end {
+                        return words(&["written"]);
+                    }
+                    until = until.max(end);
+                    let run = if token > completion.token.get() { stored } else { text };
+                    let (version, rest) = (&run[..1], run.splitn(3, ' ').nth(2).unwrap());
+                    text = format!("{version} {until} {rest}");
+                }
                 // Rounded up to a millisecond, plus an hour.
-                let left = (i128::from(new.0) - i128::from(self.now_us) + 999).div_euclid(1000) + 3_600_000;
+                let left = (i128::from(until) - i128::from(self.now_us) + 999).div_euclid(1000) + 3_600_000;
                 if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
-                    self.stored = Stored::Text(completion.to_wire(), Some(self.now_us / 1000 + left));
+                    self.stored = Stored::Text(text, Some(self.now_us / 1000 + left));
                 }
                 words(&["written"])
             }
-            Step::Clear(seen) => match self.text() {
+            Step::Clear(seen) => match self.text().map(|text| text.and_then(parts)) {
                 Ok(None) => words(&["absent"]),
-                Ok(Some(text)) if text == seen.to_wire() => {
+                Ok(Some((_, token))) if token <= seen.token.get() => {
                     self.stored = Stored::Nothing;
                     words(&["cleared"])
                 }
@@ -189,10 +223,21 @@ fn parts(text: &str) -> Option<(u64, u64)> {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         (is_number && !digits.starts_with('0') && digits.len() <= 16).then(|| digits.parse().ok()).flatten()
     };
-    let mut parts = text.splitn(4, ' ');
-    let version = parts.next().filter(|_| text.len() <= 300)?;
+    let mut parts = text.split(' ');
+    let version = parts.next().filter(|_| text.len() <= 320)?;
     let found = (number(parts.next()?)?, number(parts.next()?)?);
-    (version == "1" && parts.next().is_some()).then_some(found)
+    let is_read = match version {
+        "1" => true,
+        "2" => number(parts.next()?).is_some(),
+        _ => false,
+    };
+    (is_read && parts.next().is_some()).then_some(found)
+}
+
+/// When the run of a completion got the lock; zero in the first version.
+fn grant(text: &str) -> u64 {
+    let mut parts = text.split(' ');
+    if parts.next() == Some("2") { parts.nth(2).unwrap().parse().unwrap() } else { 0 }
 }
 
 fn holder() -> HolderId {
@@ -206,7 +251,16 @@ fn completion(rng: &mut Rng) -> Completion {
     let token = rng.pick(&[1, 2, START_US, FencingToken::MAX]);
     let until_micros = START_US.saturating_add_signed(from_now);
     let owner = Owner::from_text(rng.pick(&["a", "web-1:42 nightly"]));
-    Completion::new(until_micros, FencingToken::new(token).unwrap(), owner)
+    let mut completion = Completion::new(
+        until_micros,
+        FencingToken::new(token).unwrap(),
+        START_US + rng.pick(&[0, 1, hour, hour + 1, 3 * hour]).unsigned_abs(),
+        owner,
+    );
+    if rng.percent(30) {
+        completion.granted_micros = None;
+    }
+    completion
 }
 
 fn step(rng: &mut Rng) -> Step {
@@ -233,7 +287,11 @@ fn step(rng: &mut Rng) -> Step {
             0 => foreign(&["DEL", STORED]),
             1 => foreign(&["HSET", STORED, "a", "1"]),
             2 => foreign(&["SET", STORED, &completion(rng).to_wire(), "PX", "1"]),
-            3 => foreign(&["SET", STORED, &format!("1 {START_US} 7 {}", "x".repeat(rng.pick(&[279, 280, 281, 282])))]),
+            3 => foreign(&[
+                "SET",
+                STORED,
+                &format!("1 {START_US} 7 {}", "x".repeat(rng.pick(&[298, 299, 300, 301, 302]))),
+            ]),
             _ => foreign(&["SET", STORED, rng.pick(TEXTS)]),
         },
     }
@@ -245,13 +303,23 @@ const TEXTS: &[&str] = &[
     "done",
     "1 5 7",
     "1 5 7 ",
-    "1 5 7 a",
     "1 05 7 a",
     "1 5 07 a",
     "1 5 0 a",
     "1  5 7 a",
     "1 5e3 7 a",
     "2 9007199254740991 7 a",
+    "2 9007199254740991 7 5 a",
+    "2 9007199254740991 7 5",
+    "2 9007199254740991 7 5 ",
+    "2 05 7 5 a",
+    "2 5 07 5 a",
+    "2 5 7 0 a",
+    "2 5 7 05 a",
+    "2 5 7 12345678901234567 a",
+    "2 12345678901234567 7 5 a",
+    "2 5 12345678901234567 5 a",
+    "3 5 7 5 a",
     "1 9999999999999999 9999999999999999 a",
     "1 12345678901234567 7 a",
     "1 5 12345678901234567 a",

@@ -11,19 +11,20 @@ impl Completions {
         CompletionRead::new(self.lock().get(key).cloned(), now_micros)
     }
 
-    /// Stores it, unless the stored one supersedes it.
-    pub(super) fn write(&self, key: &Key, completion: &Completion) {
-        let mut stored = self.lock();
-        if stored.get(key).is_none_or(|stored| completion.supersedes(stored)) {
-            stored.insert(key.clone(), completion.clone());
-        }
+    pub(super) fn write(&self, key: &Key, completion: &Completion, now_micros: u64) {
+        let (mut stored, completion) = (self.lock(), completion.clone());
+        let merged = match stored.remove(key) {
+            Some(before) => before.merge(completion, now_micros),
+            None => completion,
+        };
+        stored.insert(key.clone(), merged);
     }
 
     pub(super) fn clear(&self, key: &Key, seen: &Completion) -> ClearCompletion {
         let mut stored = self.lock();
         match stored.get(key) {
             None => ClearCompletion::Absent,
-            Some(stored) if stored != seen => ClearCompletion::Changed,
+            Some(stored) if stored.token > seen.token => ClearCompletion::Changed,
             Some(_) => {
                 stored.remove(key);
                 ClearCompletion::Cleared

@@ -197,7 +197,7 @@ impl Backend for Memory {
                 if !slot.is_exclusive_to(holder) {
                     return WriteCompletion::NotHeld;
                 }
-                self.completions.write(key, completion);
+                self.completions.write(key, completion, self.clock.wall_micros());
                 WriteCompletion::Written
             }))
         })
@@ -247,7 +247,7 @@ impl QuorumNode for Memory {
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         Box::pin(async {
-            self.completions.write(key, completion);
+            self.completions.write(key, completion, self.clock.wall_micros());
             Ok(())
         })
     }
