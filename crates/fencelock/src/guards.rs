@@ -108,7 +108,7 @@ impl Guards {
     /// # Errors
     /// The error of the system, for example if this process has too many open files.
     #[cfg(unix)]
-    pub fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+    pub fn descriptors(&self) -> Result<Vec<std::os::fd::OwnedFd>, std::io::Error> {
         let copies: Result<Vec<_>, _> = self.guards.iter().map(Guard::descriptors).collect();
         Ok(copies?.into_iter().flatten().collect())
     }

@@ -177,8 +177,9 @@ const BLOCKING: [&str; 10] = [
     "blocking/once.rs",
     "blocking/slots.rs",
 ];
-/// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator. `rng` is for schedules of tasks.
-const ASYNC_ONLY: [&str; 3] = ["run_while_leader", "next", "rng"];
+/// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator. `rng` is for schedules of tasks,
+/// and `descriptors` for programs that supervise others.
+const ASYNC_ONLY: [&str; 4] = ["run_while_leader", "next", "rng", "descriptors"];
 
 #[test]
 fn the_blocking_facade_has_every_name() {

@@ -17,7 +17,8 @@ local text, kind = completion()
 if kind then return {'unread', kind, text} end
 local new, till, token, now = ARGV[2], ARGV[3], tonumber(ARGV[4]), now_us()
 local function is_ahead(text)
-  return tonumber(string.match(text, '^2 %d+ %d+ (%d+) ') or 0) > now + ARGV[5] * 1000
+  local version, granted = string.match(text, '^(%d) %d+ %d+ (%d+) ')
+  return tonumber(version) == 2 and tonumber(granted) > now + ARGV[5] * 1000
 end
 local stored_till, stored_token = string.match(text, '^%d (%d+) (%d+) ')
 if stored_till and is_ahead(text) == is_ahead(new) then

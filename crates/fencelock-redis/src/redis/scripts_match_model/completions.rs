@@ -40,7 +40,7 @@ const MUTANTS: Mutants = &[
     ("what lies in the future replaces", "elseif stored_till and is_ahead(new) then", "elseif false then"),
     ("an hour is too far in the future", "> now + ARGV[5] * 1000", ">= now + ARGV[5] * 1000"),
     ("seconds of the future are too far", "> now + ARGV[5] * 1000", "> now + ARGV[5]"),
-    ("the end tells the future", "'^2 %d+ %d+ (%d+) ')", "'^2 (%d+) ')"),
+    ("the end tells the future", "'^(%d) %d+ %d+ (%d+) ')", "'^(%d) (%d+) ')"),
     ("the same end is written again", "tonumber(stored_till) >= ", "tonumber(stored_till) > "),
     ("the lock may belong to another client", "if ARGV[1] ~= '-' then", "if false then"),
     (

@@ -13,7 +13,7 @@ use fencelock_core::{
 };
 pub(crate) use scheme::MemoryScheme;
 use slot::{Slot, Step};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Locks in the memory of this process.
@@ -37,6 +37,9 @@ struct Slots {
     by_key: HashMap<Key, Slot>,
     /// No token of a key that was removed is greater, so a key that comes back continues after it.
     greatest: u64,
+    /// Keys that are free, whose last token is ahead of the time. They are removed when the time has come: otherwise one busy key would
+    /// leave no tokens to the others.
+    ahead: VecDeque<Key>,
 }
 
 /// The keys that a map may have room for without using it: fewer are not worth moving the others.
@@ -48,7 +51,24 @@ impl Slots {
         self.by_key.entry(key.clone()).or_insert_with(|| Slot::after(greatest))
     }
 
-    /// Removes a key that is free, and the memory of very many of them.
+    /// Removes a key that is free, and those that were ahead of the time until now.
+    fn settle(&mut self, key: &Key, wall: u64) {
+        let is_ahead = |slots: &Self, key: &Key| slots.by_key.get(key).is_some_and(|slot| slot.fence() > wall);
+        match is_ahead(self, key) {
+            true => self.ahead.push_back(key.clone()),
+            false => self.remove(key),
+        }
+        // Two, so that they become fewer.
+        for _ in 0..2 {
+            let Some(next) = self.ahead.front().filter(|key| !is_ahead(self, key)).cloned() else { break };
+            self.ahead.pop_front();
+            if self.by_key.get(&next).is_some_and(Slot::is_free) {
+                self.remove(&next);
+            }
+        }
+    }
+
+    /// Removes a key, and the memory of very many of them.
     fn remove(&mut self, key: &Key) {
         let fence = self.by_key.remove(key).map_or(0, |slot| slot.fence());
         self.greatest = self.greatest.max(fence);
@@ -110,7 +130,7 @@ impl Memory {
             }
             // Like a server, a memory with leases keeps the last token of each key: the nodes of a quorum compare them.
             if slot.is_free() && !(leases && slot.fence() > 0) {
-                slots.remove(key);
+                slots.settle(key, wall);
             }
             answer
         };
