@@ -54,9 +54,10 @@ impl Slots {
     /// Removes a key that is free, and those that were ahead of the time until now.
     fn settle(&mut self, key: &Key, wall: u64) {
         let is_ahead = |slots: &Self, key: &Key| slots.by_key.get(key).is_some_and(|slot| slot.fence() > wall);
-        match is_ahead(self, key) {
-            true => self.ahead.push_back(key.clone()),
-            false => self.remove(key),
+        if is_ahead(self, key) {
+            self.ahead.push_back(key.clone());
+        } else {
+            self.remove(key);
         }
         // Two, so that they become fewer.
         for _ in 0..2 {
