@@ -1,6 +1,6 @@
 use crate::{
-    Acquire, Backend, BoxFuture, Claim, ClearCompletion, Completion, Downgrade, Eviction, Fault, Finding, Holder,
-    HolderId, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
+    Acquire, Backend, BoxFuture, Claim, ClearCompletion, Completion, Downgrade, Eviction, Fault, FencingToken, Finding,
+    Holder, HolderId, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
 };
 use std::fmt::Debug;
 use std::time::Duration;
@@ -213,7 +213,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    async fn acquire(&self, mode: Mode) -> Result<crate::FencingToken, Stop> {
+    async fn acquire(&self, mode: Mode) -> Result<FencingToken, Stop> {
         match self.claim(0, Intent::Try, mode).await.map_err(failed("acquire"))? {
             Acquire::Granted { tokens } => Ok(tokens.last()),
             Acquire::Busy(_) => Err(Stop::Occupied),

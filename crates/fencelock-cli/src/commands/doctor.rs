@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Whether a lock is tried.
-pub(super) enum Trial {
+pub(super) enum LockTrial {
     /// Nothing is written.
     None,
     /// With this key, or with one of its own.
@@ -16,13 +16,15 @@ pub(super) enum Trial {
 }
 
 /// Checks the backend. `wants_report`: writes all that is known about it.
-pub(super) async fn doctor(wants_report: bool, trial: Trial, context: &Context) -> Result<Exit, Failure> {
+pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_inspect(), async |client| {
             // First, because the other findings include what it found.
             let tried = match &trial {
-                Trial::None => vec![Finding::new(Level::Note, "trial", "not tried: --read-only writes nothing", "")],
-                Trial::Of(key) => client.try_out(key.as_deref()).await?,
+                LockTrial::None => {
+                    vec![Finding::new(Level::Note, "trial", "not tried: --read-only writes nothing", "")]
+                }
+                LockTrial::Of(key) => client.try_out(key.as_deref()).await?,
             };
             let mut findings = client.diagnose().await;
             findings.extend(tried);

@@ -23,7 +23,7 @@ use crate::args::{Arguments, Command};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use doctor::Trial;
+use doctor::LockTrial;
 
 /// Runs the command given by the arguments.
 pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<Exit, Failure> {
@@ -41,7 +41,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Once(wanted) => once::once(wanted, context).await,
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor { report, read_only, key } => {
-            let trial = if read_only { Trial::None } else { Trial::Of(key) };
+            let trial = if read_only { LockTrial::None } else { LockTrial::Of(key) };
             doctor::doctor(report, trial, context).await
         }
         Command::Lab(wanted) => lab::lab(wanted, context).await,

@@ -5,6 +5,7 @@ use super::fault::{is_about_a_key, words};
 use super::quarantine::EpochCheck;
 use super::script;
 use super::session::Session;
+use super::target::Target;
 use fencelock_core::{Feature, Finding, Level, Topology, Unknown, number_in_slot};
 use redis::{Cmd, RedisError};
 use std::sync::PoisonError;
@@ -77,9 +78,13 @@ fn probe(redis: &Redis) -> String {
         return named;
     }
     let target = &redis.link.target;
+    format!("{}fencelock-doctor{}", target.prefix, slot_tag(target))
+}
+
+/// The end of a name in a slot of this node; empty outside of a cluster.
+pub(super) fn slot_tag(target: &Target) -> String {
     let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
-    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
-    format!("{}fencelock-doctor{tag}", target.prefix)
+    slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default()
 }
 
 fn needs(what: &str, error: &RedisError) -> String {

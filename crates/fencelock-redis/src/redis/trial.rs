@@ -7,9 +7,7 @@ use super::link::wake_channels;
 use super::quarantine::MarkerState;
 use super::script::{self, Call};
 use super::session::Session;
-use fencelock_core::{
-    BoxFuture, Fault, Finding, HolderId, Key, Level, Renew, Trial, Tried, Unknown, number_in_slot, side_key,
-};
+use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Level, Renew, Trial, Tried, Unknown, side_key};
 use redis::Value;
 use std::sync::{Arc, PoisonError};
 
@@ -78,9 +76,7 @@ fn names(redis: &Redis, named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
         getrandom::fill(bytes).ok()?;
     }
     let [name, first, second] = random;
-    let target = &redis.link.target;
-    let slot = target.cluster.as_ref().and_then(|view| view.slot_of(&target.tcp_address()?));
-    let tag = slot.map(|slot| format!("{{{}}}", number_in_slot(slot))).unwrap_or_default();
+    let tag = features::slot_tag(&redis.link.target);
     let own = || Key::new(format!("fencelock-doctor-{}{tag}", HolderId::from_bytes(name))).ok();
     Some((named.cloned().or_else(own)?, [first, second].map(HolderId::from_bytes)))
 }

@@ -5,8 +5,6 @@ use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
 use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
-use std::future::poll_fn;
-use std::task::Poll;
 use std::{fs, io};
 
 /// The number of unreadable files that are named in the log; other users of the directory may create more.
@@ -60,7 +58,8 @@ impl File {
         for (index, entry) in self.entries()?.enumerate() {
             self.scan_entry(entry, &mut scan)?;
             if index % STRETCH == STRETCH - 1 {
-                yield_now().await;
+                // It needs no runtime.
+                tokio::task::yield_now().await;
             }
         }
         Ok(scan.into_held())
@@ -134,19 +133,6 @@ impl File {
         };
         Ok(Eviction::Refused(text))
     }
-}
-
-/// Lets the other tasks of any runtime run.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]
