@@ -151,7 +151,7 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     let backend = TestBackend::files();
     let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&backend, "run -w 0.2 k -- true")
+    Test::new(&backend, "run -w 2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
              fencelock: k is held by *:*; gave up after * and * tries; use -w to wait longer\n",

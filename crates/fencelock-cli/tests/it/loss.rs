@@ -5,7 +5,6 @@ use crate::running::{is_alive, send, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use std::fs;
-use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 /// A command that writes a sign of life fifty times a second and cannot be ended by TERM.
@@ -60,14 +59,13 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
 #[test]
 fn an_outage_shorter_than_the_lease_costs_nothing() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 6s k", "echo ready; read _; echo done").start();
+    let mut wrapper = Test::script(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
     wrapper.wait_for("ready");
-    just_renewed(&backend, 6000);
     backend.server().freeze();
-    // The renewal that is due after 2 s fails; TERM would come after 5 s.
-    sleep(Duration::from_millis(2500));
+    // After 3 s, and the timeout of 1 s. TERM would come after 7.5 s.
+    wrapper.wait_for_error("renewal failed, trying again");
     backend.server().thaw();
-    just_renewed(&backend, 6000);
+    just_renewed(&backend, 9000);
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!((output.status, output.stdout.as_str()), (0, "ready\ndone\n"), "{}", output.stderr);
@@ -108,8 +106,7 @@ fn a_user_who_wants_a_warning_gets_no_more() {
     let mut wrapper = Test::script(&backend, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     backend.server().command(&["DEL", "k"]);
-    // Longer than the lease: the loss is noticed at its end at the latest.
-    sleep(Duration::from_millis(1200));
+    wrapper.wait_for_error("the command continues");
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!(output.status, 5);

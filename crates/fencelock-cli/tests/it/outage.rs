@@ -75,7 +75,7 @@ fn a_server_that_is_still_loading_is_waited_for() {
 #[test]
 fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "trust_empty=true"));
+    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "trust_empty=true&node_timeout=5000"));
     // A new list would wait for the third server too.
     Test::new(&backend, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
