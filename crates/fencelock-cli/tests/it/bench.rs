@@ -81,7 +81,7 @@ fn every_load_is_measured_on_redis_and_leaves_nothing() {
 fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
     let Some(backend) = TestBackend::redis() else { return };
     for line in ["--workload many-keys --keys 5", "--workload flash-sale --stock 9"] {
-        measured(&backend, &format!("{line} --url {}?prefix=x%3A", backend.url()));
+        measured(&backend, &format!("{line} --url {}&prefix=x%3A", backend.url()));
         assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
     let others = servers_or_skip(2).unwrap();

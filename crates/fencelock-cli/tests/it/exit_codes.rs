@@ -124,7 +124,7 @@ fn a_server_that_does_not_answer_is_69() {
 #[test]
 fn a_lock_that_no_replica_confirms_is_69_and_named() {
     let Some(backend) = TestBackend::redis() else { return };
-    let url = format!("{}?acks=2&acks_timeout=50", backend.url());
+    let url = format!("{}&acks=2&acks_timeout=50", backend.url());
     let output = Test::new(&backend, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     let expected = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \

@@ -150,7 +150,7 @@ fn every_answer_is_as_documented() {
     let lacking: Vec<_> =
         server["features"].as_array().unwrap().iter().filter(|feature| feature["works"] != true).collect();
     assert!(lacking.is_empty() && !server["features"].as_array().unwrap().is_empty(), "{report}");
-    assert_eq!((&report["wire"], &report["options"]["timeout"]), (&1.into(), &"1000".into()));
+    assert_eq!((&report["wire"], &report["options"]["timeout"]), (&1.into(), &"5000".into()));
     assert_eq!(report["modes"], serde_json::json!(["exclusive", "shared", "permits"]));
 }
 

@@ -21,6 +21,11 @@ fn check(holds: bool, otherwise: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
+/// Notices a frozen server within a second.
+fn impatient<'a>(backend: &'a TestBackend, options: &str, script: &str) -> Test<'a> {
+    Test::script(backend, options, script).env("FENCELOCK_URL", &backend.server().url())
+}
+
 /// The last sign of life of [`STUBBORN`] is older than the end of the lease, and it received a TERM.
 fn check_end_of_stubborn(backend: &TestBackend, lease_ends: SystemTime) -> Result<(), String> {
     let beat = fs::metadata(backend.file("beat")).unwrap().modified().unwrap();
@@ -34,7 +39,7 @@ fn check_end_of_stubborn(backend: &TestBackend, lease_ends: SystemTime) -> Resul
 fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
     let Some(backend) = TestBackend::redis() else { return };
     in_time(|| {
-        let mut wrapper = Test::script(&backend, "--ttl 3s k", STUBBORN).start();
+        let mut wrapper = impatient(&backend, "--ttl 3s k", STUBBORN).start();
         let child = wrapper.wait_for("");
         let left = just_renewed(&backend, 3000);
         let lease_ends = backend.now() + left;
@@ -59,7 +64,7 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
 #[test]
 fn an_outage_shorter_than_the_lease_costs_nothing() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
+    let mut wrapper = impatient(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
     wrapper.wait_for("ready");
     backend.server().freeze();
     // After 3 s, and the timeout of 1 s. TERM would come after 7.5 s.

@@ -50,7 +50,7 @@ fn another_key_and_the_same_key_elsewhere_are_other_locks() {
     let elsewhere = format!("{BINARY} run --url {} k -- echo there", there.url());
     Test::script(&here, "k", &elsewhere).stdout("there\n").run();
     let Some(backend) = TestBackend::redis() else { return };
-    let prefixed = format!("{BINARY} run --url '{}?prefix=x:' k -- echo prefixed", backend.url());
+    let prefixed = format!("{BINARY} run --url '{}&prefix=x:' k -- echo prefixed", backend.url());
     Test::script(&backend, "k", &prefixed).stdout("prefixed\n").run();
 }
 

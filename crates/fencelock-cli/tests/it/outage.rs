@@ -117,7 +117,7 @@ fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
     let mut holder = Test::script(&backend, "--ttl 60s k", "echo ready; read _").start();
     holder.wait_for("ready");
     // Only the wait ends a request.
-    let url = format!("{}?timeout=60000", backend.url());
+    let url = format!("{}?timeout=60000", backend.server().url());
     let waiter = Test::new(&backend, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     backend.server().freeze();

@@ -11,7 +11,7 @@ use std::time::Duration;
 const TTL: Duration = Duration::from_secs(3);
 
 /// A waiter that is not woken polls once a second. Without a poll, it would wait as long as the test.
-const POLL: Duration = Duration::from_secs(6);
+const POLL: Duration = Duration::from_secs(20);
 
 /// A server behind something that knows fewer commands.
 struct Lacking {
@@ -87,7 +87,7 @@ impl Lacking {
             let client = Client::connect(&self.url(options)).await?;
             client.lock("k").acquire().await.map(drop)
         };
-        let refused = tokio::time::timeout(secs(5), connect).await.expect("it is not retried");
+        let refused = tokio::time::timeout(secs(20), connect).await.expect("it is not retried");
         let Err(error @ Error::Config(_)) = refused else { panic!("{options}: {refused:?}") };
         assert!(is_free(&self.server, "k") && in_line(&self.server, "k") == 0, "{options}");
         error.to_string()
@@ -140,7 +140,7 @@ async fn no_time_in_scripts() {
     let Some(lacking) = Lacking::start(|_| Intercept::Forward) else { return };
     command(&lacking.server, &["ACL", "SETUSER", "default", "-time"]);
     lacking.locks_in_order("").await;
-    let refused = tokio::time::timeout(secs(5), client(&lacking.url("")).await.lock("r").shared().acquire()).await;
+    let refused = tokio::time::timeout(secs(20), client(&lacking.url("")).await.lock("r").shared().acquire()).await;
     assert!(matches!(refused, Ok(Err(Error::Config(_)))), "{refused:?}");
     assert!(is_free(&lacking.server, "r") && in_line(&lacking.server, "r") == 0);
     lacking.lacks("", &["shared_locks", "semaphores", "tokens_by_server_time", "quarantine"]).await;
