@@ -20,7 +20,7 @@ fn turns(backend: &TestBackend, process: usize) {
         if turn == TURNS / 2 {
             let [started, go] = ["started", "go"].map(|name| format!("{name}-{process}"));
             let victim = format!("touch {started}; until [ -e {go} ]; do sleep 0.01; done; {COUNT}");
-            let mut wrapper = Test::script(backend, "--ttl 1s counter", &victim).start();
+            let mut wrapper = Test::script(backend, "--ttl 2s counter", &victim).start();
             wait_until("the command to begin", || backend.file(&started).exists().then_some(()));
             wrapper.kill("KILL");
             assert_ne!(wrapper.status(), 0);

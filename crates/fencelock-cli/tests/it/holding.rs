@@ -8,10 +8,11 @@ use tokio::time::Instant;
 fn a_fast_command_keeps_the_lock_for_the_least_hold() {
     let backend = TestBackend::files();
     let begun = Instant::now();
-    let holder = Test::script(&backend, "-v --hold-for 1s k", "exit 3").start();
-    wait_until("the hold", || (Test::new(&backend, "-q status k").output().status == 75).then_some(()));
+    let holder = Test::script(&backend, "-v --hold-for 4s k", "exit 3").start();
+    holder.wait_for_error("holding");
+    Test::new(&backend, "-q status k").status(75).run();
     assert_eq!(holder.end().status, 3, "the command's code is not forgotten");
-    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
     Test::new(&backend, "status k").stdout("k: free\n").run();
 }
 

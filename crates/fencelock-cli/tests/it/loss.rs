@@ -108,7 +108,7 @@ fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
 #[test]
 fn a_user_who_wants_a_warning_gets_no_more() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
+    let mut wrapper = Test::script(&backend, "--ttl 3s --on-lost warn k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     backend.server().command(&["DEL", "k"]);
     wrapper.wait_for_error("the command continues");

@@ -139,7 +139,7 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
 #[test]
 fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
     for backend in TestBackend::every_kind() {
-        let mut wrapper = Test::script(&backend, "--ttl 1s a --also b", "echo $$; exec sleep 1000").start();
+        let mut wrapper = Test::script(&backend, "--ttl 3s a --also b", "echo $$; exec sleep 1000").start();
         let child = wrapper.wait_for("");
         wrapper.kill("KILL");
         wait_until("the end of the command", || (!is_alive(&child)).then_some(()));

@@ -35,7 +35,7 @@ type History = Arc<Mutex<Vec<(usize, Duration, String)>>>;
 fn late(history: &[(usize, Duration, String)]) -> BTreeSet<usize> {
     let mut last = [None; WAITERS];
     let replies = history.iter().filter(|(.., what)| what.starts_with("Some") || what == GRANTED);
-    let late = replies.filter(|(waiter, at, _)| last[*waiter].replace(*at).is_some_and(|last| *at - last > secs(2)));
+    let late = replies.filter(|(waiter, at, _)| last[*waiter].replace(*at).is_some_and(|last| *at > last + secs(2)));
     late.map(|(waiter, ..)| *waiter).collect()
 }
 
