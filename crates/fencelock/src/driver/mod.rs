@@ -81,6 +81,9 @@ impl Driver {
     /// child, the leases belong to the parent.
     fn stop(&self) {
         if self.process().is_current() {
+            // First, by this thread: the task of the renewals does the same as soon as the timers are stopped, and the end of the
+            // program would not wait for what that task has taken and not added to the releases yet.
+            self.end_waits();
             self.timers.stop();
             self.end_waits();
         }
