@@ -2,7 +2,7 @@ use super::claim::{Begun, ClaimRequest, begin, check, claim};
 use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
-use crate::context::{CLOSING, Context};
+use crate::context::{CLOSING, Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::mode;
@@ -38,7 +38,7 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
         Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend)?;
     }
     let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
-    let _ = client.close(CLOSING).await;
+    let _ = client.close(LEAVING).await;
     ended.map(|ended| ended.exit)
 }
 

@@ -58,6 +58,22 @@ fn a_server_that_is_frozen_at_the_start_is_waited_for() {
 }
 
 #[test]
+fn a_frozen_server_costs_a_single_try_one_timeout() {
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().freeze();
+    let url = format!("{}?timeout=3000", backend.server().url());
+    let begun = Instant::now();
+    let lines = ["run -n k -- true", "run -w 0 k -- true", "wait -w 0 k", "status k"];
+    let tries: Vec<_> = lines.map(|line| Test::new(&backend, line).env("FENCELOCK_URL", &url).start()).into();
+    for (line, tried) in lines.iter().zip(tries) {
+        let output = tried.end();
+        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
+        assert!(begun.elapsed() < Duration::from_secs(6), "{line}: not two timeouts: {:?}", begun.elapsed());
+    }
+    backend.server().thaw();
+}
+
+#[test]
 fn a_server_that_is_still_loading_is_waited_for() {
     let Some(mut backend) = TestBackend::redis() else { return };
     let server = backend.redis.as_mut().unwrap();

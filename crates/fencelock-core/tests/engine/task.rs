@@ -140,7 +140,7 @@ impl World {
 
     fn answer_to(&mut self, user: usize, call: Call, to: Asked) -> Wait {
         let op = self.send(self.client_of(user), call);
-        let wait = self.scenario.users[user].wait.filter(|wait| matches!(to, Asked::Claim(_)) && !wait.is_zero());
+        let wait = self.scenario.users[user].wait.filter(|wait| to != Asked::Inspect && !wait.is_zero());
         let left = wait.map(|wait| (self.users[user].arrived + wait).since(self.now).max(LAST_ANSWER));
         let limit = self.now + left.map_or(TIMEOUT, |left| left.min(TIMEOUT));
         Wait::Answer { op, sent: self.now, limit, to }

@@ -186,7 +186,8 @@ impl Waiter<'_> {
                     self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
                 }
                 Step::Leave(holder) => {
-                    let left = self.client.backend.release(&self.request.key, &holder).await;
+                    // If there is no reply in time, it is repeated in the background.
+                    let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
                 Step::Wait | Step::Granted(_) | Step::Refused(_) => (step, None),

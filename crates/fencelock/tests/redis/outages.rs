@@ -60,6 +60,20 @@ async fn a_wait_for_a_slot_ends_in_time_while_the_server_is_frozen() {
 }
 
 #[tokio::test]
+async fn a_queue_is_left_in_time_while_the_server_is_frozen() {
+    let Some(server) = server() else { return };
+    let (holder, waiter) = (client(&server.url()).await, client(&format!("{}?timeout=60000", server.url())).await);
+    let _held = holder.lock("k").await.unwrap();
+    let next = tokio::spawn(waiter.lock("k").wait(secs(2)).acquire());
+    eventually("in line", async || in_line(&server, "k") == 1).await;
+    server.freeze();
+    let refused = tokio::time::timeout(secs(30), next).await.expect("not after a minute").unwrap().unwrap_err();
+    assert!(refused.is_busy(), "{refused:?}");
+    server.thaw();
+    eventually("it has left the queue", async || in_line(&server, "k") == 0).await;
+}
+
+#[tokio::test]
 async fn a_server_that_restarts_empty_costs_a_held_lock() {
     let Some(mut server) = server() else { return };
     let client = client(&server.url()).await;

@@ -3,7 +3,7 @@ mod observe;
 
 use super::claim::check;
 use super::run::{Ended, hold};
-use crate::context::{CLOSING, Context};
+use crate::context::{Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -29,7 +29,7 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     check_settings(&name, &plan, &client)?;
     let backend = check(&name, plan.nested_ok, &client, context)?;
     let exit = lead(&name, &plan, &client, &backend, &mut signals, context).await;
-    let _ = client.close(CLOSING).await;
+    let _ = client.close(LEAVING).await;
     exit
 }
 
