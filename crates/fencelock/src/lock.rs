@@ -159,6 +159,9 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the queue; if the lock was granted in the meantime, it is released in the
     /// background.
+    ///
+    /// A future that is neither polled nor dropped while its turn has come, for example in a `select!` in a loop, loses its turn to the
+    /// other tasks of this client after two to four seconds. It is the first again when it is polled.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
         let attempt = self.client.telemetry.attempt(request.options.mode);
