@@ -1,5 +1,5 @@
 use crate::driver::{self, ClientInner};
-use crate::error::{Error, unreachable_once};
+use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
@@ -256,7 +256,7 @@ impl Lock {
         modes::check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
         let key = self.check()?.key;
         let answer = self.client.backend.resize(&key, limit).await;
-        match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {
+        match answer.map_err(|cause| self.client.failed(Some(&key), cause))? {
             Resize::Resized(resized) => Ok(resized),
             Resize::Free => Err(modes::not_in_use(&key).into()),
             Resize::OtherMode { mode, holders } => Err(modes::no_semaphore(&key, mode, &holders)),

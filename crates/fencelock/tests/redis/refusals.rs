@@ -26,6 +26,23 @@ fn with_user(rights: &[&str]) -> Option<(RedisServer, String)> {
     Some((server, url))
 }
 
+#[test]
+fn a_look_after_the_end_of_its_runtime_says_so() {
+    let Some(server) = server() else { return };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let client = first.block_on(async {
+        let client = client(&server.url()).await;
+        assert!(client.inspect("k").await.unwrap().is_none());
+        client
+    });
+    drop(first);
+    runtime().block_on(async {
+        let error = client.inspect("k").await.unwrap_err();
+        assert!(error.is_config() && error.to_string().contains("the runtime of this client has ended"), "{error}");
+    });
+}
+
 #[tokio::test]
 async fn a_user_without_scripts_is_a_configuration_error_at_once() {
     let Some((_server, url)) = with_user(&["-@scripting"]) else { return };
