@@ -18,6 +18,7 @@ mod interrupt;
 mod json;
 mod kept_locks;
 mod lab;
+mod limits;
 mod live_runs;
 mod loss;
 mod nesting;
