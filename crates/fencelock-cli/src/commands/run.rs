@@ -5,6 +5,7 @@ use crate::child::Child;
 use crate::context::{CLOSING, Context};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::locks::Locks;
 use crate::mode;
 use crate::nesting::{Nesting, only};
 use crate::plan::Plan;
@@ -14,7 +15,7 @@ use crate::secrets;
 use crate::signals::{Signals, is_interrupt};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::{Terminal, in_foreground};
-use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span, UnfinishedRun};
+use fencelock::{Client, Error, Guards, Held, Key, ReleasedAll, Span, UnfinishedRun};
 use rustix::process::Signal;
 use std::io;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
         Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend)?;
     }
     let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
-    let _ = client.close(CLOSING).await;
+    let _ = client.close(ended.as_ref().map_or(CLOSING, |ended| ended.closing)).await;
     ended.map(|ended| ended.exit)
 }
 
@@ -48,11 +49,13 @@ pub(super) struct Ended {
     pub(super) exit: Exit,
     /// The command was terminated, or not started, because a lock was lost, and not because of a signal.
     pub(super) by_loss: bool,
+    /// How long to wait for releases that are not confirmed.
+    pub(super) closing: Duration,
 }
 
 impl Ended {
     fn by_itself(exit: impl Into<Exit>) -> Self {
-        Self { exit: exit.into(), by_loss: false }
+        Self { exit: exit.into(), by_loss: false, closing: CLOSING }
     }
 }
 
@@ -90,8 +93,10 @@ pub(super) async fn hold(
     let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
-    let held = release(guards, report, loss_reported).await;
-    match ended {
+    // A release is of no use when the leases are over.
+    let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
+    let held = release(guards, report, loss_reported, lease_ends).await;
+    let ended = match ended {
         // The command exited by itself, and only the release detected the loss of the lock.
         Ok(Ended { by_loss: false, .. })
             if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term =>
@@ -99,7 +104,14 @@ pub(super) async fn hold(
             Ok(Ended::by_itself(Exit::Lost))
         }
         ended => ended,
-    }
+    };
+    let closing = CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
+    ended.map(|ended| Ended { closing, ..ended })
+}
+
+/// The time until the last of the leases ends.
+fn longest_lease(guards: &Guards) -> Duration {
+    guards.held().parts().iter().map(Held::remaining).max().unwrap_or_default()
 }
 
 /// The locks that the command runs under.
@@ -176,7 +188,7 @@ impl RunSession<'_> {
                 return Ok(Ended::by_itself(signal));
             }
         }
-        Ok(Ended { exit, by_loss: exit == Exit::Lost && !by_signal })
+        Ok(Ended { by_loss: exit == Exit::Lost && !by_signal, ..Ended::by_itself(exit) })
     }
 
     async fn record_success(&mut self) -> Result<(), Failure> {
@@ -198,7 +210,7 @@ impl RunSession<'_> {
             tokio::select! {
                 loss = self.guards.lost() => {
                     self.loss_reported = true;
-                    return Err(Error::from(loss).into());
+                    return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key)));
                 }
                 () = sleep(Duration::from_millis(2)) => {}
             }
@@ -256,7 +268,7 @@ impl RunSession<'_> {
         tokio::select! {
             signal = signals.ending() => return Some(signal),
             loss = self.guards.lost() => {
-                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
+                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.to_string() });
                 self.loss_reported = true;
             }
             () = sleep(left) => {}
@@ -272,23 +284,36 @@ enum HeldUntilRelease {
     No,
 }
 
-async fn release(guards: Guards, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
+async fn release(guards: Guards, report: Reporter, loss_reported: bool, lease_ends: Duration) -> HeldUntilRelease {
+    let keys: Vec<_> = guards.keys().into_iter().map(ToString::to_string).collect();
     let held = guards.held();
-    let not_released = |key: &str, why| report.emit(&Event::NotReleased { key, why });
-    match timeout(CLOSING, guards.release()).await {
+    let (limit, begun) = (CLOSING.min(lease_ends), Instant::now());
+    let was_lost = |key: &Key, why| {
+        if !loss_reported {
+            report.emit(&Event::WasLost { key: key.as_str(), why });
+        }
+        HeldUntilRelease::No
+    };
+    let not_released = |key: Option<&Key>, why| {
+        // The user knows that the lease ends, or nobody waits for it.
+        if !loss_reported && begun.elapsed() < lease_ends {
+            report.emit(&Event::NotReleased { locks: Locks::all(&keys).with_one(key.map(Key::as_str)), why });
+        }
+    };
+    match timeout(limit, guards.release()).await {
         Ok(Ok(ReleasedAll::Released)) => report.emit(&Event::Released),
         Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
-            for loss in losses.iter().filter(|_| !loss_reported) {
-                report.emit(&Event::WasLost { key: loss.key.as_str(), why: loss.reason.to_string() });
+            for loss in losses {
+                was_lost(&loss.key, loss.to_string());
             }
             return HeldUntilRelease::No;
         }
-        Ok(Err(error)) => not_released(error.key().map_or("", Key::as_str), format!("{error:#}")),
-        Err(_) => {
-            for key in held.keys() {
-                not_released(key.as_str(), format!("no reply within {}", Span(CLOSING)));
-            }
-        }
+        Ok(Err(error)) => not_released(error.key(), format!("{error:#}")),
+        Err(_) => not_released(None, format!("no reply within {}", Span(limit))),
     }
-    HeldUntilRelease::Yes
+    // Without a reply, a loss that was detected before still counts.
+    match held.check() {
+        Err(Error::Lost { key, reason, .. }) => was_lost(&key, reason.to_string()),
+        _ => HeldUntilRelease::Yes,
+    }
 }

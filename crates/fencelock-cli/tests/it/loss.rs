@@ -50,10 +50,82 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
         let stderr = wrapper.end().stderr;
         check_end_of_stubborn(&backend, lease_ends)?;
         check(
-            stderr.contains("k: its lease is about to end and could not be renewed; terminating the command")
+            stderr.contains("k: its lease is about to end and could not be renewed: redis://127.0.0.1:")
+                && stderr.contains(": no answer in time")
                 && stderr.contains("k: the command or its descendants did not exit in time; killing them"),
             stderr,
         )
+    });
+}
+
+/// The server asks for a password that the client does not have.
+fn lock_out(backend: &TestBackend) {
+    let mut control = backend.server().connect().unwrap();
+    control.command(&["CONFIG", "SET", "requirepass", "sesame"]);
+    for kind in ["normal", "pubsub"] {
+        control.command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+}
+
+#[test]
+fn why_a_lock_could_not_be_renewed_is_said_once() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "-v --ttl 4s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    let output = wrapper.end();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    let lines = |about: &str| output.stderr.lines().filter(|line| line.contains(about)).count();
+    // The closed connection, and the refusal.
+    assert!((1..=2).contains(&lines("renewal failed, trying again")), "{}", output.stderr);
+    assert_eq!(lines("terminating the command"), 1, "{}", output.stderr);
+    let wanted = "k: its lease is about to end and could not be renewed: redis://127.0.0.1:";
+    let line = output.stderr.lines().find(|line| line.contains("terminating")).unwrap();
+    assert!(line.contains(wanted) && line.contains(": access denied (NOAUTH: "), "{line}");
+    assert_eq!(lines("not released"), 0, "{}", output.stderr);
+}
+
+#[test]
+fn json_says_why_a_lock_could_not_be_renewed() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--json --ttl 4s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    let output = wrapper.end();
+    let events: Vec<serde_json::Value> =
+        output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let event = events.iter().find(|event| event["event"] == "terminating").expect(&output.stderr);
+    assert!(event["reason"].as_str().unwrap().contains(": access denied (NOAUTH: "), "{event}");
+}
+
+#[test]
+fn a_release_that_fails_names_its_key() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 60s k", "echo ready; read _; true").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    wrapper.say("\n");
+    let output = wrapper.end();
+    let wanted = "fencelock: k: not released, so others wait until the lease ends: ";
+    assert!(output.stderr.starts_with(wanted) && output.stderr.contains("NOAUTH"), "{}", output.stderr);
+    assert_eq!((output.status, output.stderr.lines().count()), (0, 1), "{}", output.stderr);
+}
+
+#[test]
+fn a_frozen_server_is_not_waited_for_beyond_the_end_of_the_lease() {
+    let Some(backend) = TestBackend::redis() else { return };
+    in_time(|| {
+        let mut wrapper = Test::script(&backend, "--ttl 4s k", "echo ready; exec sleep 1000").start();
+        wrapper.wait_for("ready");
+        let lease_ends = backend.now() + just_renewed(&backend, 4000);
+        backend.server().freeze();
+        let status = wrapper.status();
+        let late = backend.now().duration_since(lease_ends).unwrap_or_default();
+        backend.server().thaw();
+        let stderr = wrapper.end().stderr;
+        assert_eq!(status, 76, "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        check(late < Duration::from_millis(1500), format!("{late:?} after the end of the lease"))
     });
 }
 

@@ -28,9 +28,9 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     };
     check_settings(&name, &plan, &client)?;
     let backend = check(&name, plan.nested_ok, &client, context)?;
-    let exit = lead(&name, &plan, &client, &backend, &mut signals, context).await;
-    let _ = client.close(CLOSING).await;
-    exit
+    let ended = lead(&name, &plan, &client, &backend, &mut signals, context).await;
+    let _ = client.close(ended.as_ref().map_or(CLOSING, |ended| ended.closing)).await;
+    ended.map(|ended| ended.exit)
 }
 
 /// A client holds the lock of an election as `run` holds any other, so the settings are checked as those of a candidate.
@@ -49,13 +49,13 @@ async fn lead(
     backend: &str,
     signals: &mut Signals,
     context: &Context,
-) -> Result<Exit, Failure> {
+) -> Result<Ended, Failure> {
     loop {
         match hold(plan, client, backend, signals, context.report).await {
             Ok(Ended { by_loss: true, .. }) => {}
             // The lock was lost before the command was started.
             Err(failure) if failure.exit == Exit::Lost => {}
-            ended => return ended.map(|ended| ended.exit),
+            ended => return ended,
         }
         context.report.emit(&Event::Campaigning { key: name });
     }
