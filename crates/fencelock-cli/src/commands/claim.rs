@@ -25,11 +25,11 @@ pub(super) struct ClaimRequest<'a> {
 }
 
 /// Refuses a lock that this program runs under, and reports the backend.
-pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
+pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
     let (url, name) = (context.url()?, client.name());
     let backend = scheme_of(&url).map_or_else(|_| name.clone(), |scheme| scheme.identity(&url, &name));
     if !nested_ok {
-        Nesting::of_this_process().check(key, &backend)?;
+        Nesting::of_this_process().check(key, &backend, client).await?;
     }
     context.report.emit(&Event::Backend { key, backend: &name });
     Ok(backend)

@@ -31,16 +31,26 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
         signal = signals.ending() => return Ok(signal.into()),
         client = context.connect_to_wait() => client?,
     };
-    let mut backend = String::new();
-    for key in &plan.keys {
-        backend = check(key, plan.nested_ok, &client, context)?;
-    }
-    if let Some(slots) = plan.slots.filter(|_| !plan.nested_ok) {
-        Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend)?;
-    }
+    let backend = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        backend = check_all(&plan, &client, context) => backend?,
+    };
     let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
     let _ = client.close(ended.as_ref().map_or(CLOSING, |ended| ended.closing)).await;
     ended.map(|ended| ended.exit)
+}
+
+/// Refuses locks that this program runs under. Returns their backend.
+async fn check_all(plan: &Plan, client: &Client, context: &Context) -> Result<String, Failure> {
+    let mut backend = String::new();
+    for key in &plan.keys {
+        backend = check(key, plan.nested_ok, client, context).await?;
+    }
+    if let Some(slots) = plan.slots.filter(|_| !plan.nested_ok) {
+        Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend, client).await?;
+    }
+    Ok(backend)
 }
 
 /// How one hold of the locks has ended.

@@ -21,7 +21,7 @@ const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_wait(), async |client| {
-            check(&wait.key, wait.nested.nested_ok, client, context)?;
+            check(&wait.key, wait.nested.nested_ok, client, context).await?;
             until_free(&wait, client, context).await
         })
         .await

@@ -27,7 +27,11 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
         client = context.connect_to_wait() => client?,
     };
     check_settings(&name, &plan, &client)?;
-    let backend = check(&name, plan.nested_ok, &client, context)?;
+    let backend = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        backend = check(&name, plan.nested_ok, &client, context) => backend?,
+    };
     let ended = lead(&name, &plan, &client, &backend, &mut signals, context).await;
     let _ = client.close(ended.as_ref().map_or(CLOSING, |ended| ended.closing)).await;
     ended.map(|ended| ended.exit)
