@@ -1,4 +1,5 @@
 use crate::args::{Arguments, Command};
+use crate::stderr::Stderr;
 use crate::text::plain;
 use std::fmt::{self, Write};
 use tracing::{Event, Level, Subscriber};
@@ -27,7 +28,7 @@ pub(crate) fn start(arguments: &Arguments) {
         filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
     }
     let format = Lines { plain: common.verbose == 0, full: Format::default().with_ansi(false).without_time() };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(format);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false).event_format(format);
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 

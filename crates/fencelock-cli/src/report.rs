@@ -4,6 +4,7 @@ use crate::json::{millis, window_done, with_occupant};
 use crate::kill_policy::Cause;
 use crate::locks::Locks;
 use crate::signals;
+use crate::stderr::{self, Stderr};
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
 use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
@@ -55,6 +56,8 @@ pub(crate) enum Event<'a> {
     Started {
         pid: i32,
     },
+    /// The descendants of the command are not visible, because there is no `/proc`.
+    Blind,
     Passed(Signal),
     /// TERM was sent to the command.
     Terminating {
@@ -152,6 +155,11 @@ impl Reporter {
         }
     }
 
+    /// Whether progress is drawn on stderr.
+    pub(crate) fn draws_progress(self) -> bool {
+        !self.quiet && !self.json && !self.verbose && stderr::is_terminal_in_foreground()
+    }
+
     /// Reports the error that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
@@ -165,9 +173,13 @@ impl Reporter {
     }
 }
 
-/// If stderr cannot be written, there is nowhere to report it.
+const BLIND: &str = "\
+without /proc, what the command starts is not seen: it continues without the lock if this program is killed (kill -9) or stopped, and \
+outside the process group of the command also if the lock is lost; a signal that was ignored at the start, as by nohup, is not ignored";
+
 fn line(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    // It never fails.
+    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
 impl Event<'_> {
@@ -178,6 +190,7 @@ impl Event<'_> {
             | Self::Waited { .. }
             | Self::Quarantined(_)
             | Self::AlreadyDone(_)
+            | Self::Blind
             | Self::Campaigning { .. } => Severity::Info,
             Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
             Self::Terminating { .. }
@@ -205,6 +218,7 @@ impl Event<'_> {
             Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
             Self::Started { pid } => format!("started the command as process {pid}"),
+            Self::Blind => BLIND.to_owned(),
             Self::Passed(signal) => format!("forwarded {}", signals::name(*signal)),
             Self::Terminating { locks, cause, grace } => {
                 format!("{locks}: {cause}; terminating the command (TERM, then KILL in {})", Span(*grace))
@@ -274,6 +288,7 @@ impl Event<'_> {
                 "event": "acquired", "key": key.as_str(), "holder": holder.to_string(), "fence": fence.get(),
             }),
             Self::Started { pid } => json!({ "event": "started", "pid": pid }),
+            Self::Blind => json!({ "event": "no_proc", "reason": BLIND }),
             Self::Passed(signal) => json!({ "event": "signal", "signal": signals::name(*signal) }),
             Self::Terminating { locks, cause, grace } => locks.add_to(json!({
                 "event": "terminating", "reason": cause.to_string(), "grace_ms": millis(*grace),

@@ -3,10 +3,12 @@ use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context};
+use crate::descendants::{reap_orphans, report_if_blind};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::mode;
 use crate::nesting::{Nesting, only};
+use crate::not_found;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
@@ -24,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Holds locks while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
+    report_if_blind(context.report);
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;
@@ -73,6 +76,8 @@ pub(super) async fn hold(
             return Ok(Ended::by_itself(signal));
         }
         result = acquire(plan, client, &progress) => result,
+        // What an earlier command of `elect` has left.
+        never = reap_orphans() => match never {},
     };
     let (guards, once, slot) = match result.map_err(|error| busy_as(plan, error.into()))? {
         Acquired::Guards(guards) => (guards, None, None),
@@ -239,7 +244,7 @@ impl RunSession<'_> {
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
+                io::ErrorKind::NotFound => (Exit::NotFound, not_found::explain(&self.plan.command)),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
@@ -259,6 +264,7 @@ impl RunSession<'_> {
                 self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
                 self.loss_reported = true;
             }
+            never = reap_orphans() => match never {},
             () = sleep(left) => {}
         }
         None

@@ -34,6 +34,7 @@ mod secrets;
 mod several_keys;
 mod signals;
 mod slots;
+mod surroundings;
 mod terminal;
 mod test;
 mod two_step;

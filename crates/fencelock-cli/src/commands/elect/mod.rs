@@ -4,6 +4,7 @@ mod observe;
 use super::claim::check;
 use super::run::{Ended, hold};
 use crate::context::{CLOSING, Context};
+use crate::descendants::report_if_blind;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -20,6 +21,7 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     }
     let name = elect.name.clone();
     let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
+    report_if_blind(context.report);
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;
