@@ -249,3 +249,19 @@ fn a_waiter_learns_who_is_in_front() {
     assert_eq!((&first["event"], &first["ahead"]), (&"waiting".into(), &0.into()), "{}", output.stderr);
     assert_eq!(first["owner"]["label"], "nightly", "{first}");
 }
+
+#[test]
+fn the_number_of_waiters_is_shown_only_where_there_is_a_queue() {
+    for backend in TestBackend::with_semaphores() {
+        let mut holder = Test::script(&backend, "k", "echo held; read _").start();
+        holder.wait_for("held");
+        let known = backend.redis.is_some();
+        let list = Test::new(&backend, "list").output().stdout;
+        let row = list.lines().nth(1).expect("a row");
+        assert_eq!(row.contains("  0  "), known, "{list}");
+        let json = Test::new(&backend, "--json status k").output().stdout;
+        assert!(json.contains(if known { r#""waiters":0"# } else { r#""waiters":null"# }), "{json}");
+        holder.say("\n");
+        assert_eq!(holder.end().status, 0);
+    }
+}

@@ -194,7 +194,7 @@ fn memory_is_measured_within_one_process_and_a_second_is_refused() {
     let backend = TestBackend::files();
     let line = "bench --url memory: --workload flash-sale --stock 20 --seconds 10m --tasks 3";
     let text = Test::new(&backend, line).output().stdout;
-    assert!(text.starts_with("memory:\nA flash sale: 1 process of 3 tasks, "), "{text}");
+    assert!(text.starts_with("memory:, leases are shared by the tasks of a process (see --no-sharing)\nA flash sale: 1 process of 3 tasks, "), "{text}");
     Test::new(&backend, "bench --url memory: --processes 2")
         .status(64)
         .stderr("fencelock: memory: exists only within one process, so 2 processes cannot share its locks: *\n")

@@ -164,7 +164,8 @@ fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
     first.say("\n");
     assert_eq!(first.end().status, 0);
     let output = second.end();
-    let about_the_wait = |line: &str| line.starts_with("fencelock: waiting for k, ") || line.contains(" is held now, ");
+    let about_the_wait =
+        |line: &str| line.starts_with("fencelock: waiting for k, ") || line.contains(" was acquired, ");
     assert_eq!(output.status, 0, "{}", output.stderr);
     let others = output.stderr.lines().find(|line| !about_the_wait(line));
     assert_eq!(others, None, "the lease of a hand-off is no reason to end");

@@ -67,7 +67,7 @@ fn a_wait_is_reported_when_it_begins_and_when_it_is_over_if_it_was_long() {
         assert_eq!(output.status, 0, "{}", output.stderr);
     }
     let begin = "fencelock: waiting for k, *in the queue, held by *:* (nightly) for * ms\n";
-    let expected = format!("{begin}fencelock: k is held now, after * s\n");
+    let expected = format!("{begin}fencelock: k was acquired, after * s\n");
     assert!(crate::test::matches(&expected, &run.stderr), "{}", run.stderr);
     let begin = "fencelock: waiting for k, held by *:* (nightly) for * ms\n";
     assert!(
@@ -89,7 +89,7 @@ fn a_short_wait_is_reported_once() {
     let output = waiter.end();
     let over = output.stderr.lines().skip(1).collect::<Vec<_>>();
     // A machine under load may have made it a long one.
-    assert!(over.is_empty() || over[0].starts_with("fencelock: k is held now, after "), "{}", output.stderr);
+    assert!(over.is_empty() || over[0].starts_with("fencelock: k was acquired, after "), "{}", output.stderr);
     assert!(over.len() <= 1 && output.status == 0, "{}", output.stderr);
 }
 
