@@ -5,6 +5,8 @@ use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{Reply, redlock_url, servers_or_skip};
 use serde_json::Value;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.
 fn measured(backend: &TestBackend, line: &str) -> Value {
@@ -187,6 +189,26 @@ fn the_report_is_for_people_and_fits_a_terminal() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_second_signal_ends_it_without_its_clean_up() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut bench = Test::new(&backend, "bench --seconds 10m --tasks 2").start();
+    let began = || (backend.server().command(&["DBSIZE"]) != Reply::Int(0)).then_some(());
+    wait_until("the first key", began);
+    backend.server().freeze();
+    let begun = Instant::now();
+    bench.kill("TERM");
+    // Else the first one may be read last.
+    sleep(Duration::from_millis(300));
+    bench.kill("INT");
+    let status = bench.status();
+    let took = begun.elapsed();
+    backend.server().thaw();
+    assert_eq!(status, 143);
+    // It tries to remove its keys for 12 s.
+    assert!(took < Duration::from_secs(9), "{took:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
         signal = signals.ending() => {
             pool.stop();
             // It removes its keys first.
-            let _ = measured.await;
+            signals.let_finish(measured, signal).await;
             return Ok(signal.into());
         }
         measured = &mut measured => measured,
