@@ -25,6 +25,8 @@ pub(super) struct Slot {
     watched: Option<HolderId>,
     /// The backend has reported that no client waits, and will announce the next waiter.
     announces: bool,
+    /// The key is among those that are removed when their last token is no longer young.
+    pub(super) is_listed: bool,
 }
 
 #[derive(Debug)]
