@@ -139,9 +139,9 @@ fn a_quiet_doctor_reports_problems_only() {
 fn doctor_never_refers_to_doctor() {
     let backend = TestBackend::files();
     std::fs::write(backend.file("plain"), "").unwrap();
-    for url in
-        ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:plain/below", "file:plain"]
-    {
+    let plain = format!("file:{}", backend.file("plain").display());
+    let below = format!("{plain}/below");
+    for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &below, &plain] {
         let output = Test::new(&backend, "doctor --url").arg(url).output();
         let text = output.stdout + &output.stderr;
         assert!(output.status == 69 && !text.contains("fencelock doctor"), "{url}: {text}");

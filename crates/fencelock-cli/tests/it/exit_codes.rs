@@ -99,6 +99,24 @@ fn the_internal_watcher_mode_refuses_other_callers() {
 }
 
 #[test]
+fn a_directory_that_depends_on_where_and_how_the_program_is_started_is_64() {
+    let backend = TestBackend::files();
+    let absolute = format!("use file:{}/locks", backend.dir().canonicalize().unwrap().display());
+    for (url, advice) in [
+        ("file:locks", &*absolute),
+        ("file:~/locks", "~ is not expanded"),
+        ("file:$HOME/locks", "variables are not expanded"),
+        ("file:/tmp/locks?prefix=a", "it has no options"),
+    ] {
+        for line in ["run k -- true", "list", "doctor", "bench"] {
+            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
+            assert!(output.status == 64 && output.stderr.contains(advice), "{line}, {url}: {}", output.stderr);
+        }
+    }
+    assert_eq!(fs::read_dir(backend.dir()).unwrap().count(), 0, "nothing was created");
+}
+
+#[test]
 fn a_key_that_cannot_be_used_is_64_and_named() {
     Test::new(&TestBackend::files(), "run")
         .arg("a\nb")

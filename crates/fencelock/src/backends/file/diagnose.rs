@@ -97,8 +97,8 @@ fn owner(directory: &Directory) -> Finding {
     let meta = match fs::metadata(directory.path()) {
         Ok(meta) if meta.is_dir() => meta,
         Ok(_) => {
-            let advice = "remove it, or use another directory";
-            return Finding::new(Level::Failure, "directory", format!("{path} is not a directory"), advice);
+            let (text, advice) = (format!("{path} is not a directory"), "use another directory");
+            return Finding::new(Level::Failure, "directory", text, advice);
         }
         Err(error) => {
             return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "use another directory");

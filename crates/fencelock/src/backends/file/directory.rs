@@ -1,6 +1,7 @@
 //! The directory of the lock files, and the texts of its errors.
 
 use super::name::{completion_file_name, file_name};
+use super::scheme::url_of;
 use fencelock_core::{Fault, Key, Unknown};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
@@ -47,9 +48,9 @@ impl Directory {
         &self.path
     }
 
-    /// `file:` and the path.
+    /// The URL of this directory.
     pub(super) fn name(&self) -> String {
-        format!("file:{}", self.path.display())
+        url_of(&self.path)
     }
 
     pub(super) fn file_of(&self, key: &Key) -> PathBuf {
@@ -108,7 +109,7 @@ impl Directory {
                 (Fault::Full, "free some space; a lock needs one block")
             }
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                (Fault::Other, "the path is not a directory: remove it, or use another directory")
+                (Fault::Other, "the path, or a part of it, is not a directory: use another directory")
             }
             // Another program has created the path, so a later attempt would fail too.
             ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),

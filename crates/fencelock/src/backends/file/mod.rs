@@ -100,7 +100,7 @@ impl File {
     /// The locks of this directory. If it is missing, the first claim creates it, private to this user (mode 0700); nothing else does.
     ///
     /// A relative path is made absolute, as [`Backend::name`] shows: two processes that use `locks` in
-    /// different working directories use two directories.
+    /// different working directories use two directories. So a relative path in a URL is refused.
     ///
     /// To share locks among users, create the directory yourself: users who may write to it can use its lock files, and
     /// no other users, unless the umask of the process that creates a file makes it private.
