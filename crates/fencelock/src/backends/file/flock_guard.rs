@@ -83,11 +83,15 @@ impl FlockGuard {
 
     /// Gives a file that this process has created the permissions of another file, so that the same users can lock both.
     pub(super) fn share_permissions_of(&self, other: &Self) -> io::Result<()> {
+        if self.created { self.share_permissions_with(&other.file.metadata()?) } else { Ok(()) }
+    }
+
+    /// The same with the metadata of the other file.
+    pub(super) fn share_permissions_with(&self, other: &fs::Metadata) -> io::Result<()> {
         if !self.created {
             return Ok(());
         }
-        let wanted = other.file.metadata()?.mode() & 0o666;
-        self.file.set_permissions(fs::Permissions::from_mode(wanted))
+        self.file.set_permissions(fs::Permissions::from_mode(other.mode() & 0o666))
     }
 
     /// Notifies the watchers of the directory, although the lock stays: closes a file that is open for writing.
@@ -123,6 +127,16 @@ impl FlockGuard {
     /// A copy of the open file, which has this lock too.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
+    }
+
+    /// The beginning of a file that is no record.
+    pub(super) fn first_bytes(&self) -> io::Result<Vec<u8>> {
+        first_bytes(&self.file)
+    }
+
+    /// Overwrites the beginning.
+    pub(super) fn write_text(&self, text: &str) -> io::Result<()> {
+        self.file.write_all_at(text.as_bytes(), 0)
     }
 
     /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.

@@ -47,6 +47,8 @@ impl File {
             self.listeners.send(&Event::Changed { key: key.clone() });
             return here.map(|_| Release::Released);
         }
+        // The end of a claim that has waited.
+        self.marks.remove(key, self.clock.wall_micros());
         here?;
         Ok(self.inspect_key(key)?.holders().map_or(Release::Absent, Release::TakenBy))
     }

@@ -11,7 +11,8 @@
 //! they poll.
 //!
 //! Each holder of a shared lock or of permits has a shared `flock` on that file, and an exclusive one on a slot file
-//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder is admitted.
+//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder is admitted, and the writer gets the key
+//! when the last holder has released it.
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
@@ -30,7 +31,8 @@
 //!
 //! # Files
 //! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot` are for several holders of a
-//! key, `table` has the locks of this process, `watch` reads inotify, `record` is the content of a file.
+//! key, `writer_mark` keeps them out for a writer, `table` has the locks of this process, `watch` reads inotify, `record` is the
+//! content of a file.
 
 mod claim;
 mod completion;
@@ -72,6 +74,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::HoldTable;
 use watch::Watch;
+use writer_mark::WriterMarks;
 
 /// Locks of processes on one machine, released by the kernel when their holder exits.
 ///
@@ -92,6 +95,7 @@ pub struct File {
     directory: Directory,
     clock: Arc<dyn Clock>,
     table: HoldTable,
+    marks: WriterMarks,
     listeners: Arc<Listeners>,
     watch: Watch,
 }
@@ -128,7 +132,7 @@ impl File {
     fn of(directory: Directory, clock: Arc<dyn Clock>) -> Self {
         let listeners = Arc::<Listeners>::default();
         let watch = Watch::new(directory.clone(), listeners.clone());
-        Self { directory, clock, table: HoldTable::new(), listeners, watch }
+        Self { directory, clock, table: HoldTable::new(), marks: WriterMarks::default(), listeners, watch }
     }
 
     /// The lock directory of this user: `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist;

@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::flock_guard::{Probe, probe};
-use super::name::{file_name, key_of, lock_file_of_slot};
+use super::name::{file_name, key_of, lock_file_of};
 use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -181,8 +181,8 @@ impl Watcher {
             self.listeners.send(&Event::Reset);
         }
         let Some(name) = name else { return Next::GoOn };
-        // The end of a hold in a row is the end of a slot.
-        let name = lock_file_of_slot(&name).map(str::to_owned).unwrap_or(name);
+        // The end of a hold in a row is the end of a slot; readers also wait for the end of a mark.
+        let name = lock_file_of(&name).to_owned();
         if !what.contains(ReadFlags::CLOSE_WRITE) {
             self.replaced(&name);
         } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
