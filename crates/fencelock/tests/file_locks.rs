@@ -3,14 +3,16 @@
 mod file_kit;
 
 use fencelock::backends::{File, ManualClock};
-use fencelock_core::{Acquire, Backend, Eviction, Expiry, Fault, Intent, Occupant, Release, Renew, Unknown};
+use fencelock_core::{
+    Acquire, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
+};
 use file_kit::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 fn lock_file(scratch: &Scratch, name: &str) -> std::path::PathBuf {
     scratch.path().join(format!("{name}.lock"))
@@ -231,6 +233,44 @@ fn a_holder_whose_file_was_replaced_learns_the_new_holder() {
     assert_eq!(acquire(&a, &loser.with_intent(Intent::Poll)), Acquire::Gone);
     assert_eq!(free(&a, &loser), Release::TakenBy(taken.into()));
     assert_eq!(renew(&b, &winner), Renew::Renewed { waiters: 0 });
+}
+
+/// Inotify is of Linux.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_deleted_file_is_reported_to_its_holder_at_once() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    take(&locks, "k");
+    fs::remove_file(lock_file(&scratch, "k")).unwrap();
+    expect_change(&events, "k");
+    take(&locks, "other");
+    fs::rename(lock_file(&scratch, "other"), scratch.path().join("elsewhere")).unwrap();
+    expect_change(&events, "other");
+    // A file does not name a key as long as this.
+    let long = "k".repeat(300);
+    take(&locks, &long);
+    let name = |entry: fs::DirEntry| entry.path().to_string_lossy().contains('~').then(|| entry.path());
+    let path = fs::read_dir(scratch.path()).unwrap().find_map(|entry| name(entry.unwrap())).unwrap();
+    fs::remove_file(path).unwrap();
+    while events.recv_timeout(PATIENCE).expect("an event for all keys") != Event::Reset {}
+}
+
+#[test]
+fn a_renewal_keeps_the_files_of_a_hold_young() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take_in_mode(&locks, "k", Mode::Shared);
+    for name in ["k.lock", "k.lock.0"] {
+        let file = fs::File::options().write(true).open(scratch.path().join(name)).unwrap();
+        let age = || file.metadata().unwrap().modified().unwrap().elapsed().unwrap_or_default().as_secs();
+        for (minutes, expected) in [(59, 59..120), (61, 0..10)] {
+            file.set_modified(SystemTime::now() - Duration::from_secs(minutes * 60)).unwrap();
+            assert_eq!(renew(&locks, &held), Renew::Renewed { waiters: 0 });
+            assert!(expected.contains(&(age() / 60)), "{name}: {} s", age());
+        }
+    }
 }
 
 #[test]

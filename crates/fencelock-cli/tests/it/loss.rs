@@ -1,4 +1,4 @@
-//! What becomes of a command whose lock is lost. Files cannot be lost, so all of this needs a server.
+//! What becomes of a command whose lock is lost. A lock in files is lost only with its file.
 
 use crate::backend::TestBackend;
 use crate::running::{is_alive, send, wait_until};
@@ -29,6 +29,19 @@ fn check_end_of_stubborn(backend: &TestBackend, lease_ends: SystemTime) -> Resul
         return Err(format!("the command was alive {late:?} after the end of the lease"));
     }
     check(fs::exists(backend.file("term")).unwrap(), "no TERM came before KILL")
+}
+
+/// The regular check is after a third of the TTL.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_whose_lock_file_is_deleted_is_ended_at_once() {
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "--ttl 1h k", "echo held; exec sleep 1000").start();
+    wrapper.wait_for("held");
+    fs::remove_file(backend.file("locks/k.lock")).unwrap();
+    assert_eq!(wrapper.status(), 76);
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains("deleted or replaced while it was held"), "{stderr}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Claims a lock file and finds its holders. Every step takes microseconds, unless another process holds a conflicting lock.
 
 use super::File;
-use super::flock_guard::{FlockGuard, tighten_file};
+use super::flock_guard::FlockGuard;
 use super::inspect::{LockState, foreign, pause};
+use super::open::tighten_file;
 use super::record::{Damage, Record, RecordState};
 use super::row::Row;
 use super::slot::{self, Slots};

@@ -16,7 +16,8 @@
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
-//!   new file. The holder detects it at its next renewal, so renewals are useful although holds do not expire.
+//!   new file. On Linux, inotify reports it to the holder at once; elsewhere it detects it at its next renewal, so renewals are
+//!   useful although holds do not expire. A renewal also keeps the times of the file young, for programs that delete old files.
 //! - **Network file systems**: whether their locks exclude other machines depends on the server, its protocol and its
 //!   options. Every call blocks on file operations and does not yield to other tasks: microseconds on a local
 //!   disk, but as long as the server is unreachable on a hard NFS mount. Use a local directory.
@@ -44,6 +45,7 @@ mod held;
 mod holds;
 mod inspect;
 mod name;
+mod open;
 mod permission;
 mod record;
 mod resize;

@@ -5,8 +5,9 @@
 //! shared `flock` on it. So a mark has no effect if its writers have ended (no lock), or are stopped or have given up (an old time).
 
 use super::flock::{self, TryLock};
-use super::flock_guard::{FlockGuard, first_bytes, options};
+use super::flock_guard::{FlockGuard, first_bytes};
 use super::name::writer_path;
+use super::open::options;
 use super::permission;
 use fencelock_core::Key;
 use std::collections::HashMap;
