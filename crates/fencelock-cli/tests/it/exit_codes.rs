@@ -1,9 +1,10 @@
 //! One test for each row of the table in `fencelock run --help`.
 
 use crate::backend::TestBackend;
-use crate::test::Test;
+use crate::test::{BINARY, Test};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 #[test]
 fn success_is_the_commands() {
@@ -186,6 +187,22 @@ fn busy_has_another_exit_code_if_requested() {
     Test::new(&backend, "run -q -n -E 0 k -- true").status(0).run();
     Test::new(&backend, "run -q -n -E 3 k -- true").status(3).run();
     Test::new(&backend, "run -q -n k -- true").status(75).run();
+}
+
+/// No file may grow, as on a full disk. A claim that fails is repeated.
+#[test]
+fn a_record_that_is_lost_is_warned_of_once_and_only_with_the_lock() {
+    let backend = TestBackend::files();
+    fs::create_dir(backend.file("locks")).unwrap();
+    fs::write(backend.file("locks/k.lock"), "damaged").unwrap();
+    let warnings = |text: &str| text.matches("the record of the last hold is lost").count();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -w 1 k -- true";
+    let full = Command::new("sh").args(["-c", script, BINARY]).env("FENCELOCK_URL", backend.url()).output().unwrap();
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(full.status.code() == Some(69) && said.contains("free some space"), "{said}");
+    assert_eq!(warnings(&said), 0, "{said}");
+    let output = Test::new(&backend, "run k -- true").output();
+    assert!(output.status == 0 && warnings(&output.stderr) == 1, "{}", output.stderr);
 }
 
 #[test]

@@ -113,8 +113,10 @@ impl File {
             let _ = writer_mark::begin_turn(path);
         }
         self.marks.remove(&claim.key, self.clock.wall_micros());
-        let (record, tokens) = self.next_record(&lock, &last, claim)?;
+        let lost = self.lost_record(&lock, &last);
+        let (record, tokens) = self.next_record(&last, claim)?;
         lock.write(&record).map_err(|error| self.io_error("write", path, &error))?;
+        warn_of_lost(lost, path, &claim.key);
         self.table.insert(HeldFile { record, lock: Arc::new(lock), slot: None });
         Ok(Some(tokens))
     }
@@ -124,8 +126,10 @@ impl File {
         if !row.has_room(claim.mode) {
             return Ok(None);
         }
-        let (record, tokens) = self.next_record(&row.lock, &row.record, claim)?;
+        let lost = self.lost_record(&row.lock, &row.record);
+        let (record, tokens) = self.next_record(&row.record, claim)?;
         self.table.insert(row.add(record).map_err(|error| self.io_error("write", path, &error))?);
+        warn_of_lost(lost, path, &claim.key);
         Ok(Some(tokens))
     }
 
@@ -138,26 +142,17 @@ impl File {
         }
     }
 
+    /// Why the record of the last hold is lost, if it is.
+    fn lost_record(&self, lock: &FlockGuard, last: &Result<Record, Damage>) -> Option<String> {
+        let Err(Damage(why)) = last else { return None };
+        // The process that created the file waits for this one.
+        let is_young = || lock.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros()));
+        (!lock.created && !is_young()).then(|| why.clone())
+    }
+
     /// The record of the new hold, and its tokens, above those of the last one. The record contains the last token.
-    fn next_record(
-        &self,
-        lock: &FlockGuard,
-        last: &Result<Record, Damage>,
-        claim: &Claim,
-    ) -> Result<(Record, TokenBlock), Unknown> {
-        let previous = match last {
-            Ok(record) => record.fence.get(),
-            Err(_) if lock.created => 0,
-            // The process that created the file waits for this one.
-            Err(_) if lock.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
-            Err(Damage(why)) => {
-                tracing::warn!(
-                    key = %claim.key, path = %lock.path().display(), %why,
-                    "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
-                );
-                0
-            }
-        };
+    fn next_record(&self, last: &Result<Record, Damage>, claim: &Claim) -> Result<(Record, TokenBlock), Unknown> {
+        let previous = last.as_ref().map_or(0, |record| record.fence.get());
         let tokens =
             next_block(previous, self.clock.wall_micros(), claim.block).map_err(|error| self.invalid(&error))?;
         Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
@@ -171,6 +166,16 @@ impl File {
 
     pub(super) fn invalid(&self, error: &Invalid) -> Unknown {
         Unknown::new(self.directory.name(), Fault::Other, error.to_string())
+    }
+}
+
+/// Only after a grant: a claim that cannot write its record is repeated, and would repeat the warning.
+fn warn_of_lost(lost: Option<String>, path: &Path, key: &Key) {
+    if let Some(why) = lost {
+        tracing::warn!(
+            %key, path = %path.display(), %why,
+            "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
+        );
     }
 }
 
