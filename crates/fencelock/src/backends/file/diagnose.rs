@@ -1,7 +1,7 @@
 //! Checks what the guarantees of a lock directory depend on.
 
 use super::File;
-use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
+use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY, other_default};
 use super::flock::{self, TryLock};
 use super::name::is_used;
 use super::permission::{SETGID, excess};
@@ -22,6 +22,10 @@ impl File {
         if findings[0].level < Level::Failure {
             findings.push(access(directory));
         }
+        findings.extend(other_default(directory.path()).map(|text| {
+            let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
+            Finding::new(Level::Note, "default", text, advice)
+        }));
         findings.extend(file_system(directory));
         // Skips the other checks, which would report the same error.
         if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {

@@ -140,8 +140,9 @@ impl File {
     /// The lock directory of this user: `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist;
     /// created private to this user if it is missing. [`File::default_dir_to_inspect`] does not create it.
     ///
-    /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Jobs of different
-    /// users that must exclude each other need a common directory.
+    /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Only a process that does not
+    /// see `/run/lock` uses another one; then this logs a warning, once per process. Jobs of different users that must exclude each
+    /// other need a common directory.
     ///
     /// # Errors
     /// [`Unknown`], permanently, if the directory is a symbolic link, belongs to another user, or can be changed by
