@@ -18,6 +18,7 @@ fn reader(name: &str) -> Claim {
     claim(name, Intent::Try).with_mode(Mode::Shared)
 }
 
+#[allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
 fn at_time(scratch: &Scratch) -> (File, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1));

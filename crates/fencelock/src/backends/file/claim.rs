@@ -113,10 +113,10 @@ impl File {
             let _ = writer_mark::begin_turn(path);
         }
         self.marks.remove(&claim.key, self.clock.wall_micros());
-        let lost = self.lost_record(&lock, &last);
+        let damage = self.lost_record(&lock, &last);
         let (record, tokens) = self.next_record(&last, claim)?;
         lock.write(&record).map_err(|error| self.io_error("write", path, &error))?;
-        warn_of_lost(lost, path, &claim.key);
+        warn_of_lost(damage, path, &claim.key);
         self.table.insert(HeldFile { record, lock: Arc::new(lock), slot: None });
         Ok(Some(tokens))
     }
@@ -126,10 +126,10 @@ impl File {
         if !row.has_room(claim.mode) {
             return Ok(None);
         }
-        let lost = self.lost_record(&row.lock, &row.record);
+        let damage = self.lost_record(&row.lock, &row.record);
         let (record, tokens) = self.next_record(&row.record, claim)?;
         self.table.insert(row.add(record).map_err(|error| self.io_error("write", path, &error))?);
-        warn_of_lost(lost, path, &claim.key);
+        warn_of_lost(damage, path, &claim.key);
         Ok(Some(tokens))
     }
 
