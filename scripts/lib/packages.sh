@@ -43,3 +43,12 @@ apt_install() (
         as_root sh -c 'service redis-server stop; update-rc.d redis-server disable' || true
     fi
 )
+
+# Whether the programs of other languages have what they need.
+has_peers() {
+    php -r 'exit(extension_loaded("redis") ? 0 : 1);' 2>/dev/null || return 1
+    for python in target/interop/venv/bin/python python3 /usr/bin/python3; do
+        "$python" -c 'import redis.lock' 2>/dev/null && return 0
+    done
+    return 1
+}

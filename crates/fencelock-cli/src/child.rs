@@ -20,6 +20,8 @@ pub(crate) struct Child {
     /// The watcher was killed.
     orphaned: bool,
     below: Descendants,
+    /// This process has received the exit status of the command.
+    reaped: bool,
 }
 
 /// A notification about the command.
@@ -54,7 +56,7 @@ impl Child {
             }
         };
         let below = Descendants::of_this_process(watcher.as_ref().and_then(ParentDeathWatcher::pid));
-        Ok(Self { pid, changes, watcher, orphaned: false, below })
+        Ok(Self { pid, changes, watcher, orphaned: false, below, reaped: false })
     }
 
     /// The process group of the command.
@@ -80,7 +82,12 @@ impl Child {
 
     /// Sends KILL to the command and all descendants that are visible now.
     pub(crate) fn kill(&mut self) -> Round {
-        self.below.kill()
+        let round = self.below.kill();
+        // Without /proc no process is visible. The process ID of the command is its own until it is reaped.
+        if round.left == 0 && round.refused.is_empty() && self.watcher.is_none() && !self.reaped {
+            self.signal(Signal::KILL);
+        }
+        round
     }
 
     /// The number of live descendants.
@@ -133,6 +140,7 @@ impl Child {
             if let Some((_, status)) = waitpid(Some(self.pid), options)?
                 && let Some(change) = Change::of(status)
             {
+                self.reaped = !matches!(change, Change::Stopped(_));
                 return Ok(Notice::Changed(change));
             }
             self.changes.recv().await;

@@ -21,8 +21,11 @@ pub(crate) struct Context {
     pub(crate) report: Reporter,
 }
 
-/// The time limit for pending releases at exit. An unconfirmed lock ends with its lease.
+/// The time limit for the release of a lock. An unconfirmed lock ends with its lease.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
+/// The time limit at exit for what is not a lock: waits that were given up. Their releases are sent by then. A server that has not
+/// replied is not waited for: the place in its queue ends by itself.
+pub(crate) const LEAVING: Duration = Duration::from_millis(250);
 
 impl Context {
     pub(crate) fn new(common: &Common, only_inspects: bool) -> Self {
@@ -82,7 +85,7 @@ impl Context {
             signal = signals.ending() => Ok(signal.into()),
             done = work(&client) => done,
         };
-        let _ = client.close(CLOSING).await;
+        let _ = client.close(LEAVING).await;
         done
     }
 

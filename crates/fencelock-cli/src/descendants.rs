@@ -1,12 +1,15 @@
 //! All descendants of this process, including those in another process group or session, and those whose parent has exited. This
 //! process is a child subreaper, so orphans stay below it.
 
+use crate::report::{Event, Reporter};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process, wait};
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::Path;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The processes below this one.
 #[derive(Debug)]
@@ -55,6 +58,25 @@ pub(crate) fn adopt_orphans(yes: bool) -> io::Result<()> {
     return Ok(rustix::process::set_child_subreaper(yes.then(getpid))?);
     #[cfg(not(target_os = "linux"))]
     return if yes { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) };
+}
+
+/// Reports, once, if this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
+pub(crate) fn report_if_blind(report: Reporter) {
+    if cfg!(target_os = "linux") && !Path::new("/proc/self/stat").exists() {
+        report.emit(&Event::Blind);
+    }
+}
+
+/// Reaps the processes that were left to this one: as the first process of a container it is the parent of all orphans. While a command
+/// runs, its state is awaited elsewhere, so do not poll this. Cancel safe.
+pub(crate) async fn reap_orphans() -> Infallible {
+    let Ok(mut ended) = signal(SignalKind::child()) else { return std::future::pending().await };
+    loop {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        if ended.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 impl Descendants {

@@ -52,8 +52,8 @@ fn hold(hold: &HolderInfo) -> Value {
     with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
 }
 
-/// The fields of a key, held or free, in `status` and other commands.
-pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
+/// The fields of a key, held or free, in `status` and other commands. The number of waiters is known where the backend `queues` them.
+pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
     let holder = held.map(Holding::first);
     let answer = json!({
         "key": key,
@@ -63,7 +63,7 @@ pub(crate) fn state(key: &str, held: Option<&Holding>) -> Value {
         "fence": holder.and_then(|holder| holder.fence).map(FencingToken::get),
         "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
         "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
-        "waiters": held.map_or(0, |held| held.waiters),
+        "waiters": queues.then(|| held.map_or(0, |held| held.waiters)),
         "holders": held.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
         "holder_count": held.map_or(0, |held| held.holders.count()),
     });
@@ -89,7 +89,7 @@ mod tests {
         let proof = "ab".repeat(16);
         let by = Occupant::from_wire(&format!("{proof} web-1:4242 nightly"));
         let held = Holding::new(Key::new("k").unwrap(), HolderInfo::new(by, Expiry::Never));
-        let state = state("k", Some(&held));
+        let state = state("k", Some(&held), true);
         assert_eq!(state["owner"], json!({ "host": "web-1", "pid": 4242, "label": "nightly" }));
         assert!(state["foreign"].is_null() && !state.to_string().contains(&proof), "{state}");
     }
@@ -98,7 +98,8 @@ mod tests {
     fn a_value_of_another_program_has_no_owner() {
         let held =
             Holding::new(Key::new("k").unwrap(), HolderInfo::new(Occupant::from_wire("5f3b12ab"), Expiry::Never));
-        let state = state("k", Some(&held));
+        let state = state("k", Some(&held), false);
         assert!(state["owner"].is_null() && state["foreign"].is_string(), "{state}");
+        assert!(state["waiters"].is_null(), "{state}");
     }
 }

@@ -81,7 +81,7 @@ impl fmt::Display for Cause {
 }
 
 /// Copies of a signal in this time are one request: `timeout` sends TERM to its child and then to the group of the child.
-const SAME_REQUEST: Duration = Duration::from_secs(1);
+pub(crate) const SAME_REQUEST: Duration = Duration::from_secs(1);
 /// KILL must precede the end of the lease: a busy machine needs time to end the process.
 const KILL_MARGIN: Duration = Duration::from_millis(100);
 

@@ -1,6 +1,8 @@
 use crate::args::{Arguments, Command};
+use crate::stderr::Stderr;
 use crate::text::plain;
 use std::fmt::{self, Write};
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
@@ -27,7 +29,7 @@ pub(crate) fn start(arguments: &Arguments) {
         filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
     }
     let format = Lines { plain: common.verbose == 0, full: Format::default().with_ansi(false).without_time() };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(format);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false).event_format(format);
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
@@ -53,11 +55,45 @@ where
         if self.plain {
             let warning = if *event.metadata().level() == Level::ERROR { "" } else { "warning: " };
             write!(text, "fencelock: {warning}")?;
-            ctx.field_format().format_fields(Writer::new(&mut text), event)?;
+            text.push_str(&Sentence::of(event).text());
         } else {
             self.full.format_event(ctx, Writer::new(&mut text), event)?;
         }
         writeln!(line, "{}", plain(text.trim_end_matches('\n')))
+    }
+}
+
+/// The message of an event, with the fields that it does not repeat: `in quarantine (node redis://a)`.
+#[derive(Default)]
+struct Sentence {
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Sentence {
+    fn of(event: &Event<'_>) -> Self {
+        let mut sentence = Self::default();
+        event.record(&mut sentence);
+        sentence
+    }
+
+    fn text(&self) -> String {
+        let fields = self.fields.iter().filter(|(_, value)| !self.message.contains(value.as_str()));
+        let fields: Vec<_> = fields.map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+        if fields.is_empty() { self.message.clone() } else { format!("{} ({})", self.message, fields.join(", ")) }
+    }
+}
+
+impl Visit for Sentence {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            name => self.fields.push((name, format!("{value:?}"))),
+        }
     }
 }
 
@@ -89,6 +125,15 @@ mod tests {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn fields_that_the_message_does_not_repeat_follow_it() {
+        let text = logged(false, || {
+            let why = "in use";
+            tracing::warn!(node = "redis://a:1", held_for = ?std::time::Duration::from_secs(2), key = %"k", "k is refused: {why}");
+        });
+        assert_eq!(text, "fencelock: warning: k is refused: in use (node redis://a:1, held for 2s)\n");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod locks;
 mod logging;
 mod mode;
 mod nesting;
+mod not_found;
 mod notes;
 mod parent_death_watcher;
 mod parse;
@@ -29,6 +30,7 @@ mod secrets;
 mod signals;
 mod span;
 mod spawn;
+mod stderr;
 mod stdout;
 mod supervisor;
 mod terminal;
@@ -42,6 +44,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 /// The only exit of the program, except that by a signal of the terminal.
@@ -79,11 +82,20 @@ fn requests_json(arguments: impl Iterator<Item = OsString>) -> bool {
 fn execute(arguments: Arguments) -> Exit {
     logging::start(&arguments);
     let context = Context::new(&arguments.common, !arguments.command.acquires());
-    let ended = block_on_main_thread(commands::execute(arguments, &context));
+    let ended = check_open_files().and_then(|()| block_on_main_thread(commands::execute(arguments, &context)));
     ended.and_then(|done| done).unwrap_or_else(|failure| {
         context.report.fail(&failure);
         failure.exit
     })
+}
+
+/// What every command needs: with fewer, the runtime panics, or a wait for a server never ends.
+const OPEN_FILES: usize = 24;
+
+fn check_open_files() -> Result<(), Failure> {
+    let pairs: std::io::Result<Vec<_>> = (0..OPEN_FILES / 2).map(|_| UnixStream::pair()).collect();
+    let what = format!("open {OPEN_FILES} files at the same time, which it needs (raise ulimit -n)");
+    pairs.map(drop).map_err(|error| Failure::system(&what, error))
 }
 
 /// Runs on the main thread: the kernel kills the command when the thread that started it ends, see [`child`].

@@ -4,64 +4,108 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::spawn::Variable;
 use crate::text::plain;
+use fencelock::{Client, HolderId, Holding};
 use serde_json::{Value, json};
 
-/// The key of the innermost lock, or the keys of the innermost locks, one in each line, and their backend; outer locks are in
-/// [`OUTER`].
+/// The key of the innermost lock, or the keys of the innermost locks, one in each line, their holder ids likewise, and their backend;
+/// outer locks are in [`OUTER`].
 const KEY: &str = "FENCELOCK_KEY";
 const KEYS: &str = "FENCELOCK_KEYS";
+const HOLDER: &str = "FENCELOCK_HOLDER";
+const HOLDERS: &str = "FENCELOCK_HOLDERS";
 const BACKEND: &str = "FENCELOCK_BACKEND";
-/// JSON: pairs of a key and its backend.
+/// JSON: arrays of a key, its backend and the holder id. Earlier versions write no holder id.
 const OUTER: &str = "FENCELOCK_OUTER";
 
 /// The locks listed in the environment, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Nesting {
-    /// The backend is unknown if another version started this program.
-    locks: Vec<(String, Option<String>)>,
+    locks: Vec<OuterLock>,
+}
+
+/// A lock that a program around this one has acquired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OuterLock {
+    key: String,
+    /// Unknown if another version started this program.
+    backend: Option<String>,
+    /// Unknown if another version acquired the lock.
+    holder: Option<String>,
 }
 
 impl Nesting {
     pub(crate) fn of_this_process() -> Self {
-        let variable = |name| std::env::var(name).ok();
-        Self::read(variable(KEY), variable(KEYS).as_deref(), variable(BACKEND), variable(OUTER).as_deref())
+        Self::read(|name| std::env::var(name).ok())
     }
 
-    fn read(key: Option<String>, keys: Option<&str>, backend: Option<String>, outer: Option<&str>) -> Self {
-        let pairs: Vec<(String, Option<String>)> = match outer.map(serde_json::from_str) {
-            Some(Ok(Value::Array(pairs))) => pairs.iter().filter_map(pair).collect(),
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let outer = match variable(OUTER).as_deref().map(serde_json::from_str) {
+            Some(Ok(Value::Array(locks))) => locks.iter().filter_map(outer_lock).collect(),
             // Ignore an unrelated variable of that name.
             _ => Vec::new(),
         };
-        let backend = backend.filter(|backend| !backend.is_empty());
-        let mut keys: Vec<_> = keys.iter().flat_map(|keys| keys.lines()).map(str::to_owned).collect();
-        keys.extend(key.filter(|key| !keys.contains(key)));
-        let innermost = keys.into_iter().map(|key| (key, backend.clone()));
-        Self { locks: innermost.chain(pairs).collect() }
+        let backend = variable(BACKEND).filter(|backend| !backend.is_empty());
+        let lines = |name| variable(name).iter().flat_map(|text| text.lines()).map(str::to_owned).collect::<Vec<_>>();
+        let (mut keys, mut holders) = (lines(KEYS), lines(HOLDERS));
+        if let Some(key) = variable(KEY).filter(|key| !keys.contains(key)) {
+            keys.push(key);
+            holders = variable(HOLDER).into_iter().collect();
+        }
+        let mut holders = Some(holders).filter(|holders| holders.len() == keys.len()).unwrap_or_default().into_iter();
+        let innermost = keys.into_iter().map(|key| OuterLock { key, backend: backend.clone(), holder: holders.next() });
+        Self { locks: innermost.chain(outer).collect() }
     }
 
-    /// Refuses to wait for `key` on `backend` if this program runs under it. The same key on another backend is another
-    /// lock.
-    pub(crate) fn check(&self, key: &str, backend: &str) -> Result<(), Failure> {
-        let same = |known: &Option<String>| known.as_deref().is_none_or(|known| known == backend);
-        if !self.locks.iter().any(|(known, at)| known == key && same(at)) {
-            return Ok(());
+    /// The known locks of this key on this backend. The same key on another backend is another lock.
+    fn of<'a>(&'a self, key: &'a str, backend: &'a str) -> impl Iterator<Item = &'a OuterLock> {
+        let same = move |lock: &OuterLock| lock.backend.as_deref().is_none_or(|known| known == backend);
+        self.locks.iter().filter(move |lock| lock.key == key && same(lock))
+    }
+
+    /// Refuses to wait for `key` on `backend` if this program runs under it. A program may outlive the one that acquired the lock, so
+    /// the backend is asked whether that holder still has it.
+    pub(crate) async fn check(&self, key: &str, backend: &str, client: &Client) -> Result<(), Failure> {
+        for lock in self.of(key, backend) {
+            let holder = lock.holder.as_deref().and_then(|holder| holder.parse::<HolderId>().ok());
+            let is_held = match holder {
+                Some(holder) => {
+                    client.inspect(key).await.map(|found| found.is_some_and(|found| may_have(&found, holder)))
+                }
+                None => Ok(true),
+            };
+            let (key, named) = (plain(key), "(FENCELOCK_KEYS, FENCELOCK_OUTER)");
+            match is_held {
+                Ok(false) => {}
+                Ok(true) => {
+                    let why = format!(
+                        "{key} is the lock that this program runs under {named}, and it is held until this program exits: \
+                         waiting would deadlock; use another key, or --nested-ok if that lock is released"
+                    );
+                    return Err(Failure::new(Exit::Usage, why));
+                }
+                Err(cause) => {
+                    let why = format!(
+                        "{key} is the lock that this program was started under {named}, and whether it is still held is \
+                         unknown: {cause:#}; use --nested-ok if that lock is released"
+                    );
+                    return Err(Failure::new(Exit::Unreachable, why));
+                }
+            }
         }
-        let key = plain(key);
-        Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{key} is the lock that this program runs under (FENCELOCK_KEYS, FENCELOCK_OUTER), and it is held until \
-                 this program exits: waiting would deadlock; use another key, or --nested-ok if that lock is released"
-            ),
-        ))
+        Ok(())
     }
 
     /// Refuses to wait for one of the slots of `key` if this program runs under all of them.
-    pub(crate) fn check_slots(&self, key: &str, slots: u32, backend: &str) -> Result<(), Failure> {
+    pub(crate) async fn check_slots(
+        &self,
+        key: &str,
+        slots: u32,
+        backend: &str,
+        client: &Client,
+    ) -> Result<(), Failure> {
         let mut refused = Ok(());
         for slot in 0..slots {
-            refused = self.check(&format!("{key}#{slot}"), backend);
+            refused = self.check(&format!("{key}#{slot}"), backend, client).await;
             if refused.is_ok() {
                 break;
             }
@@ -72,7 +116,7 @@ impl Nesting {
     /// The environment of a command that runs under these locks too. With several keys, the variable for a single key is
     /// removed, so that a script does not mistake the first key for all.
     pub(crate) fn with(&self, keys: &[String], backend: &str) -> [Variable; 4] {
-        let outer: Value = self.locks.iter().map(|(key, backend)| json!([key, backend])).collect();
+        let outer: Value = self.locks.iter().map(|lock| json!([lock.key, lock.backend, lock.holder])).collect();
         [
             (KEY, only(keys)),
             (KEYS, Some(keys.join("\n"))),
@@ -87,55 +131,99 @@ pub(crate) fn only(values: &[String]) -> Option<String> {
     if let [value] = values { Some(value.clone()) } else { None }
 }
 
-fn pair(value: &Value) -> Option<(String, Option<String>)> {
-    let key = value.get(0)?.as_str()?.to_owned();
-    Some((key, value.get(1)?.as_str().map(str::to_owned)))
+/// Whether this holder is listed, or one of the holders that are not.
+fn may_have(found: &Holding, holder: HolderId) -> bool {
+    let listed = found.holders.iter().count();
+    found.has(holder) || u32::try_from(listed).is_ok_and(|listed| listed < found.holders.count())
+}
+
+fn outer_lock(value: &Value) -> Option<OuterLock> {
+    let text = |index: usize| value.get(index).and_then(Value::as_str).map(str::to_owned);
+    Some(OuterLock { key: text(0)?, backend: text(1), holder: text(2) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inside(outer: &Nesting, keys: &[&str], backend: &str) -> Nesting {
+    /// The environment of a command under these locks, as variables.
+    fn inside(outer: &Nesting, keys: &[&str], backend: &str, holders: Option<&str>) -> Nesting {
         let keys: Vec<_> = keys.iter().map(|&key| key.to_owned()).collect();
-        let [(_, key), (_, keys), (_, backend), (_, outer)] = outer.with(&keys, backend);
-        Nesting::read(key, keys.as_deref(), backend, outer.as_deref())
+        let variables = outer.with(&keys, backend);
+        Nesting::read(|name| {
+            let set = variables.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.clone());
+            set.or_else(|| holders.filter(|_| name == HOLDERS).map(str::to_owned))
+        })
+    }
+
+    fn none() -> Nesting {
+        Nesting::read(|_| None)
     }
 
     fn under(locks: &[(&str, &str)]) -> Nesting {
-        let none = Nesting::read(None, None, None, None);
-        locks.iter().fold(none, |outer, (key, backend)| inside(&outer, &[key], backend))
+        locks.iter().fold(none(), |outer, (key, backend)| inside(&outer, &[key], backend, None))
+    }
+
+    fn matches(nesting: &Nesting, key: &str, backend: &str) -> bool {
+        nesting.of(key, backend).next().is_some()
     }
 
     #[test]
     fn each_of_several_locks_counts() {
-        let nesting = inside(&inside(&under(&[]), &["a", "b c"], "file:/x"), &["d"], "file:/y");
+        let nesting = inside(&inside(&none(), &["a", "b c"], "file:/x", None), &["d"], "file:/y", None);
         for (key, backend) in [("a", "file:/x"), ("b c", "file:/x"), ("d", "file:/y")] {
-            assert!(nesting.check(key, backend).is_err(), "{key}");
+            assert!(matches(&nesting, key, backend), "{key}");
         }
-        assert!(nesting.check("a", "file:/y").is_ok() && nesting.check("b", "file:/x").is_ok());
+        assert!(!matches(&nesting, "a", "file:/y") && !matches(&nesting, "b", "file:/x"));
     }
 
     #[test]
-    fn only_the_same_key_on_the_same_backend_is_refused() {
+    fn only_the_same_key_on_the_same_backend_is_a_match() {
         let nesting = under(&[("k", "redis://a:6379")]);
-        assert_eq!(nesting.check("k", "redis://a:6379").unwrap_err().exit, Exit::Usage);
-        assert!(nesting.check("k", "redis://b:6379").is_ok() && nesting.check("j", "redis://a:6379").is_ok());
-        assert!(under(&[]).check("k", "redis://a:6379").is_ok());
+        assert!(matches(&nesting, "k", "redis://a:6379"));
+        assert!(!matches(&nesting, "k", "redis://b:6379") && !matches(&nesting, "j", "redis://a:6379"));
+        assert!(!matches(&none(), "k", "redis://a:6379"));
     }
 
     #[test]
     fn locks_further_out_count_too() {
         let nesting = under(&[("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")]);
         for (key, backend) in [("a", "file:/x"), ("b", "file:/y"), ("c", "file:/x")] {
-            assert!(nesting.check(key, backend).is_err(), "{key}");
+            assert!(matches(&nesting, key, backend), "{key}");
         }
-        assert!(nesting.check("b", "file:/x").is_ok());
+        assert!(!matches(&nesting, "b", "file:/x"));
     }
 
     #[test]
     fn a_backend_that_is_not_known_may_be_the_same() {
-        assert!(Nesting::read(Some("k".into()), None, None, None).check("k", "redis://a").is_err());
-        assert!(Nesting::read(Some("k".into()), None, Some(String::new()), Some("nonsense")).check("k", "x").is_err());
+        let only = |name: &str| (name == KEY).then(|| "k".to_owned());
+        assert!(matches(&Nesting::read(only), "k", "redis://a"));
+        let broken = |name: &str| match name {
+            BACKEND => Some(String::new()),
+            OUTER => Some("nonsense".to_owned()),
+            _ => only(name),
+        };
+        assert!(matches(&Nesting::read(broken), "k", "x"));
+    }
+
+    #[test]
+    fn each_lock_has_its_holder_also_further_out() {
+        let two = inside(&none(), &["a", "b"], "file:/x", Some("1\n2"));
+        let three = inside(&two, &["c"], "file:/x", Some("3"));
+        let holders = |nesting: &Nesting| {
+            let locks = nesting.locks.iter();
+            locks.map(|lock| (lock.key.clone(), lock.holder.clone().unwrap_or_default())).collect::<Vec<_>>()
+        };
+        let expected = [("c", "3"), ("a", "1"), ("b", "2")].map(|(key, holder)| (key.to_owned(), holder.to_owned()));
+        assert_eq!(holders(&three), expected);
+        let unpaired = inside(&none(), &["a", "b"], "file:/x", Some("1"));
+        assert!(unpaired.locks.iter().all(|lock| lock.holder.is_none()), "{unpaired:?}");
+    }
+
+    #[test]
+    fn an_outer_lock_of_an_earlier_version_has_no_holder() {
+        let old = Nesting::read(|name| (name == OUTER).then(|| r#"[["k","file:/x"],["j",null]]"#.to_owned()));
+        assert!(matches(&old, "k", "file:/x") && matches(&old, "j", "file:/y"));
+        assert!(old.locks.iter().all(|lock| lock.holder.is_none()));
     }
 }

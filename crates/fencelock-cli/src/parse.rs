@@ -2,7 +2,7 @@
 
 use crate::args::{Arguments, Command, Run};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
@@ -13,14 +13,14 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
 /// the KEY.
 pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let arguments = Arguments::try_parse_from(words)?;
+    let arguments = try_parse(words)?;
     let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
     let (name, operand) = match arguments.command {
         Command::Run(_) => ("run", "KEY"),
         Command::Elect(_) => ("elect", "NAME"),
         _ => return Ok(arguments),
     };
-    if Arguments::try_parse_from(&words[..dashes]).is_err_and(|error| lacks(&error, operand)) {
+    if try_parse(&words[..dashes]).is_err_and(|error| lacks(&error, operand)) {
         let why = format!("no {operand} before `--`: the words after `--` are the command");
         return Err(error_of(name, ErrorKind::MissingRequiredArgument, why));
     }
@@ -28,6 +28,19 @@ pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
         refuse_words_before_dashes(run, words.len() - dashes - 1)?;
     }
     Ok(arguments)
+}
+
+/// A negative number after an option is its value, which is refused by name. The parser would take it for another option, and advise
+/// to write it after `--`.
+fn try_parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let takes_value = |argument: &clap::Arg| !argument.is_positional() && argument.get_action().takes_values();
+    let negative = |argument: clap::Arg| {
+        let takes = takes_value(&argument);
+        argument.allow_negative_numbers(takes)
+    };
+    let mut program = Arguments::command().mut_subcommands(|command| command.mut_args(negative));
+    let matches = program.try_get_matches_from_mut(words)?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut program))
 }
 
 /// In `run KEY ssh host -- make`, the middle words may be the beginning of a command, or keys to someone who knows another tool.
@@ -92,6 +105,17 @@ mod tests {
             assert!(!is_run(&format!("fencelock run {line}")), "{line}");
         }
         assert!(!is_run("fencelock --url redis://h run -- echo hi"));
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_its_option() {
+        for line in
+            ["run -w -5 k c", "run --ttl -1 k c", "run --slots -5 k c", "bench --seconds -1", "acquire -w -0.5 k"]
+        {
+            let words: Vec<_> = format!("fencelock {line}").split(' ').map(OsString::from).collect();
+            let error = parse_from(&words).unwrap_err().to_string();
+            assert!(error.starts_with("error: invalid value '-") && !error.contains("-- -"), "{line}: {error}");
+        }
     }
 
     #[test]

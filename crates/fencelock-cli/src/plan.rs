@@ -66,7 +66,9 @@ impl Plan {
         }
         let mode = run.mode.mode(keys.len())?;
         if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
-            return Err("--slots and --once-per use exclusive locks: leave -s and --permits out".to_owned());
+            let of_mode = if mode == Mode::Shared { "-s" } else { "--permits" };
+            let option = once.map_or("--slots", |once| once.window.option());
+            return Err(format!("{option} uses exclusive locks: leave {of_mode} out"));
         }
         let ttl = run.lease.ttl;
         let grace = grace(ttl, run.grace)?;
@@ -154,8 +156,7 @@ fn once(run: &Run, keys: &[String]) -> Result<Option<OnceRule>, String> {
         return Ok(None);
     }
     if keys.len() > 1 {
-        let option = if window.once_per.is_some() { "--once-per" } else { "--min-interval" };
-        return Err(format!("{option} is for one KEY, and there are {}", keys.len()));
+        return Err(format!("{} is for one KEY, and there are {}", window.option(), keys.len()));
     }
     Ok(Some(OnceRule { window, even_if_failed: run.once.even_if_failed }))
 }

@@ -1,10 +1,10 @@
 use crate::locks::Locks;
 use crate::report::{Event, LONG, Reporter};
+use crate::stderr::draw_target;
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
 use fencelock::{Fault, Unknown};
 use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ impl Progress {
 
     /// For several keys, which are waited for together.
     pub(crate) fn of_keys(keys: &[String], report: Reporter) -> Self {
-        let visible = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        let visible = report.draws_progress();
         let bar = visible.then(hidden_bar);
         Self { keys: keys.to_vec(), bar, report, begun: Instant::now(), state: Mutex::default() }
     }
@@ -118,7 +118,7 @@ impl Progress {
         bar.set_prefix(plain(key));
         bar.set_message(message);
         if bar.is_hidden() {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.set_draw_target(draw_target());
             bar.enable_steady_tick(TICK);
         }
     }

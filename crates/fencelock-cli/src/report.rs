@@ -1,9 +1,9 @@
 use crate::descendants::Refusal;
 use crate::failure::Failure;
 use crate::json::{millis, window_done, with_occupant};
-use crate::kill_policy::Cause;
 use crate::locks::Locks;
 use crate::signals;
+use crate::stderr::{self, Stderr};
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
 use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
@@ -55,17 +55,19 @@ pub(crate) enum Event<'a> {
     Started {
         pid: i32,
     },
+    /// The descendants of the command are not visible, because there is no `/proc`.
+    Blind,
     Passed(Signal),
     /// TERM was sent to the command.
     Terminating {
         locks: Locks<'a>,
-        cause: &'a Cause,
+        why: &'a str,
         grace: Duration,
     },
     /// KILL was sent to the command.
     Killing {
         locks: Locks<'a>,
-        cause: Option<&'a Cause>,
+        why: Option<&'a str>,
     },
     /// A descendant of the command cannot be signalled and continues.
     Refused {
@@ -75,7 +77,7 @@ pub(crate) enum Event<'a> {
     /// KILL is due, but no process can be killed.
     Unkillable {
         locks: Locks<'a>,
-        cause: Option<&'a Cause>,
+        why: Option<&'a str>,
     },
     /// This process was late, and the parent-death watcher sent this signal to the command.
     Late {
@@ -85,7 +87,7 @@ pub(crate) enum Event<'a> {
     /// The lock is lost, and the command continues.
     Warning {
         locks: Locks<'a>,
-        cause: &'a Cause,
+        why: &'a str,
     },
     Exited {
         code: u8,
@@ -100,7 +102,7 @@ pub(crate) enum Event<'a> {
     Released,
     /// The release was not confirmed.
     NotReleased {
-        key: &'a str,
+        locks: Locks<'a>,
         why: String,
     },
     /// The lock was lost after the command exited, before --hold-for elapsed.
@@ -152,6 +154,11 @@ impl Reporter {
         }
     }
 
+    /// Whether progress is drawn on stderr.
+    pub(crate) fn draws_progress(self) -> bool {
+        !self.quiet && !self.json && !self.verbose && stderr::is_terminal_in_foreground()
+    }
+
     /// Reports the error that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
         let Failure { exit, message } = failure;
@@ -165,9 +172,13 @@ impl Reporter {
     }
 }
 
-/// If stderr cannot be written, there is nowhere to report it.
+const BLIND: &str = "\
+without /proc, what the command starts is not seen: it continues without the lock if this program is killed (kill -9) or stopped, and \
+outside the process group of the command also if the lock is lost; a signal that was ignored at the start, as by nohup, is not ignored";
+
 fn line(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    // It never fails.
+    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
 impl Event<'_> {
@@ -178,6 +189,7 @@ impl Event<'_> {
             | Self::Waited { .. }
             | Self::Quarantined(_)
             | Self::AlreadyDone(_)
+            | Self::Blind
             | Self::Campaigning { .. } => Severity::Info,
             Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
             Self::Terminating { .. }
@@ -205,12 +217,13 @@ impl Event<'_> {
             Self::Quarantined(cause) => format!("waiting: {cause}"),
             Self::Acquired { key, fence, .. } => format!("acquired {key} with fencing token {fence}"),
             Self::Started { pid } => format!("started the command as process {pid}"),
+            Self::Blind => BLIND.to_owned(),
             Self::Passed(signal) => format!("forwarded {}", signals::name(*signal)),
-            Self::Terminating { locks, cause, grace } => {
-                format!("{locks}: {cause}; terminating the command (TERM, then KILL in {})", Span(*grace))
+            Self::Terminating { locks, why, grace } => {
+                format!("{locks}: {why}; terminating the command (TERM, then KILL in {})", Span(*grace))
             }
-            Self::Killing { locks, cause: Some(cause) } => format!("{locks}: {cause}; killing the command"),
-            Self::Killing { locks, cause: None } => {
+            Self::Killing { locks, why: Some(why) } => format!("{locks}: {why}; killing the command"),
+            Self::Killing { locks, why: None } => {
                 format!("{locks}: the command or its descendants did not exit in time; killing them")
             }
             Self::Refused { locks, refusal: Refusal { pid, uid } } => {
@@ -220,8 +233,8 @@ impl Event<'_> {
                      the next holder"
                 )
             }
-            Self::Unkillable { locks, cause: Some(cause) } => format!("{locks}: {cause}; the command cannot be killed"),
-            Self::Unkillable { locks, cause: None } => {
+            Self::Unkillable { locks, why: Some(why) } => format!("{locks}: {why}; the command cannot be killed"),
+            Self::Unkillable { locks, why: None } => {
                 format!("{locks}: the command or its descendants did not exit in time and cannot be killed")
             }
             Self::Late { locks, signal } => format!(
@@ -229,15 +242,15 @@ impl Event<'_> {
                  the lease ended",
                 signals::name(*signal)
             ),
-            Self::Warning { locks, cause } => {
-                format!("{locks}: {cause}; the command continues and may overlap the next holder (--on-lost warn)")
+            Self::Warning { locks, why } => {
+                format!("{locks}: {why}; the command continues and may overlap the next holder (--on-lost warn)")
             }
             Self::Exited { code } => format!("the command exited with {code}"),
             Self::Killed { signal } => format!("the command was terminated by {}", signals::by_number(*signal)),
             Self::Keeping { left } => format!("holding the lock for another {}", Span(*left)),
             Self::Released => "released the lock".to_owned(),
-            Self::NotReleased { key, why } => {
-                format!("{key} was not released, so others wait until its lease ends: {why}")
+            Self::NotReleased { locks, why } => {
+                format!("{locks}: not released, so others wait until the lease ends: {why}")
             }
             Self::NotKept { key, why } => format!("{key} was lost before --hold-for elapsed: {why}"),
             Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
@@ -274,28 +287,25 @@ impl Event<'_> {
                 "event": "acquired", "key": key.as_str(), "holder": holder.to_string(), "fence": fence.get(),
             }),
             Self::Started { pid } => json!({ "event": "started", "pid": pid }),
+            Self::Blind => json!({ "event": "no_proc", "reason": BLIND }),
             Self::Passed(signal) => json!({ "event": "signal", "signal": signals::name(*signal) }),
-            Self::Terminating { locks, cause, grace } => locks.add_to(json!({
-                "event": "terminating", "reason": cause.to_string(), "grace_ms": millis(*grace),
+            Self::Terminating { locks, why, grace } => locks.add_to(json!({
+                "event": "terminating", "reason": why, "grace_ms": millis(*grace),
             })),
-            Self::Killing { locks, cause } => {
-                locks.add_to(json!({ "event": "killing", "reason": cause.map(ToString::to_string) }))
-            }
+            Self::Killing { locks, why } => locks.add_to(json!({ "event": "killing", "reason": why })),
             Self::Refused { locks, refusal: Refusal { pid, uid } } => {
                 locks.add_to(json!({ "event": "refused", "pid": pid, "uid": uid }))
             }
-            Self::Unkillable { locks, cause } => {
-                locks.add_to(json!({ "event": "unkillable", "reason": cause.map(ToString::to_string) }))
-            }
+            Self::Unkillable { locks, why } => locks.add_to(json!({ "event": "unkillable", "reason": why })),
             Self::Late { locks, signal } => locks.add_to(json!({ "event": "late", "signal": signals::name(*signal) })),
-            Self::Warning { locks, cause } => locks.add_to(json!({ "event": "lost", "reason": cause.to_string() })),
+            Self::Warning { locks, why } => locks.add_to(json!({ "event": "lost", "reason": why })),
             Self::Exited { code } => json!({ "event": "exited", "code": code, "signal": null }),
             Self::Killed { signal } => json!({
                 "event": "exited", "code": null, "signal": signals::by_number(*signal),
             }),
             Self::Keeping { left } => json!({ "event": "keeping", "left_ms": millis(*left) }),
             Self::Released => json!({ "event": "released" }),
-            Self::NotReleased { key, why } => json!({ "event": "not_released", "key": key, "reason": why }),
+            Self::NotReleased { locks, why } => locks.add_to(json!({ "event": "not_released", "reason": why })),
             Self::NotKept { key, why } => json!({ "event": "not_kept", "key": key, "reason": why }),
             Self::WasLost { key, why } => json!({ "event": "was_lost", "key": key, "reason": why }),
             Self::AlreadyDone(done) => json!({

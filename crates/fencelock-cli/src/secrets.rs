@@ -10,9 +10,15 @@ const PASSWORD: &str = "FENCELOCK_PASSWORD";
 /// Adds the password of the environment to every server of `url` that has none.
 pub(crate) fn complete(url: String) -> Result<String, Failure> {
     match std::env::var(PASSWORD) {
-        Ok(password) if !password.is_empty() => with_password(&url, &password),
+        Ok(password) if !without_line_end(&password).is_empty() => with_password(&url, without_line_end(&password)),
         _ => Ok(url),
     }
+}
+
+/// A secret that was made from a file often ends as the file does, which `password_file=` ignores as well.
+fn without_line_end(password: &str) -> &str {
+    let line = password.strip_suffix('\n').unwrap_or(password);
+    line.strip_suffix('\r').unwrap_or(line)
 }
 
 /// The variables that are removed from the environment of a command.
@@ -72,6 +78,14 @@ mod tests {
         let refused = with("safe://h").unwrap_err();
         assert!(refused.contains("FENCELOCK_PASSWORD") && refused.contains("safe: takes no password"), "{refused}");
         assert!(with("nowhere:x").unwrap_err().contains("no scheme that is known"));
+    }
+
+    #[test]
+    fn the_end_of_the_line_is_not_part_of_the_password() {
+        for text in ["s3cret", "s3cret\n", "s3cret\r\n"] {
+            assert_eq!(without_line_end(text), "s3cret");
+        }
+        assert_eq!((without_line_end("\n"), without_line_end("a\nb ")), ("", "a\nb "));
     }
 
     #[test]

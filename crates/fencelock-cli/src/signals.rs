@@ -1,9 +1,12 @@
+use crate::kill_policy::SAME_REQUEST;
 use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::task::Poll;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use tokio::time::Instant;
 
 /// The signals that a wrapper handles. They no longer have their default action.
 #[derive(Debug)]
@@ -58,6 +61,22 @@ impl Signals {
             // ^Z, whose default action would have stopped this process.
             if signal == Signal::TSTP && has_job_control() {
                 stop_self();
+            }
+        }
+    }
+
+    /// Waits for the work that a program still does after the termination signal `first`, or until the user asks again.
+    pub(crate) async fn let_finish<T>(&mut self, work: impl Future<Output = T>, first: Signal) {
+        let begun = Instant::now();
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                _ = &mut work => return,
+                again = self.ending() => {
+                    if again != first || begun.elapsed() >= SAME_REQUEST {
+                        return;
+                    }
+                }
             }
         }
     }

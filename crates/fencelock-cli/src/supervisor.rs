@@ -10,7 +10,7 @@ use crate::report::{Event, Reporter};
 use crate::signals::{Signals, is_interrupt, is_termination};
 use crate::terminal::{Terminal, has_job_control, stop_job};
 use fencelock::backends::BootClock;
-use fencelock::{Clock, HeldAll, Moment};
+use fencelock::{Clock, Held, HeldAll, Loss, Moment};
 use rustix::process::Signal;
 use std::io;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Supervisor {
     held: HeldAll,
     keys: Vec<String>,
     /// The first of them that was lost.
-    lost: Option<String>,
+    lost: Option<Loss>,
     child: Child,
     terminal: Option<Terminal>,
     kill_policy: KillPolicy,
@@ -97,7 +97,7 @@ impl Supervisor {
         Ok(Supervised {
             exit,
             by_signal: self.kill_policy.termination_requested() || interrupt.is_some(),
-            loss_reported: self.kill_policy.is_lost(),
+            loss_reported: self.kill_policy.is_lost() || matches!(self.cause, Some(Cause::Ending)),
         })
     }
 
@@ -128,8 +128,9 @@ impl Supervisor {
                     Notice::Late(signal) => self.watcher_was_first(signal),
                 },
                 loss = self.held.lost(), if !self.kill_policy.is_lost() => {
-                    self.lost = Some(loss.key.to_string());
-                    if let Some(action) = self.kill_policy.lost(self.since.elapsed(), loss.reason) {
+                    let action = self.kill_policy.lost(self.since.elapsed(), loss.reason.clone());
+                    self.lost = Some(loss);
+                    if let Some(action) = action {
                         self.apply(action);
                     }
                 }
@@ -174,8 +175,8 @@ impl Supervisor {
         match action {
             Action::Forward(signal) => self.forward(signal),
             Action::Terminate(cause) => {
-                let locks = self.locks(Some(&cause));
-                self.report.emit(&Event::Terminating { locks, cause: &cause, grace: self.grace });
+                let (locks, why) = (self.locks(Some(&cause)), self.why(&cause));
+                self.report.emit(&Event::Terminating { locks, why: &why, grace: self.grace });
                 self.cause = Some(cause);
                 self.term_group();
             }
@@ -186,7 +187,7 @@ impl Supervisor {
             }
             Action::KillAfterGrace => self.kill_now(None),
             Action::Warn(cause) => {
-                self.report.emit(&Event::Warning { locks: self.locks(Some(&cause)), cause: &cause });
+                self.report.emit(&Event::Warning { locks: self.locks(Some(&cause)), why: &self.why(&cause) });
             }
         }
     }
@@ -194,14 +195,25 @@ impl Supervisor {
     /// The locks, and the one among them that is the cause.
     fn locks(&self, cause: Option<&Cause>) -> Locks<'_> {
         let one = match cause {
-            Some(Cause::Lost(_)) => self.lost.as_deref(),
-            Some(Cause::Ending) => {
-                let first = self.held.parts().iter().min_by_key(|held| held.remaining());
-                first.map(|held| held.key().as_str())
-            }
+            Some(Cause::Lost(_)) => self.lost.as_ref().map(|loss| loss.key.as_str()),
+            Some(Cause::Ending) => self.ends_first().map(|held| held.key().as_str()),
             _ => None,
         };
         Locks::all(&self.keys).with_one(one)
+    }
+
+    /// The cause, and why the lock could not be renewed.
+    fn why(&self, cause: &Cause) -> String {
+        let failure = match cause {
+            Cause::Lost(_) => self.lost.as_ref().and_then(|loss| loss.failure.clone()),
+            Cause::Ending => self.ends_first().and_then(Held::renewal_failure),
+            _ => None,
+        };
+        failure.map_or_else(|| cause.to_string(), |failure| format!("{cause}: {failure}"))
+    }
+
+    fn ends_first(&self) -> Option<&Held> {
+        self.held.parts().iter().min_by_key(|held| held.remaining())
     }
 
     fn forward(&mut self, signal: Signal) {
@@ -238,10 +250,11 @@ impl Supervisor {
     /// Sends KILL, and reports processes that cannot be killed.
     fn kill_now(&mut self, cause: Option<&Cause>) {
         let left = self.kill();
-        let locks = self.locks(cause);
+        let (locks, why) = (self.locks(cause), cause.map(|cause| self.why(cause)));
+        let why = why.as_deref();
         let event = match left {
-            0 if !self.refused.is_empty() => Event::Unkillable { locks, cause },
-            _ => Event::Killing { locks, cause },
+            0 if !self.refused.is_empty() => Event::Unkillable { locks, why },
+            _ => Event::Killing { locks, why },
         };
         self.report.emit(&event);
     }

@@ -4,6 +4,7 @@ use crate::json::prefix;
 use fencelock::contract::Occupied;
 use fencelock::{Expiry, Fault, HolderInfo, Holding, Mode, Span, Unknown};
 use std::fmt::Write;
+use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 /// Escapes `text` to one line without control characters: keys, labels, values and error texts come from other programs, and a
@@ -36,6 +37,15 @@ pub(crate) fn ordinal(n: u32) -> String {
 
 /// `held by web-1:4242 (nightly) for 3 min 10 s, ends in 12.3 s unless renewed, 2 waiting`
 pub(crate) fn holding(holding: &Holding) -> String {
+    describe(holding, |left| format!(", ends in {} unless renewed", Span(left)))
+}
+
+/// `held by web-1:4242 (nightly) for 3 min 10 s, with 12.3 s left, 2 waiting`: a hold that has ended.
+pub(crate) fn ended_holding(holding: &Holding) -> String {
+    describe(holding, |left| format!(", with {} left", Span(left)))
+}
+
+fn describe(holding: &Holding, lease: impl Fn(Duration) -> String) -> String {
     let occupied = Occupied::from(holding.clone());
     let mut text = match holding.first().mode {
         Mode::Exclusive => format!("held by {}", occupied.holders),
@@ -45,7 +55,7 @@ pub(crate) fn holding(holding: &Holding) -> String {
         let _ = write!(text, " for {}", Span(held_for));
     }
     if let Expiry::In(left) = occupied.expiry {
-        let _ = write!(text, ", ends in {} unless renewed", Span(left));
+        text.push_str(&lease(left));
     }
     if holding.waiters > 0 {
         let _ = write!(text, ", {} waiting", holding.waiters);
@@ -115,7 +125,6 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
     use fencelock::NodeFault;
-    use std::time::Duration;
 
     #[test]
     fn control_characters_are_escaped() {

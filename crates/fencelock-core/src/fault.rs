@@ -264,8 +264,15 @@ impl Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, node) in self.nodes.iter().enumerate() {
-            write!(f, "{}{node}", if i == 0 { "" } else { "; " })?;
+        let mut rest: Vec<_> = self.nodes.iter().collect();
+        while let Some(node) = rest.first().copied() {
+            let alike = |other: &&NodeFault| (other.fault, &other.detail) == (node.fault, &node.detail);
+            let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(alike);
+            let names: Vec<_> = same.iter().map(|node| node.node.as_str()).collect();
+            let last = if others.is_empty() { "" } else { "; " };
+            let node = NodeFault { node: names.join(", "), ..node.clone() };
+            write!(f, "{node}{last}")?;
+            rest = others;
         }
         for fault in [Fault::Quarantined, Fault::Misconfigured] {
             if let Some(advice) = fault.advice().filter(|_| self.nodes.iter().any(|node| node.fault == fault)) {
@@ -290,6 +297,14 @@ mod tests {
         ]);
         assert_eq!(unknown.to_string(), "a:1: no answer in time; b:2: access denied (WRONGPASS)");
         assert!(!unknown.is_permanent(), "the other node may recover");
+    }
+
+    #[test]
+    fn a_cause_of_several_nodes_is_named_once() {
+        let node = |name, fault| NodeFault::new(name, fault, "");
+        let unknown =
+            Unknown::of_nodes(vec![node("a", Fault::Timeout), node("b", Fault::Loading), node("c", Fault::Timeout)]);
+        assert_eq!(unknown.to_string(), format!("a, c: no answer in time; {}", node("b", Fault::Loading)));
     }
 
     #[test]
@@ -354,7 +369,7 @@ mod tests {
         let node = |name: &str| NodeFault::new(name, Fault::Quarantined, "5 s left");
         assert_eq!(
             Unknown::of_nodes(vec![node("a:1"), node("b:2")]).to_string(),
-            "a:1: in quarantine (5 s left); b:2: in quarantine (5 s left); servers that are all new: \
+            "a:1, b:2: in quarantine (5 s left); servers that are all new: \
              `fencelock init --trust-empty`"
         );
     }

@@ -17,6 +17,8 @@ enum Rule {
     NeverTriesAgain,
     /// The queues are not left when a slot is granted.
     StaysInQueues,
+    /// A try without an answer ends the wait.
+    EndsWithSilence,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,15 +31,19 @@ struct Setting {
     bounded: bool,
     /// The first client never releases its slot.
     one_stays: bool,
+    /// Whether tries may be lost.
+    loses: bool,
 }
 
 const SETTING: Setting =
-    Setting { rule: Rule::Production, slots: 3, clients: 3, lines: 2, bounded: false, one_stays: false };
+    Setting { rule: Rule::Production, slots: 3, clients: 3, lines: 2, bounded: false, one_stays: false, loses: false };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     /// The client tries a slot.
     Try(usize, usize),
+    /// Its try is lost.
+    Lose(usize),
     /// It receives the grant of a waiting claim for this slot.
     Receive(usize, usize),
     TimeOut(usize),
@@ -90,6 +96,7 @@ impl World {
             let tries = !(setting.rule == Rule::NeverTriesAgain && client.in_lines);
             if let (SlotStep::Try(slot), true) = (client.machine.step(LATER), tries) {
                 acts.push(Act::Try(who, slot as usize));
+                acts.extend(setting.loses.then_some(Act::Lose(who)));
             }
             let granted =
                 (0..self.queues.len()).filter(|slot| client.in_lines && self.queues[*slot].first() == Some(&who));
@@ -111,6 +118,8 @@ impl World {
                     self.clients[who].machine.on_busy(BEGIN);
                 }
             }
+            Act::Lose(who) if setting.rule == Rule::EndsWithSilence => self.clients[who].machine.on_refused(),
+            Act::Lose(who) => self.clients[who].machine.on_unanswered(BEGIN),
             Act::Receive(who, slot) => self.granted(who, slot, setting),
             Act::TimeOut(who) => {
                 self.clients[who].machine.on_refused();
@@ -226,8 +235,10 @@ fn search(setting: &Setting) -> (usize, Option<(&'static str, usize)>) {
 #[test]
 fn every_client_gets_one_slot_and_leaves_nothing() {
     for (slots, clients, lines) in [(1, 3, 1), (2, 4, 2), (3, 4, 2), (3, 3, 1)] {
-        for (bounded, one_stays) in [(false, false), (true, false), (false, slots > 1)] {
-            let setting = Setting { slots, clients, lines, bounded, one_stays, ..SETTING };
+        for (bounded, one_stays, loses) in
+            [(false, false, false), (true, false, false), (false, slots > 1, false), (false, false, true)]
+        {
+            let setting = Setting { slots, clients, lines, bounded, one_stays, loses, ..SETTING };
             let (states, broken) = search(&setting);
             println!("{setting:?}: {states} states");
             assert_eq!(broken, None, "{setting:?}");
@@ -263,4 +274,10 @@ fn a_client_that_stays_in_its_queues_is_found() {
 fn a_client_that_waits_although_a_slot_is_free_is_found() {
     let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, lines: 1, one_stays: true, ..SETTING };
     is_found(setting, "a client waits forever", 5);
+}
+
+#[test]
+fn a_wait_that_ends_with_a_try_without_an_answer_is_found() {
+    let setting = Setting { rule: Rule::EndsWithSilence, clients: 1, loses: true, ..SETTING };
+    is_found(setting, "a client waits forever", 1);
 }

@@ -54,7 +54,7 @@ const STORED: &str = "fencelock:{k}:once";
 #[tokio::test]
 async fn a_completion_is_kept_for_an_hour_after_its_window() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&server.url()).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
     let now = now(&redis).await;
     for (left, kept) in [(1000 * HOUR, 1001 * 3600), (2000 * HOUR, 2001 * 3600)] {
@@ -73,7 +73,7 @@ async fn a_completion_is_kept_for_an_hour_after_its_window() {
 #[tokio::test]
 async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_end() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&server.url()).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
     let end = now(&redis).await + HOUR;
     let seen = completion(end, 7);
@@ -102,7 +102,7 @@ async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_en
 #[tokio::test]
 async fn an_unreadable_completion_is_refused_and_unchanged() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&server.url()).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
     let long = format!("1 5 7 {}", "x".repeat(400));
     let stored: [&[&str]; 10] = [
@@ -142,7 +142,7 @@ async fn an_unreadable_completion_is_refused_and_unchanged() {
 #[tokio::test]
 async fn a_lock_of_another_program_is_not_a_hold() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&server.url()).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let (claim, done) = (claim("k", LONG), completion(now(&redis).await + HOUR, 7));
     let id = String::from_utf8(claim.holder.id.hex().to_vec()).unwrap();
     for put in [&["SET", "k", &format!("{id}x")][..], &["SET", "k", &id[..31]], &["HSET", "k", &id, "x"]] {
@@ -157,7 +157,7 @@ async fn a_lock_of_another_program_is_not_a_hold() {
 #[tokio::test]
 async fn a_full_server_refuses_the_write() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&server.url()).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap();
     let held = takes(&redis).await;
     let done = completion(now(&redis).await + HOUR, 7);
     command(&server, &["CONFIG", "SET", "maxmemory", "1"]);
@@ -170,10 +170,12 @@ async fn a_full_server_refuses_the_write() {
 #[tokio::test]
 async fn a_server_in_quarantine_does_not_report_that_nothing_is_done() {
     let Some(server) = redis_or_skip() else { return };
-    let redis = Redis::open(&format!("{}?quarantine=on&max_ttl=60000", server.url())).await.unwrap();
+    let redis = Redis::open(&format!("{}?timeout=5000&quarantine=on&max_ttl=60000", server.url())).await.unwrap();
     let refused = redis.read_completion(&key()).await.unwrap_err();
     assert!(refused.is_quarantine(), "{refused}");
-    fencelock::backends::init(&format!("{}?quarantine=on&max_ttl=60000", server.url()), true).await.unwrap();
+    fencelock::backends::init(&format!("{}?timeout=5000&quarantine=on&max_ttl=60000", server.url()), true)
+        .await
+        .unwrap();
     assert_eq!(read(&redis).await, None);
 }
 

@@ -133,7 +133,7 @@ async fn the_servers_wake_a_waiter_after_a_release() {
         let recorder = EventRecorder::listening_to(&*other);
         assert_eq!(one.release(&held.key, &held.holder.id).await, Ok(Release::Released));
         let changed = |event: &Event| matches!(event, Event::Changed { .. }).then_some(());
-        if recorder.wait_for(Duration::from_secs(1), changed).await.is_some() {
+        if recorder.wait_for(Duration::from_secs(10), changed).await.is_some() {
             return;
         }
     }

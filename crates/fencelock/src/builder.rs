@@ -147,8 +147,8 @@ impl Client {
     ///
     /// Other crates can add schemes: [`register`](crate::register).
     ///
-    /// A relative `DIR` is resolved against the working directory, and [`Client::name`] shows the result. Use an absolute path
-    /// for programs that must exclude each other: `file:locks` in two working directories is two directories.
+    /// `DIR` is an absolute path: a relative one is refused, because it would be another directory for a program that is started
+    /// elsewhere. `%7E`, `%24`, `%3F` and `%25` stand for the characters `~`, `$`, `?` and `%`.
     ///
     /// A test that needs isolated locks uses [`Client::with_backend`] with a [`Memory::new`](crate::backends::Memory::new).
     ///

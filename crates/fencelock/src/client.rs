@@ -1,6 +1,6 @@
 use crate::driver::ClientInner;
 use crate::election::Election;
-use crate::error::{Error, unconfirmed, unreachable_once};
+use crate::error::{Error, unconfirmed};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
@@ -150,7 +150,7 @@ impl Client {
     pub async fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
         self.inner.check_process()?;
         let key = Key::new(key)?;
-        self.inner.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))
+        self.inner.backend.inspect(&key).await.map_err(|cause| self.inner.failed(Some(&key), cause))
     }
 
     /// The number of tasks of this client that wait in the queue for `key`, locally or at the server.
@@ -172,7 +172,7 @@ impl Client {
     /// This method is cancel safe: it only reads.
     pub async fn list(&self) -> Result<Vec<Holding>, Error> {
         self.inner.check_process()?;
-        self.inner.backend.list().await.map_err(|cause| unreachable_once(None, cause))
+        self.inner.backend.list().await.map_err(|cause| self.inner.failed(None, cause))
     }
 
     /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
@@ -187,7 +187,7 @@ impl Client {
     /// If the future is dropped, the hold may or may not be ended; calling it again is harmless.
     pub async fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         self.inner.check_process()?;
-        self.inner.backend.evict(seen).await.map_err(|cause| unreachable_once(Some(&seen.key), cause))
+        self.inner.backend.evict(seen).await.map_err(|cause| self.inner.failed(Some(&seen.key), cause))
     }
 
     /// Releases a hold with the holder id that [`crate::Guard::into_holder`] returned.
@@ -201,7 +201,7 @@ impl Client {
         self.inner.check_process()?;
         let key = Key::new(key)?;
         let outcome = self.inner.backend.release(&key, &holder).await;
-        let outcome = outcome.map_err(|cause| unreachable_once(Some(&key), cause))?;
+        let outcome = outcome.map_err(|cause| self.inner.failed(Some(&key), cause))?;
         Ok(Released::from_answer(outcome, LossReason::Expired))
     }
 
@@ -235,7 +235,7 @@ impl Client {
             Some(Err(cause)) => return Err(unconfirmed(&key, cause, Duration::ZERO, 1)),
             None => {
                 let cause = Unknown::new(self.name(), fencelock_core::Fault::Other, "no answer");
-                return Err(unreachable_once(Some(&key), cause));
+                return Err(self.inner.failed(Some(&key), cause));
             }
         };
         Err(Error::Lost { key, reason })

@@ -1,10 +1,10 @@
 use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease, Left};
 use crate::error::{Error, unreachable};
-use crate::loss::Loss;
+use crate::loss::{Loss, RenewalFailure};
 use crate::modes;
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
-use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};
+use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Release, Unknown};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,11 +139,11 @@ impl Guard {
     /// client, if it can share it. Then this returns [`Released::Released`] without a request.
     ///
     /// It is not an error if the lock was lost before: the result reports it, and the current holder of the key is not
-    /// affected.
+    /// affected. A lease that has ended is not waited for.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer several attempts, and [`Error::Config`] at once if it refuses, for
-    /// example because the user lost a right. With both, the release continues in the background until the lease would have ended,
+    /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended, and [`Error::Config`] at once if
+    /// it refuses, for example because the user lost a right. With both, the release continues in the background until the lease would have ended,
     /// and [`crate::Client::release`] may be called with the holder id.
     ///
     /// # Cancel safety
@@ -152,7 +152,7 @@ impl Guard {
         if self.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let Left { leaving, releasing, now } = self.held.lease.release(self.held.tenure, false);
+        let Left { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
         self.releasing = releasing;
         let before = match leaving {
             Ok(leaving) => {
@@ -165,20 +165,31 @@ impl Guard {
             }
             Err(end) => Some(end),
         };
-        self.give_back(before).await
+        self.give_back(before, lease_ends).await
     }
 
-    async fn give_back(mut self, before: Option<End>) -> Result<Released, Error> {
+    async fn give_back(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
         if let (Some(End::Lost(why)), true) = (&before, self.held.lease.is_given_away()) {
             self.armed = false;
             return Ok(Released::AlreadyLost { why: why.clone() });
+        }
+        if let Some(End::Lost(why @ LossReason::Expired)) = before {
+            // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
+            return Ok(Released::AlreadyLost { why });
         }
         let client = Arc::clone(&self.client);
         let started = client.clock.now();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match client.backend.release(self.key(), self.held.lease.holder()).await {
+            let request = client.backend.release(self.key(), self.held.lease.holder());
+            // The lease of a hold that was lost otherwise is not known: it is asked once.
+            let left = if before.is_some() { Duration::MAX } else { lease_ends.since(client.clock.now()) };
+            let answer = tokio::time::timeout(left, request).await.unwrap_or_else(|_| {
+                attempts = RELEASE_TRIES;
+                Err(Unknown::new(client.config.backend.clone(), Fault::Timeout, "none before the lease ended"))
+            });
+            match answer {
                 Ok(answer) => {
                     self.armed = self.held.lease.may_have_strays();
                     return Ok(match before {
@@ -323,9 +334,21 @@ impl Held {
         self.loss().map_or(Ok(()), |loss| Err(loss.into()))
     }
 
+    /// Why the renewals fail, if the last one did: what to tell when [`Held::remaining`] becomes short, and after a loss. The client
+    /// repeats them until the lease ends.
+    pub fn renewal_failure(&self) -> Option<RenewalFailure> {
+        self.lease.renewal_failure()
+    }
+
     /// Why it is lost, if it is.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.lease.loss(self.tenure).map(|reason| Loss { key: self.key().clone(), reason })
+        self.lease.loss(self.tenure).map(|reason| self.loss_by(reason))
+    }
+
+    /// The loss for this reason.
+    pub(crate) fn loss_by(&self, reason: LossReason) -> Loss {
+        let failure = if reason == LossReason::Expired { self.renewal_failure() } else { None };
+        Loss { failure, ..Loss::new(self.key().clone(), reason) }
     }
 
     /// Why it ended: `None` if it was released, which is reported at most a second later.

@@ -126,14 +126,14 @@ impl Guards {
     pub async fn release(self) -> Result<ReleasedAll, Error> {
         let Self { guards, held } = self;
         let releases = guards.into_iter().map(|guard| async move {
-            let key = guard.key().clone();
-            (key, guard.release().await)
+            let held = guard.held();
+            (held, guard.release().await)
         });
         let (mut losses, mut unconfirmed) = (Vec::new(), None);
-        for (key, released) in join_all(releases).await {
+        for (one, released) in join_all(releases).await {
             match released {
                 Ok(Released::Released) => {}
-                Ok(Released::AlreadyLost { why: reason }) => losses.push(Loss { key, reason }),
+                Ok(Released::AlreadyLost { why: reason }) => losses.push(one.loss_by(reason)),
                 Err(error) => _ = unconfirmed.get_or_insert(error),
             }
         }
@@ -204,7 +204,7 @@ impl HeldAll {
 
     /// The first loss; `None` if all locks were released, which is reported at most a second later.
     pub(crate) async fn ended(&self) -> Option<Loss> {
-        let ended = async |held: &Held| Some(Loss { reason: held.ended().await?, key: held.key().clone() });
+        let ended = async |held: &Held| Some(held.loss_by(held.ended().await?));
         let mut ends: FuturesUnordered<_> = self.parts.iter().map(ended).collect();
         while let Some(end) = ends.next().await {
             if let Some(loss) = end {
@@ -217,7 +217,7 @@ impl HeldAll {
     /// The loss of this copy, if it is in a forked child of the process that holds the locks.
     pub(crate) fn loss_by_fork(&self) -> Option<Loss> {
         let held = self.parts.iter().find(|held| held.is_forked())?;
-        Some(Loss { key: held.key().clone(), reason: LossReason::Forked })
+        Some(Loss::new(held.key().clone(), LossReason::Forked))
     }
 
     /// The loss that was detected first.

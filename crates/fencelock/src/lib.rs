@@ -95,7 +95,7 @@ pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};
 pub use lock::Lock;
 pub use lock_all::LockAll;
-pub use loss::Loss;
+pub use loss::{Loss, RenewalFailure};
 pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun, WindowDone};
 pub use request::Waiting;
 pub use run::RunError;

@@ -1,5 +1,5 @@
 use crate::driver::{self, ClientInner};
-use crate::error::{Error, unreachable_once};
+use crate::error::Error;
 use crate::guard::{Guard, Held, Released};
 use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
@@ -159,6 +159,9 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the queue; if the lock was granted in the meantime, it is released in the
     /// background.
+    ///
+    /// A future that is neither polled nor dropped while its turn has come, for example in a `select!` in a loop, loses its turn to the
+    /// other tasks of this client after two to four seconds. It is the first again when it is polled.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let request = self.check()?;
         let attempt = self.client.telemetry.attempt(request.options.mode);
@@ -253,7 +256,7 @@ impl Lock {
         modes::check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
         let key = self.check()?.key;
         let answer = self.client.backend.resize(&key, limit).await;
-        match answer.map_err(|cause| unreachable_once(Some(&key), cause))? {
+        match answer.map_err(|cause| self.client.failed(Some(&key), cause))? {
             Resize::Resized(resized) => Ok(resized),
             Resize::Free => Err(modes::not_in_use(&key).into()),
             Resize::OtherMode { mode, holders } => Err(modes::no_semaphore(&key, mode, &holders)),

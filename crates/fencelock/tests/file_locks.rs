@@ -3,7 +3,9 @@
 mod file_kit;
 
 use fencelock::backends::{File, ManualClock};
-use fencelock_core::{Acquire, Backend, Eviction, Expiry, Fault, Intent, Occupant, Release, Renew, Unknown};
+use fencelock_core::{
+    Acquire, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
+};
 use file_kit::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -233,6 +235,45 @@ fn a_holder_whose_file_was_replaced_learns_the_new_holder() {
     assert_eq!(renew(&b, &winner), Renew::Renewed { waiters: 0 });
 }
 
+/// Inotify is of Linux.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_deleted_file_is_reported_to_its_holder_at_once() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (_ears, events) = listen(&locks);
+    take(&locks, "k");
+    fs::remove_file(lock_file(&scratch, "k")).unwrap();
+    expect_change(&events, "k");
+    take(&locks, "other");
+    fs::rename(lock_file(&scratch, "other"), scratch.path().join("elsewhere")).unwrap();
+    expect_change(&events, "other");
+    // A file does not name a key as long as this.
+    let long = "k".repeat(300);
+    take(&locks, &long);
+    let name = |entry: fs::DirEntry| entry.path().to_string_lossy().contains('~').then(|| entry.path());
+    let path = fs::read_dir(scratch.path()).unwrap().find_map(|entry| name(entry.unwrap())).unwrap();
+    fs::remove_file(path).unwrap();
+    while events.recv_timeout(PATIENCE).expect("an event for all keys") != Event::Reset {}
+}
+
+#[test]
+fn a_renewal_keeps_the_files_of_a_hold_young() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    let (held, _) = take_in_mode(&locks, "k", Mode::Shared);
+    for name in ["k.lock", "k.lock.0"] {
+        let file = fs::File::options().write(true).open(scratch.path().join(name)).unwrap();
+        let new = file.metadata().unwrap().modified().unwrap();
+        let age = || file.metadata().unwrap().modified().unwrap().elapsed().unwrap_or_default().as_secs();
+        for (minutes, expected) in [(59, 59..120), (61, 0..10)] {
+            file.set_modified(new - Duration::from_secs(minutes * 60)).unwrap();
+            assert_eq!(renew(&locks, &held), Renew::Renewed { waiters: 0 });
+            assert!(expected.contains(&(age() / 60)), "{name}: {} s", age());
+        }
+    }
+}
+
 #[test]
 fn a_deleted_file_is_reported_to_waiters() {
     let scratch = Scratch::new();
@@ -257,7 +298,7 @@ fn a_directory_that_went_away_is_made_again_and_watched_again() {
         free(&a, &held);
         expect_change(&events, "k");
         fs::remove_dir_all(scratch.path().join("deep")).unwrap();
-        while events.recv_timeout(PATIENCE).unwrap() != fencelock_core::Event::Reset {}
+        while events.recv_timeout(PATIENCE).unwrap() != Event::Reset {}
     }
 }
 
@@ -294,7 +335,8 @@ fn a_file_where_the_directory_should_be_is_named() {
     for dir in [path.clone(), path.join("below")] {
         let unknown = refusal(&dir);
         assert_eq!(unknown.nodes()[0].fault, Fault::Other);
-        assert!(unknown.to_string().contains("not a directory"), "{unknown}");
+        let text = unknown.to_string();
+        assert!(text.contains("not a directory") && !text.contains("remove"), "{text}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod file_kit;
 
-use fencelock::backends::{File, ManualClock};
+use fencelock::backends::File;
 use fencelock_core::{
     Acquire, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key,
     Mode, Occupant, Release, Renew, Resize, Resized,
@@ -11,9 +11,8 @@ use file_kit::process::{self, Process};
 use file_kit::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 #[test]
 fn obey() {
@@ -83,46 +82,6 @@ fn a_row_with_a_reader_at_all_times_is_never_reported_free() {
         }
         done.store(true, Ordering::SeqCst);
     });
-}
-
-#[test]
-fn a_waiting_writer_keeps_new_readers_out_until_the_row_has_ended() {
-    let scratch = Scratch::new();
-    let (a, b) = (scratch.locks(), scratch.locks());
-    let (first, _) = shared(&a, "k");
-    let writer = claim("k", Intent::Enqueue);
-    assert!(is_busy(&b, &writer));
-    let Acquire::Busy(occupied) = acquire(&a, &reader("k")) else { panic!("a writer waits") };
-    assert_eq!(occupied.holders.first().holder_id(), Some(first.holder.id));
-    assert_eq!(renew(&a, &first), Renew::Renewed { waiters: 0 });
-    free(&a, &first);
-    fence(acquire(&b, &writer));
-    free(&b, &writer);
-    shared(&a, "k");
-    shared(&a, "k");
-}
-
-#[test]
-fn a_writer_that_gave_up_does_not_block_others_for_long() {
-    let scratch = Scratch::new();
-    let clock = Arc::new(ManualClock::default());
-    let locks = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
-    shared(&locks, "k");
-    assert!(is_busy(&locks, &claim("k", Intent::Enqueue)));
-    assert!(is_busy(&locks, &reader("k")));
-    clock.advance(Duration::from_millis(499));
-    assert!(is_busy(&locks, &reader("k")));
-    clock.advance(Duration::from_millis(1));
-    shared(&locks, "k");
-}
-
-#[test]
-fn a_writer_that_only_tries_does_not_block_others() {
-    let scratch = Scratch::new();
-    let locks = scratch.locks();
-    shared(&locks, "k");
-    assert!(is_busy(&locks, &claim("k", Intent::Try)));
-    shared(&locks, "k");
 }
 
 #[test]

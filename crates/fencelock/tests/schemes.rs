@@ -131,6 +131,10 @@ fn a_scheme_is_registered_once() {
 async fn a_url_with_a_small_mistake_says_what_to_write() {
     let hint = async |url| Client::connect(url).await.unwrap_err().to_string();
     assert!(hint("MEMORY:").await.contains("memory:"), "lower case");
+    for url in ["s3cret@host:6379", "redis", "s3cret", "://s3cret", "//u:s3cret@h"] {
+        let hint = hint(url).await;
+        assert!(hint.starts_with("the URL has no scheme: locks live at ") && !hint.contains("s3cret"), "{url}: {hint}");
+    }
     if cfg!(feature = "redis") {
         for url in ["redis:/h", "redis:h", "redis:"] {
             assert!(hint(url).await.contains("redis://HOST"), "{url}");

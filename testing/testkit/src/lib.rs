@@ -8,6 +8,7 @@
 //! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
+//! | a process limit | [`ThreadLimit`] |
 //! | other processes | [`TestProcess`], [`freeze`], [`thaw`] |
 //! | hostile servers | [`ScriptedServer`] |
 //! | other languages | [`programs`] |
@@ -27,6 +28,7 @@ mod scripted;
 mod shim;
 mod split_mix;
 mod test_process;
+mod thread_limit;
 
 pub use claim::claim;
 pub use freezing::{freeze, thaw};
@@ -39,3 +41,4 @@ pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
 pub use split_mix::SplitMix;
 pub use test_process::TestProcess;
+pub use thread_limit::ThreadLimit;

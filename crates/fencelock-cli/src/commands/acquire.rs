@@ -21,7 +21,7 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
             if !client.capabilities().portable {
                 return Err(not_portable(client));
             }
-            check(&acquire.key, acquire.nested.nested_ok, client, context)?;
+            check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
             let (guard, left) = take(&acquire, mode, client, context).await?;
             let answer = if context.report.json { json(&guard, &acquire, left) } else { guard.holder().to_string() };
             // A lock whose holder ID was not delivered could only expire.

@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
-use crate::text::{holder_of, holding, plain};
+use crate::text::{ended_holding, holder_of, holding, plain};
 use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Occupant};
 
 /// Breaks a lock.
@@ -12,9 +12,9 @@ pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit,
 }
 
 async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Result<Exit, Failure> {
-    let key = plain(&breaking.key);
+    let (key, queues) = (plain(&breaking.key), client.capabilities().queues);
     let Some(row) = client.inspect(&breaking.key).await? else {
-        return nothing_to_break(&breaking.key, "free, nothing to do", context);
+        return nothing_to_break(&breaking.key, "free, nothing to do", queues, context);
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
@@ -25,9 +25,9 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
         })?;
     }
     match client.evict(&seen).await? {
-        Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, context.report.json)))?,
+        Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?,
         Eviction::Changed(None) => {
-            return nothing_to_break(&breaking.key, "free now, nothing to do", context);
+            return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
         }
         Eviction::Changed(Some(now)) => {
             let why = format!("{key} is now {}: nothing was done, run the command again", holding(&now));
@@ -115,21 +115,21 @@ fn permitted(breaking: &Break, kind: Kind) -> Result<(), String> {
     })
 }
 
-fn nothing_to_break(key: &str, why: &str, context: &Context) -> Result<Exit, Failure> {
-    let mut answer = state(key, None);
+fn nothing_to_break(key: &str, why: &str, queues: bool, context: &Context) -> Result<Exit, Failure> {
+    let mut answer = state(key, None, queues);
     answer["broken"] = false.into();
     context.answer(&if context.report.json { format!("{answer}\n") } else { format!("{}: {why}\n", plain(key)) })?;
     Ok(Exit::Success)
 }
 
 /// The result, with the state of the lock before it was broken.
-fn result(broken: &Holding, json: bool) -> String {
+fn result(broken: &Holding, queues: bool, json: bool) -> String {
     if json {
-        let mut answer = state(broken.key.as_str(), Some(broken));
+        let mut answer = state(broken.key.as_str(), Some(broken), queues);
         answer["broken"] = true.into();
         return answer.to_string();
     }
-    format!("{}: broke the lock {}", plain(&broken.key), holding(broken))
+    format!("{}: broke the lock {}", plain(&broken.key), ended_holding(broken))
 }
 
 #[cfg(test)]

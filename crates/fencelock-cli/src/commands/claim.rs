@@ -25,11 +25,11 @@ pub(super) struct ClaimRequest<'a> {
 }
 
 /// Refuses a lock that this program runs under, and reports the backend.
-pub(super) fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
+pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
     let (url, name) = (context.url()?, client.name());
     let backend = scheme_of(&url).map_or_else(|_| name.clone(), |scheme| scheme.identity(&url, &name));
     if !nested_ok {
-        Nesting::of_this_process().check(key, &backend)?;
+        Nesting::of_this_process().check(key, &backend, client).await?;
     }
     context.report.emit(&Event::Backend { key, backend: &name });
     Ok(backend)
@@ -44,8 +44,8 @@ pub(super) async fn claim(
 ) -> Result<Guards, Error> {
     let claimed = retry_unreachable(request, progress, |left| claim_once(keys, request, left, client, progress)).await;
     match &claimed {
-        Ok(_) if keys.len() > 1 => progress.done("are held now"),
-        Ok(_) => progress.done("is held now"),
+        Ok(_) if keys.len() > 1 => progress.done("were acquired"),
+        Ok(_) => progress.done("was acquired"),
         Err(_) => progress.clear(),
     }
     claimed
@@ -70,7 +70,7 @@ pub(super) async fn begin(
     let begun =
         retry_unreachable(request, progress, |left| begin_once(key, once, request, left, client, progress)).await;
     match &begun {
-        Ok(Begun::Run(..)) => progress.done("is held now"),
+        Ok(Begun::Run(..)) => progress.done("was acquired"),
         Ok(Begun::AlreadyDone(_)) | Err(_) => progress.clear(),
     }
     begun

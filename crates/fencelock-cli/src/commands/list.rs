@@ -15,10 +15,12 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
             let mut holdings = client.list().await?;
             holdings.retain(|held| held.key.as_str().starts_with(&list.prefix));
             holdings.sort_by(|a, b| a.key.cmp(&b.key));
+            let queues = client.capabilities().queues;
             let answer = if context.report.json {
-                format!("{}\n", holdings.iter().map(|held| state(held.key.as_str(), Some(held))).collect::<Value>())
+                let states = holdings.iter().map(|held| state(held.key.as_str(), Some(held), queues));
+                format!("{}\n", states.collect::<Value>())
             } else {
-                in_columns(&holdings)
+                in_columns(&holdings, queues)
             };
             print(&answer)?;
             Ok(Exit::Success)
@@ -27,17 +29,17 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
 }
 
 /// Empty if nothing is held, so that scripts can count lines.
-fn in_columns(holdings: &[Holding]) -> String {
+fn in_columns(holdings: &[Holding], queues: bool) -> String {
     if holdings.is_empty() {
         return String::new();
     }
     let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "MODE", "HOLDER"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().flat_map(lines)).collect();
+    let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().flat_map(|held| lines(held, queues))).collect();
     table(&rows)
 }
 
 /// One line for each holder.
-fn lines(held: &Holding) -> impl Iterator<Item = [String; 7]> {
+fn lines(held: &Holding, queues: bool) -> impl Iterator<Item = [String; 7]> {
     let listed = u32::try_from(held.holders.iter().count()).unwrap_or(u32::MAX);
     let more = held.holders.count().saturating_sub(listed);
     let others = (more > 0).then(|| {
@@ -45,16 +47,16 @@ fn lines(held: &Holding) -> impl Iterator<Item = [String; 7]> {
         (line[0], line[6]) = (plain(&held.key), format!("and {more} more"));
         line
     });
-    held.holders.iter().map(|holder| columns(held, holder)).chain(others)
+    held.holders.iter().map(move |holder| columns(held, holder, queues)).chain(others)
 }
 
-fn columns(held: &Holding, holder: &HolderInfo) -> [String; 7] {
+fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 7] {
     let span = |span| Span(span).to_string();
     [
         plain(&held.key),
         holder.held_for.map_or_else(|| "?".to_owned(), span),
         holder.expiry.span().map_or_else(|| "-".to_owned(), span),
-        held.waiters.to_string(),
+        if queues { held.waiters.to_string() } else { "-".to_owned() },
         holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
         mode::column(holder.mode),
         holder_of(holder),

@@ -22,7 +22,10 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
                 _ if context.report.json => {
                     (lease.as_ref().map_or(Exit::Lost, |_| Exit::Success), json(&renew, &lease))
                 }
-                Ok(_) => (Exit::Success, format!("{}: held for another {}", plain(&renew.key), Span(renew.ttl))),
+                Ok(_) => (Exit::Success, {
+                    // A renewal never shortens the lease.
+                    format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl))
+                }),
                 Err(reason) => return Err(not_held(&renew.key, reason)),
             };
             context.answer(&format!("{text}\n"))?;

@@ -2,11 +2,14 @@ use super::claim::{Begun, ClaimRequest, begin, check, claim};
 use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
-use crate::context::{CLOSING, Context};
+use crate::context::{CLOSING, Context, LEAVING};
+use crate::descendants::{reap_orphans, report_if_blind};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::locks::Locks;
 use crate::mode;
 use crate::nesting::{Nesting, only};
+use crate::not_found;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Event, Reporter};
@@ -14,7 +17,7 @@ use crate::secrets;
 use crate::signals::{Signals, is_interrupt};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::terminal::{Terminal, in_foreground};
-use fencelock::{Client, Error, Guards, Key, ReleasedAll, Span, UnfinishedRun};
+use fencelock::{Client, Error, Guards, Held, Key, ReleasedAll, Span, UnfinishedRun};
 use rustix::process::Signal;
 use std::io;
 use std::sync::Arc;
@@ -24,22 +27,33 @@ use tokio::time::{Instant, sleep, timeout};
 /// Holds locks while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
+    report_if_blind(context.report);
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
         client = context.connect_to_wait() => client?,
     };
+    let backend = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        backend = check_all(&plan, &client, context) => backend?,
+    };
+    let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
+    let _ = client.close(ended.as_ref().map_or(LEAVING, |ended| ended.closing)).await;
+    ended.map(|ended| ended.exit)
+}
+
+/// Refuses locks that this program runs under. Returns their backend.
+async fn check_all(plan: &Plan, client: &Client, context: &Context) -> Result<String, Failure> {
     let mut backend = String::new();
     for key in &plan.keys {
-        backend = check(key, plan.nested_ok, &client, context)?;
+        backend = check(key, plan.nested_ok, client, context).await?;
     }
     if let Some(slots) = plan.slots.filter(|_| !plan.nested_ok) {
-        Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend)?;
+        Nesting::of_this_process().check_slots(&plan.keys[0], slots, &backend, client).await?;
     }
-    let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
-    let _ = client.close(CLOSING).await;
-    ended.map(|ended| ended.exit)
+    Ok(backend)
 }
 
 /// How one hold of the locks has ended.
@@ -48,11 +62,13 @@ pub(super) struct Ended {
     pub(super) exit: Exit,
     /// The command was terminated, or not started, because a lock was lost, and not because of a signal.
     pub(super) by_loss: bool,
+    /// How long to wait for releases that are not confirmed.
+    pub(super) closing: Duration,
 }
 
 impl Ended {
     fn by_itself(exit: impl Into<Exit>) -> Self {
-        Self { exit: exit.into(), by_loss: false }
+        Self { exit: exit.into(), by_loss: false, closing: LEAVING }
     }
 }
 
@@ -73,6 +89,8 @@ pub(super) async fn hold(
             return Ok(Ended::by_itself(signal));
         }
         result = acquire(plan, client, &progress) => result,
+        // What an earlier command of `elect` has left.
+        never = reap_orphans() => match never {},
     };
     let (guards, once, slot) = match result.map_err(|error| busy_as(plan, error.into()))? {
         Acquired::Guards(guards) => (guards, None, None),
@@ -90,8 +108,10 @@ pub(super) async fn hold(
     let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
-    let held = release(guards, report, loss_reported).await;
-    match ended {
+    // A release is of no use when the leases are over.
+    let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
+    let held = release(guards, report, loss_reported, lease_ends).await;
+    let ended = match ended {
         // The command exited by itself, and only the release detected the loss of the lock.
         Ok(Ended { by_loss: false, .. })
             if held == HeldUntilRelease::No && !loss_reported && plan.rules.on_lost == OnLost::Term =>
@@ -99,7 +119,14 @@ pub(super) async fn hold(
             Ok(Ended::by_itself(Exit::Lost))
         }
         ended => ended,
-    }
+    };
+    let closing = CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
+    ended.map(|ended| Ended { closing, ..ended })
+}
+
+/// The time until the last of the leases ends.
+fn longest_lease(guards: &Guards) -> Duration {
+    guards.held().parts().iter().map(Held::remaining).max().unwrap_or_default()
 }
 
 /// The locks that the command runs under.
@@ -176,7 +203,7 @@ impl RunSession<'_> {
                 return Ok(Ended::by_itself(signal));
             }
         }
-        Ok(Ended { exit, by_loss: exit == Exit::Lost && !by_signal })
+        Ok(Ended { by_loss: exit == Exit::Lost && !by_signal, ..Ended::by_itself(exit) })
     }
 
     async fn record_success(&mut self) -> Result<(), Failure> {
@@ -198,7 +225,7 @@ impl RunSession<'_> {
             tokio::select! {
                 loss = self.guards.lost() => {
                     self.loss_reported = true;
-                    return Err(Error::from(loss).into());
+                    return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key)));
                 }
                 () = sleep(Duration::from_millis(2)) => {}
             }
@@ -239,7 +266,7 @@ impl RunSession<'_> {
             }
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
-                io::ErrorKind::NotFound => (Exit::NotFound, "command not found".to_owned()),
+                io::ErrorKind::NotFound => (Exit::NotFound, not_found::explain(&self.plan.command)),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))
@@ -256,9 +283,10 @@ impl RunSession<'_> {
         tokio::select! {
             signal = signals.ending() => return Some(signal),
             loss = self.guards.lost() => {
-                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.reason.to_string() });
+                self.report.emit(&Event::NotKept { key: loss.key.as_str(), why: loss.to_string() });
                 self.loss_reported = true;
             }
+            never = reap_orphans() => match never {},
             () = sleep(left) => {}
         }
         None
@@ -272,23 +300,36 @@ enum HeldUntilRelease {
     No,
 }
 
-async fn release(guards: Guards, report: Reporter, loss_reported: bool) -> HeldUntilRelease {
+async fn release(guards: Guards, report: Reporter, loss_reported: bool, lease_ends: Duration) -> HeldUntilRelease {
+    let keys: Vec<_> = guards.keys().into_iter().map(ToString::to_string).collect();
     let held = guards.held();
-    let not_released = |key: &str, why| report.emit(&Event::NotReleased { key, why });
-    match timeout(CLOSING, guards.release()).await {
+    let (limit, begun) = (CLOSING.min(lease_ends), Instant::now());
+    let was_lost = |key: &Key, why| {
+        if !loss_reported {
+            report.emit(&Event::WasLost { key: key.as_str(), why });
+        }
+        HeldUntilRelease::No
+    };
+    let not_released = |key: Option<&Key>, why| {
+        // The user knows that the lease ends, or nobody waits for it.
+        if !loss_reported && begun.elapsed() < lease_ends {
+            report.emit(&Event::NotReleased { locks: Locks::all(&keys).with_one(key.map(Key::as_str)), why });
+        }
+    };
+    match timeout(limit, guards.release()).await {
         Ok(Ok(ReleasedAll::Released)) => report.emit(&Event::Released),
         Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
-            for loss in losses.iter().filter(|_| !loss_reported) {
-                report.emit(&Event::WasLost { key: loss.key.as_str(), why: loss.reason.to_string() });
+            for loss in losses {
+                was_lost(&loss.key, loss.to_string());
             }
             return HeldUntilRelease::No;
         }
-        Ok(Err(error)) => not_released(error.key().map_or("", Key::as_str), format!("{error:#}")),
-        Err(_) => {
-            for key in held.keys() {
-                not_released(key.as_str(), format!("no reply within {}", Span(CLOSING)));
-            }
-        }
+        Ok(Err(error)) => not_released(error.key(), format!("{error:#}")),
+        Err(_) => not_released(None, format!("no reply within {}", Span(limit))),
     }
-    HeldUntilRelease::Yes
+    // Without a reply, a loss that was detected before still counts.
+    match held.check() {
+        Err(Error::Lost { key, reason, .. }) => was_lost(&key, reason.to_string()),
+        _ => HeldUntilRelease::Yes,
+    }
 }

@@ -17,7 +17,7 @@ pub(super) async fn acquire(
     let claim = |left| acquire_once(&plan.keys[0], slots, request, left, client, progress);
     let held: Result<SlotGuard, Error> = retry_unreachable(request, progress, claim).await;
     match &held {
-        Ok(_) => progress.done("is held now"),
+        Ok(_) => progress.done("was acquired"),
         Err(_) => progress.clear(),
     }
     let held = held?;

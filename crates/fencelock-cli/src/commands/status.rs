@@ -19,7 +19,7 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     };
     let done = if client.capabilities().completions { client.last_success(key).await } else { Ok(None) };
     let answer = if context.report.json {
-        let mut answer = state(key, held.as_ref());
+        let mut answer = state(key, held.as_ref(), client.capabilities().queues);
         answer["done"] = done.ok().flatten().as_ref().map(window_done).into();
         answer.to_string()
     } else {
@@ -41,8 +41,8 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
     let why = quarantine(cause);
     let answer = if context.report.json {
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
-        let mut answer = state(key, None);
-        (answer["held"], answer["waiters"]) = (Value::Null, Value::Null);
+        let mut answer = state(key, None, false);
+        answer["held"] = Value::Null;
         answer["done"] = Value::Null;
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()

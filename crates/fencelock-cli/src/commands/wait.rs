@@ -21,16 +21,22 @@ const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) async fn wait(wait: Wait, context: &Context) -> Result<Exit, Failure> {
     context
         .with(context.connect_to_wait(), async |client| {
-            check(&wait.key, wait.nested.nested_ok, client, context)?;
+            check(&wait.key, wait.nested.nested_ok, client, context).await?;
             until_free(&wait, client, context).await
         })
         .await
 }
 
 /// Writes the JSON result. Text output has only the exit code, or the error.
-fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Context) -> Result<Exit, Failure> {
+fn answer(
+    wait: &Wait,
+    held: Option<&Holding>,
+    queues: bool,
+    progress: &Progress,
+    context: &Context,
+) -> Result<Exit, Failure> {
     if context.report.json {
-        let mut answer = state(&wait.key, held);
+        let mut answer = state(&wait.key, held, queues);
         answer["waited_ms"] = millis(progress.waited()).into();
         context.answer(&format!("{answer}\n"))?;
     }
@@ -39,6 +45,7 @@ fn answer(wait: &Wait, held: Option<&Holding>, progress: &Progress, context: &Co
 
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let progress = &Progress::new(&wait.key, context.report);
+    let queues = client.capabilities().queues;
     let (mut attempts, mut last) = (0, None);
     loop {
         let seen = inspect_within_limit(wait, client, progress, last).await;
@@ -48,9 +55,11 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
         let poll_interval = match seen {
             Ok(None) => {
                 progress.done("is free");
-                return answer(wait, None, progress, context);
+                return answer(wait, None, queues, progress, context);
             }
-            Ok(Some(held)) if over && context.report.json => return answer(wait, Some(&held), progress, context),
+            Ok(Some(held)) if over && context.report.json => {
+                return answer(wait, Some(&held), queues, progress, context);
+            }
             Ok(Some(held)) if over => {
                 let waited = Some(progress.waited()).filter(|_| wait.limit != Some(Duration::ZERO));
                 let waited = waited.map(|span| format!("; stopped waiting after {}", Span(span))).unwrap_or_default();

@@ -75,12 +75,12 @@ impl Watcher {
         let child_signals = SignalFd::with_flags(&ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let tty = role.foreground.then(|| File::options().read(true).write(true).open("/dev/tty")).transpose()?;
-        let null = File::options().write(true).open("/dev/null")?;
         // The last step that can fail: after it the command runs.
         let command = spawn(&job.command, &[], Stdio::from(job.stdin), tty.map(Into::into), mask)?;
-        // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does.
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
+        // Close the inherited output: a reader must see EOF when the command exits, not when the watcher does. A timer accepts no
+        // output, and it is there also where /dev/null is not.
+        let _ = rustix::stdio::dup2_stdout(&timer);
+        let _ = rustix::stdio::dup2_stderr(&timer);
         let watcher = Self {
             socket,
             buffer: MessageBuffer::new(),

@@ -139,9 +139,9 @@ fn a_quiet_doctor_reports_problems_only() {
 fn doctor_never_refers_to_doctor() {
     let backend = TestBackend::files();
     std::fs::write(backend.file("plain"), "").unwrap();
-    for url in
-        ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "file:plain/below", "file:plain"]
-    {
+    let plain = format!("file:{}", backend.file("plain").display());
+    let below = format!("{plain}/below");
+    for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &below, &plain] {
         let output = Test::new(&backend, "doctor --url").arg(url).output();
         let text = output.stdout + &output.stderr;
         assert!(output.status == 69 && !text.contains("fencelock doctor"), "{url}: {text}");
@@ -248,4 +248,20 @@ fn a_waiter_learns_who_is_in_front() {
     let first: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&first["event"], &first["ahead"]), (&"waiting".into(), &0.into()), "{}", output.stderr);
     assert_eq!(first["owner"]["label"], "nightly", "{first}");
+}
+
+#[test]
+fn the_number_of_waiters_is_shown_only_where_there_is_a_queue() {
+    for backend in TestBackend::with_semaphores() {
+        let mut holder = Test::script(&backend, "k", "echo held; read _").start();
+        holder.wait_for("held");
+        let known = backend.redis.is_some();
+        let list = Test::new(&backend, "list").output().stdout;
+        let row = list.lines().nth(1).expect("a row");
+        assert_eq!(row.contains("  0  "), known, "{list}");
+        let json = Test::new(&backend, "--json status k").output().stdout;
+        assert!(json.contains(if known { r#""waiters":0"# } else { r#""waiters":null"# }), "{json}");
+        holder.say("\n");
+        assert_eq!(holder.end().status, 0);
+    }
 }

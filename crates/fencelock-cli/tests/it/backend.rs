@@ -24,7 +24,9 @@ impl TestBackend {
     pub(crate) fn redis() -> Option<Self> {
         let server = redis_or_skip()?;
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
-        Some(Self { dir, url: server.url(), redis: Some(server), nodes: Vec::new() })
+        // A busy machine may not run it for some time.
+        let url = format!("{}?timeout=5000", server.url());
+        Some(Self { dir, url, redis: Some(server), nodes: Vec::new() })
     }
 
     /// Three Redis servers for this test.

@@ -5,6 +5,9 @@ use crate::running::{children, is_alive, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{Reply, redlock_url, servers_or_skip};
 use serde_json::Value;
+use std::thread::sleep;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Runs `bench` until something was granted within its span: a machine that does other things may need a longer one.
 fn measured(backend: &TestBackend, line: &str) -> Value {
@@ -81,7 +84,7 @@ fn every_load_is_measured_on_redis_and_leaves_nothing() {
 fn keys_with_a_prefix_and_those_of_a_quorum_are_removed_too() {
     let Some(backend) = TestBackend::redis() else { return };
     for line in ["--workload many-keys --keys 5", "--workload flash-sale --stock 9"] {
-        measured(&backend, &format!("{line} --url {}?prefix=x%3A", backend.url()));
+        measured(&backend, &format!("{line} --url {}&prefix=x%3A", backend.url()));
         assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line}");
     }
     let others = servers_or_skip(2).unwrap();
@@ -190,11 +193,31 @@ fn the_report_is_for_people_and_fits_a_terminal() {
 }
 
 #[test]
+fn a_second_signal_ends_it_without_its_clean_up() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut bench = Test::new(&backend, "bench --seconds 10m --tasks 2").start();
+    let began = || (backend.server().command(&["DBSIZE"]) != Reply::Int(0)).then_some(());
+    wait_until("the first key", began);
+    backend.server().freeze();
+    let signalled = Instant::now();
+    bench.kill("TERM");
+    // Else the first one may be read last.
+    sleep(Duration::from_millis(300));
+    bench.kill("INT");
+    let status = bench.status();
+    let took = signalled.elapsed();
+    backend.server().thaw();
+    assert_eq!(status, 143);
+    // It tries to remove its keys for 12 s.
+    assert!(took < Duration::from_secs(9), "{took:?}");
+}
+
+#[test]
 fn memory_is_measured_within_one_process_and_a_second_is_refused() {
     let backend = TestBackend::files();
     let line = "bench --url memory: --workload flash-sale --stock 20 --seconds 10m --tasks 3";
     let text = Test::new(&backend, line).output().stdout;
-    assert!(text.starts_with("memory:\nA flash sale: 1 process of 3 tasks, "), "{text}");
+    assert!(text.starts_with("memory:, leases are shared by the tasks of a process (see --no-sharing)\nA flash sale: 1 process of 3 tasks, "), "{text}");
     Test::new(&backend, "bench --url memory: --processes 2")
         .status(64)
         .stderr("fencelock: memory: exists only within one process, so 2 processes cannot share its locks: *\n")

@@ -54,6 +54,7 @@ impl Keys {
         let output = self.test(&format!("break k {options}")).output();
         assert_eq!((output.status, self.have_it()), (0, 0), "{options}: {}", output.stderr);
         assert!(output.stdout.contains("broke the lock") && output.stdout.contains(shown), "{}", output.stdout);
+        assert!(!output.stdout.contains("ends in"), "it has ended: {}", output.stdout);
     }
 }
 

@@ -13,17 +13,18 @@ const TURNS: usize = 12;
 const COUNT: &str = "n=$(cat counter); sleep 0.002; echo $((n + 1)) > counter";
 
 /// As many turns as there are, each under the lock; halfway each process also has a turn whose wrapper is killed while
-/// its command is about to count. If that command lived on, it would count without the lock.
+/// its command is about to count. If that command lived on, it would count without the lock, when the next turn has it.
 fn turns(backend: &TestBackend, process: usize) {
     for turn in 0..TURNS {
         Test::script(backend, "-q --ttl 10s counter", COUNT).run();
         if turn == TURNS / 2 {
-            let started = format!("started-{process}");
-            let victim = format!("touch {started}; sleep 0.2; {COUNT}");
-            let mut wrapper = Test::script(backend, "--ttl 1s counter", &victim).start();
+            let [started, go] = ["started", "go"].map(|name| format!("{name}-{process}"));
+            let victim = format!("touch {started}; until [ -e {go} ]; do sleep 0.01; done; {COUNT}");
+            let mut wrapper = Test::script(backend, "--ttl 2s counter", &victim).start();
             wait_until("the command to begin", || backend.file(&started).exists().then_some(()));
             wrapper.kill("KILL");
             assert_ne!(wrapper.status(), 0);
+            Test::script(backend, "-q --ttl 10s counter", &format!("touch {go}")).run();
         }
     }
 }
@@ -35,7 +36,7 @@ fn counts_exactly(backend: &TestBackend) {
             scope.spawn(move || turns(backend, process));
         }
     });
-    // The killed processes had waited for 0.2 s each, and would have counted by now, because the last turns were later.
+    // The killed commands would have counted by now, because the last turns were later.
     let counted: usize = fs::read_to_string(backend.file("counter")).unwrap().trim().parse().unwrap();
     assert_eq!(counted, PROCESSES * TURNS);
 }

@@ -52,7 +52,7 @@ fn a_trial_takes_a_lock_in_every_way_and_leaves_no_key() {
     let (Some(backend), Some(nodes)) = (TestBackend::redis(), servers_or_skip(3)) else { return };
     let quorum = redlock_url(&nodes, "max_ttl=50000&node_timeout=2000");
     Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &quorum).ok();
-    let urls = [backend.url().to_owned(), format!("{}?protocol=resp2&prefix=app:", backend.url()), quorum];
+    let urls = [backend.url().to_owned(), format!("{}&protocol=resp2&prefix=app:", backend.url()), quorum];
     for url in urls {
         let output = doctor(&backend, &url, "");
         let trial = line(&output, "trial");
@@ -145,7 +145,7 @@ fn advice_follows_the_cause() {
         after.lines().nth(1).unwrap().trim().to_owned()
     };
     for option in ["push=off", "protocol=resp2"] {
-        assert_eq!(advice(&format!("{}?{option}", backend.url())), format!("-> remove {option} from the URL"));
+        assert_eq!(advice(&format!("{}&{option}", backend.url())), format!("-> remove {option} from the URL"));
     }
     allow(server, &rights().replace(" +client|tracking", ""));
     assert!(advice(&url(server)).contains("allow CLIENT TRACKING"), "{}", advice(&url(server)));
@@ -195,7 +195,7 @@ fn a_trial_fails_if_the_memory_is_full() {
 fn no_lock_is_tried_where_a_claim_would_write_a_marker() {
     let Some(backend) = TestBackend::redis() else { return };
     for options in ["quarantine=on", "quarantine=on&trust_empty=true"] {
-        let output = doctor(&backend, &format!("{}?{options}", backend.url()), "");
+        let output = doctor(&backend, &format!("{}&{options}", backend.url()), "");
         assert!(line(&output, "trial").contains("not tried"), "{options}: {}", output.stdout);
         assert_eq!(keys(backend.server()), [""; 0], "{options}");
     }

@@ -104,10 +104,10 @@ fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
 #[test]
 fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut first = Test::new(&backend, "elect --ttl 2s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
+    let mut first = Test::new(&backend, "elect --ttl 4s e -- sh -c").arg("echo $FENCELOCK_FENCE $$; read _").start();
     let line = first.wait_for("");
     let (before, command) = line.split_once(' ').unwrap();
-    let mut second = candidate(&backend, "--ttl 2s");
+    let mut second = candidate(&backend, "--ttl 4s");
     waiters(&backend, 1);
     first.kill("KILL");
     assert!(term(&mut second) > before.parse().unwrap());

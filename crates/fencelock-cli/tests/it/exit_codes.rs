@@ -1,9 +1,10 @@
 //! One test for each row of the table in `fencelock run --help`.
 
 use crate::backend::TestBackend;
-use crate::test::Test;
+use crate::test::{BINARY, Test};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 #[test]
 fn success_is_the_commands() {
@@ -99,6 +100,24 @@ fn the_internal_watcher_mode_refuses_other_callers() {
 }
 
 #[test]
+fn a_directory_that_depends_on_where_and_how_the_program_is_started_is_64() {
+    let backend = TestBackend::files();
+    let absolute = format!("use file:{}/locks", backend.dir().canonicalize().unwrap().display());
+    for (url, advice) in [
+        ("file:locks", &*absolute),
+        ("file:~/locks", "~ is not expanded"),
+        ("file:$HOME/locks", "variables are not expanded"),
+        ("file:/tmp/locks?prefix=a", "it has no options"),
+    ] {
+        for line in ["run k -- true", "list", "doctor", "bench"] {
+            let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
+            assert!(output.status == 64 && output.stderr.contains(advice), "{line}, {url}: {}", output.stderr);
+        }
+    }
+    assert_eq!(fs::read_dir(backend.dir()).unwrap().count(), 0, "nothing was created");
+}
+
+#[test]
 fn a_key_that_cannot_be_used_is_64_and_named() {
     Test::new(&TestBackend::files(), "run")
         .arg("a\nb")
@@ -124,7 +143,7 @@ fn a_server_that_does_not_answer_is_69() {
 #[test]
 fn a_lock_that_no_replica_confirms_is_69_and_named() {
     let Some(backend) = TestBackend::redis() else { return };
-    let url = format!("{}?acks=2&acks_timeout=50", backend.url());
+    let url = format!("{}&acks=2&acks_timeout=50", backend.url());
     let output = Test::new(&backend, "run").arg("--url").arg(&url).arg("k").arg("--").arg("true").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
     let expected = "not replicated: 0 of 2 replicas confirmed (within 50 ms); `fencelock doctor` shows the number of replicas, \
@@ -151,7 +170,7 @@ fn a_wait_that_ran_out_is_75_and_says_how_long_it_was() {
     let backend = TestBackend::files();
     let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
     holder.wait_for("ready");
-    Test::new(&backend, "run -w 0.2 k -- true")
+    Test::new(&backend, "run -w 2 k -- true")
         .stderr(
             "fencelock: waiting for k, held by *:*\n\
              fencelock: k is held by *:*; gave up after * and * tries; use -w to wait longer\n",
@@ -168,6 +187,22 @@ fn busy_has_another_exit_code_if_requested() {
     Test::new(&backend, "run -q -n -E 0 k -- true").status(0).run();
     Test::new(&backend, "run -q -n -E 3 k -- true").status(3).run();
     Test::new(&backend, "run -q -n k -- true").status(75).run();
+}
+
+/// No file may grow, as on a full disk. A claim that fails is repeated.
+#[test]
+fn a_record_that_is_lost_is_warned_of_once_and_only_with_the_lock() {
+    let backend = TestBackend::files();
+    fs::create_dir(backend.file("locks")).unwrap();
+    fs::write(backend.file("locks/k.lock"), "damaged").unwrap();
+    let warnings = |text: &str| text.matches("the record of the last hold is lost").count();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -w 1 k -- true";
+    let full = Command::new("sh").args(["-c", script, BINARY]).env("FENCELOCK_URL", backend.url()).output().unwrap();
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(full.status.code() == Some(69) && said.contains("free some space"), "{said}");
+    assert_eq!(warnings(&said), 0, "{said}");
+    let output = Test::new(&backend, "run k -- true").output();
+    assert!(output.status == 0 && warnings(&output.stderr) == 1, "{}", output.stderr);
 }
 
 #[test]

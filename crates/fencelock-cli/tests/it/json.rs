@@ -150,7 +150,7 @@ fn every_answer_is_as_documented() {
     let lacking: Vec<_> =
         server["features"].as_array().unwrap().iter().filter(|feature| feature["works"] != true).collect();
     assert!(lacking.is_empty() && !server["features"].as_array().unwrap().is_empty(), "{report}");
-    assert_eq!((&report["wire"], &report["options"]["timeout"]), (&1.into(), &"1000".into()));
+    assert_eq!((&report["wire"], &report["options"]["timeout"]), (&1.into(), &"5000".into()));
     assert_eq!(report["modes"], serde_json::json!(["exclusive", "shared", "permits"]));
 }
 
@@ -252,9 +252,8 @@ fn events_about_several_locks_list_them() {
 #[test]
 fn an_end_by_force_is_reported_as_documented() {
     let backend = TestBackend::files();
-    let output =
-        Test::script(&backend, "--json --max-hold 1s --grace 1s k", "trap '' TERM; while :; do sleep 0.1; done");
-    let reported = events(&output.output());
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let reported = events(&crate::holding::held_too_long(&backend, "--json --grace 1s", script));
     // On a busy machine the second process is first, which is reported as `late`.
     for names in [&["acquired"][..], &["started"], &["terminating"], &["killing", "late"], &["exited"]] {
         assert!(reported.iter().any(|reported| names.contains(&reported.as_str())), "{names:?} in {reported:?}");

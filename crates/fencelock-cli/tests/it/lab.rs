@@ -116,7 +116,7 @@ fn what_cannot_be_shown_is_64_and_a_server_that_is_not_there_69() {
 
 #[test]
 fn a_backend_that_is_no_redis_is_64_and_names_alternatives() {
-    for line in ["lab s2-5-set-nx-ex --url file:locks", "lab stock --url redlock://a,b,c"] {
+    for line in ["lab s2-5-set-nx-ex --url file:/locks", "lab stock --url redlock://a,b,c"] {
         Test::new(&TestBackend::files(), line)
             .stderr("fencelock: --url: the lab needs a single Redis, as in redis://HOST[:PORT][/DB]\n")
             .status(64)

@@ -12,7 +12,8 @@ fn results_of(backend: &TestBackend, line: &str) -> Value {
 
 /// What it prints to stderr, if it fails.
 fn try_results_of(backend: &TestBackend, line: &str) -> Result<Value, String> {
-    let output = Test::new(backend, &format!("lab {line} --json --url {}?timeout=10000", backend.url())).output();
+    let output =
+        Test::new(backend, &format!("lab {line} --json --url {}?timeout=10000", backend.server().url())).output();
     assert_eq!(backend.server().command(&["DBSIZE"]), Reply::Int(0), "{line} leaves something behind");
     if output.status != 0 {
         return Err(output.stderr);

@@ -1,11 +1,10 @@
-//! What becomes of a command whose lock is lost. Files cannot be lost, so all of this needs a server.
+//! What becomes of a command whose lock is lost. A lock in files is lost only with its file.
 
 use crate::backend::TestBackend;
 use crate::running::{is_alive, send, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use std::fs;
-use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 /// A command that writes a sign of life fifty times a second and cannot be ended by TERM.
@@ -22,6 +21,11 @@ fn check(holds: bool, otherwise: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
+/// Notices a frozen server within a second.
+fn impatient<'a>(backend: &'a TestBackend, options: &str, script: &str) -> Test<'a> {
+    Test::script(backend, options, script).env("FENCELOCK_URL", &backend.server().url())
+}
+
 /// The last sign of life of [`STUBBORN`] is older than the end of the lease, and it received a TERM.
 fn check_end_of_stubborn(backend: &TestBackend, lease_ends: SystemTime) -> Result<(), String> {
     let beat = fs::metadata(backend.file("beat")).unwrap().modified().unwrap();
@@ -31,11 +35,24 @@ fn check_end_of_stubborn(backend: &TestBackend, lease_ends: SystemTime) -> Resul
     check(fs::exists(backend.file("term")).unwrap(), "no TERM came before KILL")
 }
 
+/// The regular check is after a third of the TTL.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_whose_lock_file_is_deleted_is_ended_at_once() {
+    let backend = TestBackend::files();
+    let mut wrapper = Test::script(&backend, "--ttl 1h k", "echo held; exec sleep 1000").start();
+    wrapper.wait_for("held");
+    fs::remove_file(backend.file("locks/k.lock")).unwrap();
+    assert_eq!(wrapper.status(), 76);
+    let stderr = wrapper.end().stderr;
+    assert!(stderr.contains("deleted or replaced while it was held"), "{stderr}");
+}
+
 #[test]
 fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
     let Some(backend) = TestBackend::redis() else { return };
     in_time(|| {
-        let mut wrapper = Test::script(&backend, "--ttl 3s k", STUBBORN).start();
+        let mut wrapper = impatient(&backend, "--ttl 3s k", STUBBORN).start();
         let child = wrapper.wait_for("");
         let left = just_renewed(&backend, 3000);
         let lease_ends = backend.now() + left;
@@ -50,24 +67,95 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
         let stderr = wrapper.end().stderr;
         check_end_of_stubborn(&backend, lease_ends)?;
         check(
-            stderr.contains("k: its lease is about to end and could not be renewed; terminating the command")
+            stderr.contains("k: its lease is about to end and could not be renewed: redis://127.0.0.1:")
+                && stderr.contains(": no answer in time")
                 && stderr.contains("k: the command or its descendants did not exit in time; killing them"),
             stderr,
         )
     });
 }
 
+/// The server asks for a password that the client does not have.
+fn lock_out(backend: &TestBackend) {
+    let mut control = backend.server().connect().unwrap();
+    control.command(&["CONFIG", "SET", "requirepass", "sesame"]);
+    for kind in ["normal", "pubsub"] {
+        control.command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+}
+
+#[test]
+fn why_a_lock_could_not_be_renewed_is_said_once() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "-v --ttl 4s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    let output = wrapper.end();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    let lines = |about: &str| output.stderr.lines().filter(|line| line.contains(about)).count();
+    // The closed connection, and the refusal.
+    assert!((1..=2).contains(&lines("renewal failed, trying again")), "{}", output.stderr);
+    assert_eq!(lines("terminating the command"), 1, "{}", output.stderr);
+    let wanted = "k: its lease is about to end and could not be renewed: redis://127.0.0.1:";
+    let line = output.stderr.lines().find(|line| line.contains("terminating")).unwrap();
+    assert!(line.contains(wanted) && line.contains(": access denied (NOAUTH: "), "{line}");
+    assert_eq!(lines("not released"), 0, "{}", output.stderr);
+}
+
+#[test]
+fn json_says_why_a_lock_could_not_be_renewed() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--json --ttl 4s k", "echo ready; exec sleep 1000").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    let output = wrapper.end();
+    let events: Vec<serde_json::Value> =
+        output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let event = events.iter().find(|event| event["event"] == "terminating").expect(&output.stderr);
+    assert!(event["reason"].as_str().unwrap().contains(": access denied (NOAUTH: "), "{event}");
+}
+
+#[test]
+fn a_release_that_fails_names_its_key() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "--ttl 60s k", "echo ready; read _; true").start();
+    wrapper.wait_for("ready");
+    lock_out(&backend);
+    wrapper.say("\n");
+    let output = wrapper.end();
+    let wanted = "fencelock: k: not released, so others wait until the lease ends: ";
+    assert!(output.stderr.starts_with(wanted) && output.stderr.contains("NOAUTH"), "{}", output.stderr);
+    assert_eq!((output.status, output.stderr.lines().count()), (0, 1), "{}", output.stderr);
+}
+
+#[test]
+fn a_frozen_server_is_not_waited_for_beyond_the_end_of_the_lease() {
+    let Some(backend) = TestBackend::redis() else { return };
+    in_time(|| {
+        let mut wrapper = Test::script(&backend, "--ttl 4s k", "echo ready; exec sleep 1000").start();
+        wrapper.wait_for("ready");
+        let lease_ends = backend.now() + just_renewed(&backend, 4000);
+        backend.server().freeze();
+        let status = wrapper.status();
+        let late = backend.now().duration_since(lease_ends).unwrap_or_default();
+        backend.server().thaw();
+        let stderr = wrapper.end().stderr;
+        assert_eq!(status, 76, "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        check(late < Duration::from_millis(1500), format!("{late:?} after the end of the lease"))
+    });
+}
+
 #[test]
 fn an_outage_shorter_than_the_lease_costs_nothing() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 6s k", "echo ready; read _; echo done").start();
+    let mut wrapper = impatient(&backend, "-v --ttl 9s k", "echo ready; read _; echo done").start();
     wrapper.wait_for("ready");
-    just_renewed(&backend, 6000);
     backend.server().freeze();
-    // The renewal that is due after 2 s fails; TERM would come after 5 s.
-    sleep(Duration::from_millis(2500));
+    // After 3 s, and the timeout of 1 s. TERM would come after 7.5 s.
+    wrapper.wait_for_error("renewal failed, trying again");
     backend.server().thaw();
-    just_renewed(&backend, 6000);
+    just_renewed(&backend, 9000);
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!((output.status, output.stdout.as_str()), (0, "ready\ndone\n"), "{}", output.stderr);
@@ -105,11 +193,10 @@ fn a_key_taken_by_another_program_ends_the_command_and_is_not_touched() {
 #[test]
 fn a_user_who_wants_a_warning_gets_no_more() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 1s --on-lost warn k", "echo ready; read _; exit 5").start();
+    let mut wrapper = Test::script(&backend, "--ttl 3s --on-lost warn k", "echo ready; read _; exit 5").start();
     wrapper.wait_for("ready");
     backend.server().command(&["DEL", "k"]);
-    // Longer than the lease: the loss is noticed at its end at the latest.
-    sleep(Duration::from_millis(1200));
+    wrapper.wait_for_error("the command continues");
     wrapper.say("\n");
     let output = wrapper.end();
     assert_eq!(output.status, 5);
@@ -164,7 +251,8 @@ fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
     first.say("\n");
     assert_eq!(first.end().status, 0);
     let output = second.end();
-    let about_the_wait = |line: &str| line.starts_with("fencelock: waiting for k, ") || line.contains(" is held now, ");
+    let about_the_wait =
+        |line: &str| line.starts_with("fencelock: waiting for k, ") || line.contains(" was acquired, ");
     assert_eq!(output.status, 0, "{}", output.stderr);
     let others = output.stderr.lines().find(|line| !about_the_wait(line));
     assert_eq!(others, None, "the lease of a hand-off is no reason to end");

@@ -1,7 +1,9 @@
 //! A command that waits for the lock it runs under would wait for its own end.
 
 use crate::backend::TestBackend;
+use crate::running::wait_until;
 use crate::test::{BINARY, Test};
+use std::fs;
 
 #[test]
 fn a_lock_that_this_program_runs_under_is_not_waited_for() {
@@ -44,13 +46,55 @@ fn a_lock_further_out_is_not_waited_for_either() {
 }
 
 #[test]
+fn a_daemon_takes_the_lock_that_it_was_started_under_when_it_is_free() {
+    for backend in TestBackend::every_kind() {
+        let daemon = format!(
+            "until [ -e go ]; do sleep 0.05; done; {BINARY} run k -- echo again > again 2>&1; echo $? > status; mv status ended"
+        );
+        Test::script(&backend, "k", &format!("({daemon}) > /dev/null 2>&1 < /dev/null &")).ok();
+        fs::write(backend.file("go"), "").unwrap();
+        let status = wait_until("the end of the daemon", || fs::read_to_string(backend.file("ended")).ok());
+        let output = fs::read_to_string(backend.file("again")).unwrap();
+        assert_eq!((output.as_str(), status.as_str()), ("again\n", "0\n"), "{}", backend.url());
+    }
+}
+
+#[test]
+fn a_lock_further_out_is_free_when_its_holder_has_released_it() {
+    let backend = TestBackend::files();
+    let inner = format!("run j -- {BINARY} run k -- echo again");
+    // As a daemon that the command has left behind: the holder is none that holds the lock now.
+    let gone = format!("[[\"k\",null,\"{}\"]]", "0".repeat(32));
+    Test::new(&backend, &inner).env("FENCELOCK_OUTER", &gone).stdout("again\n").run();
+    let output = Test::new(&backend, &inner).env("FENCELOCK_OUTER", "[[\"k\",null]]").output();
+    assert_eq!(output.status, 64, "without a holder, it is unknown: {}", output.stderr);
+}
+
+#[test]
+fn a_lock_whose_holder_cannot_be_asked_for_is_not_waited_for() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let script = format!("echo ready; read _; {BINARY} run k -- echo again; echo $?");
+    let mut wrapper = Test::script(&backend, "--ttl 60s k", &script).start();
+    wrapper.wait_for("ready");
+    backend.server().freeze();
+    wrapper.say("\n");
+    wrapper.wait_for("69");
+    backend.server().thaw();
+    let stderr = wrapper.end().stderr;
+    assert!(
+        stderr.contains("started under (FENCELOCK_KEYS, FENCELOCK_OUTER), and whether it is still held is unknown: "),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn another_key_and_the_same_key_elsewhere_are_other_locks() {
     let (here, there) = (TestBackend::files(), TestBackend::files());
     Test::script(&here, "k", &format!("{BINARY} run j -- echo other")).stdout("other\n").run();
     let elsewhere = format!("{BINARY} run --url {} k -- echo there", there.url());
     Test::script(&here, "k", &elsewhere).stdout("there\n").run();
     let Some(backend) = TestBackend::redis() else { return };
-    let prefixed = format!("{BINARY} run --url '{}?prefix=x:' k -- echo prefixed", backend.url());
+    let prefixed = format!("{BINARY} run --url '{}&prefix=x:' k -- echo prefixed", backend.url());
     Test::script(&backend, "k", &prefixed).stdout("prefixed\n").run();
 }
 

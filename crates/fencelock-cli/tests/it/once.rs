@@ -1,9 +1,14 @@
 //! `run --once-per`: at most one success in each window. `once` shows it, `once --clear` allows another run.
 
 use crate::backend::TestBackend;
-use crate::test::Test;
+use crate::running::wait_until;
+use crate::test::{BINARY, Test};
 use fencelock_testkit::Reply;
 use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// No test lasts into the next window.
 const RUN: &str = "run --once-per 365d job -- sh -c";
@@ -21,6 +26,34 @@ fn the_second_run_of_a_window_does_nothing_and_says_why() {
         run(&backend, "echo ran").stderr(&format!("fencelock: {DONE}")).run();
         Test::new(&backend, "-q run --once-per 365d job -- echo ran").run();
         Test::new(&backend, "run job -- echo ran").stdout("ran\n").run();
+    }
+}
+
+/// The file of a completion belongs to the user whose run wrote it last.
+#[test]
+fn users_of_one_sticky_directory_record_their_runs_in_turn() {
+    let backend = TestBackend::files();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can play other users");
+        return;
+    }
+    let (locks, program) = (backend.file("locks"), backend.file("fencelock"));
+    fs::create_dir(&locks).unwrap();
+    for (path, mode) in [(backend.dir(), 0o755), (&locks, 0o1777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // The program may be where these users cannot read it.
+    fs::copy(BINARY, &program).unwrap();
+    for user in [12_345, 12_346] {
+        let mut command = Command::new(&program);
+        command.args(["run", "--min-interval", "1s", "job", "--", "echo", "ran"]).uid(user).gid(user).current_dir("/");
+        command.env("FENCELOCK_URL", backend.url());
+        // The run of the first user counts for a second.
+        let said = wait_until("a run of this user", || {
+            let output = command.output().unwrap();
+            (output.stdout == b"ran\n" || !output.status.success()).then_some(output.stderr)
+        });
+        assert_eq!(String::from_utf8_lossy(&said), "", "user {user}");
     }
 }
 

@@ -58,6 +58,22 @@ fn a_server_that_is_frozen_at_the_start_is_waited_for() {
 }
 
 #[test]
+fn a_frozen_server_costs_a_single_try_one_timeout() {
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().freeze();
+    let url = format!("{}?timeout=3000", backend.server().url());
+    let begun = Instant::now();
+    let lines = ["run -n k -- true", "run -w 0 k -- true", "wait -w 0 k", "status k"];
+    let tries: Vec<_> = lines.map(|line| Test::new(&backend, line).env("FENCELOCK_URL", &url).start()).into();
+    for (line, tried) in lines.iter().zip(tries) {
+        let output = tried.end();
+        assert_eq!(output.status, 69, "{line}: {}", output.stderr);
+        assert!(begun.elapsed() < Duration::from_secs(6), "{line}: not two timeouts: {:?}", begun.elapsed());
+    }
+    backend.server().thaw();
+}
+
+#[test]
 fn a_server_that_is_still_loading_is_waited_for() {
     let Some(mut backend) = TestBackend::redis() else { return };
     let server = backend.redis.as_mut().unwrap();
@@ -75,7 +91,7 @@ fn a_server_that_is_still_loading_is_waited_for() {
 #[test]
 fn a_quorum_without_a_majority_at_the_start_is_waited_for() {
     let Some(mut servers) = servers_or_skip(3) else { return };
-    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "trust_empty=true"));
+    let (backend, url) = (TestBackend::files(), redlock_url(&servers, "trust_empty=true&node_timeout=5000"));
     // A new list would wait for the third server too.
     Test::new(&backend, "init").env("FENCELOCK_URL", &url).ok();
     servers[1..].iter_mut().for_each(RedisServer::kill);
@@ -117,7 +133,7 @@ fn a_wait_that_ends_before_the_last_reply_names_the_last_holder() {
     let mut holder = Test::script(&backend, "--ttl 60s k", "echo ready; read _").start();
     holder.wait_for("ready");
     // Only the wait ends a request.
-    let url = format!("{}?timeout=60000", backend.url());
+    let url = format!("{}?timeout=60000", backend.server().url());
     let waiter = Test::new(&backend, "wait -w 4 k").env("FENCELOCK_URL", &url).start();
     waiter.wait_for_error("fencelock: waiting for k, held by ");
     backend.server().freeze();

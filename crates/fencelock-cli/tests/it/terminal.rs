@@ -5,10 +5,13 @@ use crate::running::Running;
 use crate::test::{BINARY, Test};
 use std::process::Command;
 
+/// What was shown on the terminal, in the directory of the backend.
+const TYPESCRIPT: &str = "typescript";
+
 /// `line` of a shell on a terminal of its own. What is said to it is typed.
 pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+    command.args(["--quiet", "--return", "--flush", "--command", line, TYPESCRIPT]);
     command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("SHELL", "/bin/sh").env("PS1", "");
     Running::start(command, "")
 }
@@ -147,12 +150,15 @@ fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     crate::running::wait_until("the line", || {
         Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
     });
-    // A few ticks of the clock.
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    // A line without an end, until the wait is over.
+    crate::running::wait_until("the status", || {
+        let seen = std::fs::read_to_string(backend.file(TYPESCRIPT)).unwrap_or_default();
+        seen.contains("1st in the queue, held by ").then_some(())
+    });
     holder.say("\n");
     terminal.wait_for("mine");
     let seen = terminal.end().stdout;
-    assert!(seen.contains("waiting for k for 00:00:00, 1st in the queue, held by "), "{seen:?}");
+    assert!(seen.contains("waiting for k for 00:0"), "{seen:?}");
     assert!(seen.contains(" (nightly) for 00:"), "{seen:?}");
     assert!(seen.ends_with("\x1b[2Kmine\r\n"), "{seen:?}");
 }

@@ -30,7 +30,9 @@ fn json_has_everything_that_a_script_needs() {
 fn a_renewal_gives_it_more_time() {
     let Some(backend) = TestBackend::redis() else { return };
     let holder = Test::new(&backend, "acquire --ttl 20s k").output().stdout;
-    Test::new(&backend, &format!("renew k --ttl 10m --holder {holder}")).stdout("k: held for another 10 min\n").run();
+    Test::new(&backend, &format!("renew k --ttl 10m --holder {holder}"))
+        .stdout("k: held for at least another 10 min\n")
+        .run();
     let status = Test::new(&backend, "status --json k").output().stdout;
     let status: Value = serde_json::from_str(&status).unwrap();
     assert!(status["expires_in_ms"].as_u64().unwrap() > 500_000, "{status}");

@@ -18,6 +18,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// - If all are busy, it waits in the queues of the first few of them at the same time. The first grant wins, and the
 ///   other claims are cancelled: a grant that has already arrived is released at once.
 /// - The slots whose queues it is not in are tried again once a second, because they may become free meanwhile.
+/// - A try that is not answered ends neither the wait nor the other claims.
 ///
 /// It has no clock and sends nothing. A driver carries out each [`SlotStep`] and reports the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -128,10 +129,17 @@ impl AcquireSlot {
         if self.tried < self.slots {
             return;
         }
-        self.waiting = true;
-        // Slots in whose queues it waits are not tried again.
-        self.tried = self.line_count();
-        self.next_pass = if self.tried < self.slots { now + RETRY } else { Moment::NEVER };
+        self.end_pass(now);
+    }
+
+    /// A try was not answered. The other slots may be on the same server, so the claim waits in the queues, where each waiting claim
+    /// is repeated until it is answered. The slots outside of these queues are tried again in the next pass.
+    pub fn on_unanswered(&mut self, now: Moment) {
+        if self.once || now >= self.end() {
+            self.on_refused();
+        } else {
+            self.end_pass(now);
+        }
     }
 
     /// A try or a waiting claim was granted. Returns whether to keep the slot; any other slot must be released.
@@ -142,7 +150,7 @@ impl AcquireSlot {
         self.state == State::Granted(slot)
     }
 
-    /// A waiting claim ended without a grant, because the wait is over.
+    /// A waiting claim ended without a grant, because the wait is over, or because it was not answered for as long as a lease lasts.
     pub fn on_line_ended(&mut self) {
         self.ended += 1;
         if self.state == State::Trying && self.ended >= self.line_count() {
@@ -162,6 +170,13 @@ impl AcquireSlot {
         if now >= self.end() {
             self.on_refused();
         }
+    }
+
+    fn end_pass(&mut self, now: Moment) {
+        self.waiting = true;
+        // Slots in whose queues it waits are not tried again.
+        self.tried = self.line_count();
+        self.next_pass = if self.tried < self.slots { now + RETRY } else { Moment::NEVER };
     }
 
     fn line_count(&self) -> u32 {
@@ -237,6 +252,32 @@ mod tests {
         let mut slot = acquire(10, Some(Duration::ZERO));
         assert_eq!(first_pass(&mut slot).len(), 10);
         assert_eq!((slot.step(START), slot.lines().count()), (SlotStep::Refused, 0));
+    }
+
+    #[test]
+    fn after_a_try_without_an_answer_it_waits_in_the_queues_and_tries_the_other_slots_later() {
+        let mut slot = acquire(10, None);
+        slot.on_busy(START);
+        slot.on_unanswered(START);
+        assert_eq!(slot.lines().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
+        let later = START + RETRY;
+        assert_eq!((slot.step(START), slot.step(later)), (SlotStep::Wait(later), SlotStep::Try(5)));
+        slot.on_unanswered(later);
+        assert_eq!(slot.step(later), SlotStep::Wait(later + RETRY), "the other try is not answered either");
+        (0..7).for_each(|_| slot.on_line_ended());
+        assert_eq!(slot.step(later), SlotStep::Wait(later + RETRY), "one claim is left");
+        slot.on_line_ended();
+        assert_eq!(slot.step(later), SlotStep::Refused);
+    }
+
+    #[test]
+    fn a_try_without_an_answer_is_the_last_one_of_a_wait_that_is_over() {
+        let mut zero = acquire(10, Some(Duration::ZERO));
+        zero.on_unanswered(START);
+        assert_eq!(zero.step(START), SlotStep::Refused);
+        let mut slot = acquire(10, Some(Duration::from_secs(1)));
+        slot.on_unanswered(START + Duration::from_secs(1));
+        assert_eq!(slot.step(START + Duration::from_secs(1)), SlotStep::Refused);
     }
 
     #[test]

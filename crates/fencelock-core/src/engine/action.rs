@@ -21,6 +21,9 @@ pub enum Step {
     Inspect,
     /// Release everything of this holder, and wait for the reply: [`super::KeyEngine::left`].
     Leave(HolderId),
+    /// The task did not run while others waited behind it, and is no longer in the engine. It drops its request without polling it
+    /// again, and enters again as the first: [`super::KeyEngine::enter`].
+    TurnLost,
     /// The task has the key and is no longer in the engine.
     Granted(Grant),
     /// The task did not get the key and is no longer in the engine.

@@ -15,11 +15,9 @@ use std::time::Duration;
 
 /// Claims of one task.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The claim of [`Step::Claim`] is about to be sent.
-    pub fn claim_sent(&mut self, id: WaiterId) {
-        if let Some(claiming) = self.claiming(id) {
-            claiming.sent();
-        }
+    /// The claim of [`Step::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
+    pub fn claim_sent(&mut self, id: WaiterId) -> bool {
+        self.claiming(id).map(Claiming::sent).is_some()
     }
 
     /// The reply to a claim that was sent at `sent`; connecting does not count as part of the lease. An error without a
@@ -117,7 +115,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let in_line = self.queue.is_in_line(id);
         let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
         let Some(waiter) = self.queue.get_mut(id) else { return Step::Wait };
-        let failing_since = failing_since.filter(|_| in_line).map(|since| since.max(waiter.arrived));
+        let fails = in_line && failing_since != Moment::NEVER;
+        let failing_since = fails.then(|| failing_since.max(waiter.arrived));
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
         if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
             claiming.resume(*pending);
@@ -256,7 +255,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         if in_line && let Some(limits) = &cx.config.sharing {
-            (self.last_busy, self.failing_since) = (None, None);
+            (self.last_busy, self.failing_since) = (None, Moment::NEVER);
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
         }
@@ -269,7 +268,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone());
         if in_line {
-            (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), None);
+            (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), Moment::NEVER);
         }
         self.leases.on_own_claim(in_line, ahead.is_some(), cx);
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
@@ -290,7 +289,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let quarantined = claiming.in_quarantine();
         if in_line {
             let since = claiming.failing_since.filter(|_| !quarantined);
-            self.failing_since = since.map(|since| self.failing_since.unwrap_or(since));
+            let known = Some(self.failing_since).filter(|known| *known != Moment::NEVER);
+            self.failing_since = since.map_or(Moment::NEVER, |since| known.unwrap_or(since));
         }
         cx.act(Action::Report(Box::new(ClaimReport::Trouble(outcome?))));
         Ok(())
@@ -329,7 +329,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             RefusalReason::Unreachable(cause) | RefusalReason::Unconfirmed(cause) => cause.is_permanent(),
             RefusalReason::Invalid(_) => true,
         };
-        let since = self.failing_since.unwrap_or(cx.now);
+        let since = self.failing_since.min(cx.now);
         let gives_up =
             |waiter: &Waiter<W>| permanent || cx.now.since(since.max(waiter.arrived)) >= waiter.request.ttl.get();
         let others = self

@@ -13,6 +13,8 @@ pub struct Config {
     pub drift: Drift,
     /// The limits for sharing leases among tasks; `None` if each task claims for itself.
     pub sharing: Option<SharingLimits>,
+    /// How long a task may keep others from the key without running, once or twice this; `None` has no limit.
+    pub turn_limit: Option<Duration>,
 }
 
 impl Config {

@@ -112,6 +112,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.leases.history_due(fired, not_before, cx);
             return Duty::Nothing;
         }
+        if id == HoldId::TURNS {
+            self.turns_due(fired, cx);
+            return Duty::Nothing;
+        }
         let duty = self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
             self.lose(id, reason, cx);
             Duty::Nothing

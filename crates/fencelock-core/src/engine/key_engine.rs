@@ -8,6 +8,7 @@ use super::leases::Leases;
 use super::queue::Queue;
 use super::request::AcquireRequest;
 use super::tenure::{End, HoldId, Tenure};
+use super::turns::Turns;
 use super::waiter::{State, Waiter, WaiterId};
 use crate::{Expiry, Holder, HolderId, Mode, Moment, Occupant, Occupied, TokenBlock};
 use std::time::Duration;
@@ -26,11 +27,14 @@ pub struct KeyEngine<W, L> {
     pub(super) leases: Leases<L>,
     /// The last reply to the leader: the number of waiters before it, and the holder.
     pub(super) last_busy: Option<Box<(Option<u32>, Occupied)>>,
-    pub(super) failing_since: Option<Moment>,
+    /// Since when the backend has not answered; [`Moment::NEVER`] if it has.
+    pub(super) failing_since: Moment,
     /// The number of tokens that the next claim requests.
     pub(super) block: u32,
     /// Claims of permits that wait at the backend, but currently for no task.
     pub(super) spares: BoxedVec<Spare>,
+    /// The timer for tasks that do not run; `None` if it is not set.
+    pub(super) turns: Option<Box<Turns>>,
 }
 
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
@@ -39,9 +43,10 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
             queue: Queue::new(),
             leases: Leases::new(),
             last_busy: None,
-            failing_since: None,
+            failing_since: Moment::NEVER,
             block: 1,
             spares: BoxedVec::new(),
+            turns: None,
         }
     }
 }
@@ -81,6 +86,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The next step of a task that is new or was woken; `None` if it keeps waiting.
     pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+        if !self.is_present(id) {
+            return Some(Step::TurnLost);
+        }
         if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
@@ -326,6 +334,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             cx.act(Action::Release(Box::new(pending.release(cx.now))));
         }
         self.release_spares(cx);
+        self.watch_turns(cx);
     }
 
     /// The first queued task, as reported to a task outside the queue.

@@ -23,7 +23,8 @@
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
 //! | a writer downgrades, and the backend has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
-//! | the timer of a hold fired | [`KeyEngine::hold_due`] |
+//! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
+//! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
 //!
 //! [`AcquireAll`] acquires several keys together: it decides which of them is claimed next and when all are released.
 //! It uses no engine; each of its claims is a task of the engine of one key.
@@ -35,6 +36,7 @@
 //! | file | what |
 //! |---|---|
 //! | `key_engine`, `queue` | one key; the tasks that wait for it |
+//! | `turns` | a task that does not run while others wait behind it |
 //! | `claims`, `claiming` | the claims of one task |
 //! | `leases`, `hold` | what is held |
 //! | `sharing`, `shared_lease` | the leases that tasks share, and for how long |
@@ -69,6 +71,7 @@ mod served;
 mod shared_lease;
 mod sharing;
 mod tenure;
+mod turns;
 mod waiter;
 mod yielding;
 

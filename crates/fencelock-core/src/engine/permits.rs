@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let (next, waiter) = self.queue.first_at_rest()?;
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        (self.last_busy, self.failing_since) = (None, None);
+        (self.last_busy, self.failing_since) = (None, Moment::NEVER);
         if let Some(limits) = &cx.config.sharing {
             self.leases.share(hold, tokens, limits, cx);
         }

@@ -163,6 +163,11 @@ impl<W: Default> Queue<W> {
         Some(step)
     }
 
+    /// Whether the task waits, claims, or has a result that it has not read.
+    pub(super) fn has(&self, id: WaiterId) -> bool {
+        self.get(id).is_some() || self.served.get(id).is_some()
+    }
+
     /// The grant of a task that has not read it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
         match self.served.get(id) {
@@ -193,6 +198,31 @@ impl<W: Default> Queue<W> {
             let Waiter { state, task, .. } = waiter;
             state.claim_mut().filter(|pending| pending.claim.holder.id == holder).map(|pending| (pending, task))
         })
+    }
+
+    /// Whether a task may keep others from the key: it claims while others wait behind it, or has not read its grant.
+    pub(super) fn may_block(&self) -> bool {
+        self.line.len() > self.claiming || !self.served.is_empty()
+    }
+
+    /// Whether this is such a task.
+    pub(super) fn blocks(&self, id: WaiterId) -> bool {
+        let claims = self.line.get(id).is_some_and(|waiter| !matches!(waiter.state, State::Queued));
+        claims && self.line.len() > self.claiming || self.granted_to(id).is_some()
+    }
+
+    /// All such tasks, and what wakes those that claim.
+    pub(super) fn suspects(&mut self) -> (Vec<WaiterId>, Vec<W>) {
+        let mut ids: Vec<_> = self.served.ids().collect();
+        let (line, claiming) = (self.line.len(), self.claiming);
+        let claims = |waiter: &&mut Waiter<W>| !matches!(waiter.state, State::Queued);
+        if line == claiming {
+            return (ids, Vec::new());
+        }
+        let claimants = self.line.iter().filter(|(_, waiter)| !matches!(waiter.state, State::Queued));
+        ids.extend(claimants.take(claiming).map(|(id, _)| id));
+        let tasks = self.line.iter_mut().filter(claims).take(claiming).map(|waiter| std::mem::take(&mut waiter.task));
+        (ids, tasks.collect())
     }
 
     /// Frees unused memory: a client may have very many keys with one task at a time.

@@ -45,6 +45,10 @@ impl Served {
         self.others.as_mut()?.remove(&id)
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = WaiterId> {
+        self.one.iter().map(|(id, _)| *id).chain(self.others.iter().flat_map(|others| others.keys().copied()))
+    }
+
     pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
         self.one.iter().map(|(_, step)| step).chain(self.others.iter().flat_map(|others| others.values()))
     }

@@ -7,6 +7,8 @@ pub struct HoldId(pub(super) u64);
 impl HoldId {
     /// The timer with this id is the engine's own.
     pub(super) const NONE: Self = Self(0);
+    /// So is this one: that of the tasks that do not run.
+    pub(super) const TURNS: Self = Self(u64::MAX);
 }
 
 /// One task's use of a hold. Tasks that share a lease use it one after the other, each with a fencing token of its own.

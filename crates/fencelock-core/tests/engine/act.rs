@@ -36,6 +36,12 @@ pub(crate) enum Act {
     Reset(usize),
     Stop(usize),
     Continue(usize),
+    /// A future is neither polled nor dropped,
+    Park(usize),
+    /// before it has sent its request,
+    ParkUnsent(usize),
+    /// until now.
+    Unpark(usize),
     /// The timers of a client fire before the tasks that were woken run.
     Timers(usize),
     Time,
@@ -84,7 +90,8 @@ impl World {
 
     fn acts_of_user(&self, index: usize, acts: &mut Vec<Act>) {
         let (user, plan) = (&self.users[index], &self.scenario.users[index]);
-        let (waits, downgrades) = (user.task.is_some(), user.downgrading.is_some());
+        let (waits, downgrades, parked) = (user.task.is_some(), user.downgrading.is_some(), user.parked.is_some());
+        let parks = plan.parks && waits && !parked && self.left.parks > 0;
         // The guard belongs to the future of its downgrade.
         let holds = user.guard.is_some() && !downgrades;
         let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
@@ -93,6 +100,9 @@ impl World {
             Some(other) => may(!user.asked && self.users[usize::from(other)].detached, Act::Resume(index)),
         }
         may(plan.cancels && waits, Act::Cancel(index));
+        may(parks, Act::Park(index));
+        may(parks && self.unsent(index).is_some(), Act::ParkUnsent(index));
+        may(parked, Act::Unpark(index));
         may(plan.drops && holds, Act::Drop(index));
         may(plan.releases && holds, Act::Release(index));
         may(plan.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
@@ -192,6 +202,9 @@ impl World {
                 self.call(client, |engine, cx| engine.on_reset(std::time::Duration::ZERO, cx));
             }
             Act::Continue(client) => self.clients[client].stopped = false,
+            Act::Park(user) => self.park(user, None),
+            Act::ParkUnsent(user) => self.park(user, self.unsent(user)),
+            Act::Unpark(user) => self.unpark(user),
             Act::Timers(client) => _ = self.fire_holds(client),
             Act::Time => {
                 (self.left.time, self.ledger.time_passed) = (self.left.time - 1, true);

@@ -39,7 +39,8 @@ impl Client {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
         let sharing = Some(SharingLimits::default());
-        let config = Config { backend: "test".to_owned(), capabilities, drift: Drift::default(), sharing };
+        let config =
+            Config { backend: "test".to_owned(), capabilities, drift: Drift::default(), sharing, turn_limit: None };
         let (key, mut out, now) = (Key::new("k").unwrap(), Actions::new(), Moment::from_micros(self.micros));
         let (config, rng) = (&config, &mut Holders(&mut self.holders));
         let answer = call(&mut self.engine, &mut Context { key: &key, config, now, rng, out: &mut out });

@@ -88,7 +88,7 @@ impl<'a> UserDigest<'a> {
 impl Hash for UserDigest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let user = self.user;
-        (user.asked, user.woken, user.detached, self.turn).hash(state);
+        (user.asked, user.woken, user.detached, self.turn, &user.parked).hash(state);
         if let Some(task) = &user.task {
             (user.arrived, task).hash(state);
         }

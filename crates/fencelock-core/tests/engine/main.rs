@@ -20,6 +20,7 @@ mod mode_mutants;
 mod modes;
 mod mutants;
 mod network;
+mod parking;
 mod pass;
 mod permits;
 mod reduction;

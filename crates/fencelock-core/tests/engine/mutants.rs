@@ -63,6 +63,10 @@ pub(crate) enum Mutant {
     ReleasesForAll,
     /// Every task comes first in the queue of its client.
     EntersFirst,
+    /// A task that does not run is never passed over. The scenario says so.
+    KeepsItsTurn,
+    /// A future that has lost its turn is polled once more.
+    SendsAfterTurnLost,
 }
 
 impl Mutant {

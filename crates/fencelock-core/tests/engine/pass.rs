@@ -108,7 +108,7 @@ impl World {
     }
 
     /// Delivers an answer, if a task still waits for it.
-    fn answer(&mut self, client: usize, op: Op, sent: Moment, answer: Result<Reply, Unknown>) {
+    pub(crate) fn answer(&mut self, client: usize, op: Op, sent: Moment, answer: Result<Reply, Unknown>) {
         for user in 0..self.users.len() {
             if self.client_of(user) != client {
                 continue;
@@ -117,6 +117,9 @@ impl World {
                 Some(
                     Wait::Answer { op: this, .. } | Wait::IdleRelease { op: this, .. } | Wait::Resume { op: this, .. },
                 ) if *this == op => {
+                    if self.users[user].parked.is_some() {
+                        return self.keep_unread(user, op, sent, answer);
+                    }
                     if let (Ok(Reply::Claim(claim)), Some(holder)) = (&answer, self.users[user].claimant()) {
                         self.note_claim(user, holder, sent, claim);
                     }
@@ -244,7 +247,8 @@ impl World {
     fn run_woken(&mut self) -> bool {
         let mut ran = false;
         for user in 0..self.users.len() {
-            if self.users[user].woken && !self.clients[self.client_of(user)].stopped {
+            let parked = self.users[user].parked.is_some();
+            if self.users[user].woken && !parked && !self.clients[self.client_of(user)].stopped {
                 self.run_task(user);
                 ran = true;
             }

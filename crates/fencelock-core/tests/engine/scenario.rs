@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) gives_up_downgrade: bool,
     /// It asked before the schedule begins, and was answered.
     pub(crate) ready: bool,
+    /// Its future may be neither polled nor dropped for a while.
+    pub(crate) parks: bool,
     /// It may give up while it waits.
     pub(crate) cancels: bool,
     /// It may drop its guard.
@@ -85,6 +87,8 @@ pub(crate) struct Budget {
     pub(crate) resets: u8,
     /// A client is stopped, until it is continued.
     pub(crate) stops: u8,
+    /// A future is not polled any more.
+    pub(crate) parks: u8,
     /// An act follows another before any task has run.
     pub(crate) haste: u8,
 }
@@ -96,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) users: &'static [Plan],
     pub(crate) ttl: Duration,
     pub(crate) sharing: Option<SharingLimits>,
+    /// See `Config::turn_limit`.
+    pub(crate) turn_limit: Option<Duration>,
     /// The backend has a queue.
     pub(crate) queues: bool,
     /// The backend sends a message when a client begins to wait.
@@ -124,6 +130,7 @@ pub(crate) const NO_BUDGET: Budget = Budget {
     foreign: 0,
     resets: 0,
     stops: 0,
+    parks: 0,
     haste: 0,
 };
 
@@ -133,6 +140,7 @@ pub(crate) const USER: Plan = Plan {
     downgrades: false,
     gives_up_downgrade: false,
     ready: false,
+    parks: false,
     cancels: false,
     drops: false,
     releases: false,
@@ -164,6 +172,7 @@ pub(crate) const PLAIN: Scenario = Scenario {
     users: &[],
     ttl: LONG,
     sharing: Some(LIMITS),
+    turn_limit: None,
     queues: true,
     announces_waiters: false,
     fresh_holders: false,

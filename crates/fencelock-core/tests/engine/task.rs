@@ -73,6 +73,9 @@ impl World {
     pub(crate) fn run_task(&mut self, user: usize) {
         self.users[user].woken = false;
         let client = self.client_of(user);
+        if !self.is_present(user) {
+            return self.lose_turn(user);
+        }
         let Some(Task { id: Some(id), wait: wait @ (Wait::Poll | Wait::Sleep(_)) }) = self.users[user].task.clone()
         else {
             return;
@@ -108,6 +111,7 @@ impl World {
                     self.cover_if(!wakes, Coverage::Yielded);
                     Wait::Sleep(until)
                 }
+                Step::TurnLost => return self.lose_turn(user),
                 Step::Claim(claim) => {
                     self.call(client, |engine, _| engine.claim_sent(id));
                     let to = Asked::Claim(claim.holder.id);
@@ -140,7 +144,7 @@ impl World {
 
     fn answer_to(&mut self, user: usize, call: Call, to: Asked) -> Wait {
         let op = self.send(self.client_of(user), call);
-        let wait = self.scenario.users[user].wait.filter(|wait| matches!(to, Asked::Claim(_)) && !wait.is_zero());
+        let wait = self.scenario.users[user].wait.filter(|wait| to != Asked::Inspect && !wait.is_zero());
         let left = wait.map(|wait| (self.users[user].arrived + wait).since(self.now).max(LAST_ANSWER));
         let limit = self.now + left.map_or(TIMEOUT, |left| left.min(TIMEOUT));
         Wait::Answer { op, sent: self.now, limit, to }
@@ -253,6 +257,7 @@ impl World {
     pub(crate) fn cancel(&mut self, user: usize) {
         let client = self.client_of(user);
         let Some(task) = self.users[user].task.take() else { return };
+        self.users[user].parked = None;
         self.orphan(client, &task.wait);
         match (task.id, task.wait) {
             (Some(id), _) => {
@@ -267,7 +272,7 @@ impl World {
     }
 
     /// Abandons the answer to the task's request.
-    fn orphan(&mut self, client: usize, wait: &Wait) {
+    pub(crate) fn orphan(&mut self, client: usize, wait: &Wait) {
         if let Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } = wait {
             self.give_up_request(client, *op);
         }

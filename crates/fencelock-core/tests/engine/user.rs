@@ -1,6 +1,7 @@
 //! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use crate::network::Op;
+use crate::parking::Parked;
 use fencelock_core::engine::{End, Grant, PendingRelease, RefusalReason, WaiterId};
 use fencelock_core::{Claim, HolderId, LossReason, Moment, Release, Renewal};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) struct User {
     pub(crate) refused: Option<RefusalReason>,
     pub(crate) detached: bool,
     pub(crate) checks: u8,
+    pub(crate) parked: Option<Parked>,
 }
 
 /// What the task of a user that wants the key is doing.
@@ -134,6 +136,7 @@ impl User {
             refused: None,
             detached: false,
             checks,
+            parked: None,
         }
     }
 
@@ -171,7 +174,7 @@ impl User {
 
     /// The first of its timers. `deadline` is when its wait in the queue of its client is over.
     pub(crate) fn next_timer(&self, deadline: Moment) -> Option<Moment> {
-        let task = self.task.as_ref().map(|task| match &task.wait {
+        let task = self.task.as_ref().filter(|_| self.parked.is_none()).map(|task| match &task.wait {
             Wait::Poll => deadline,
             Wait::Sleep(until) => *until,
             Wait::Answer { limit, .. } | Wait::IdleRelease { limit, .. } | Wait::Resume { limit, .. } => *limit,

@@ -1,6 +1,7 @@
 //! The end of a schedule: without further faults every task must finish.
 
 use crate::act::Act;
+use crate::parking::TURN;
 use crate::scenario::NO_BUDGET;
 use crate::user::User;
 use crate::world::World;
@@ -35,6 +36,17 @@ fn run(world: &mut World) -> Result<(), String> {
         let notified = |holder| !world.was_deleted(holder) || world.server.clone().holders(world.now).contains(&holder);
         users.all(|user| user.guard.as_ref().is_none_or(|guard| user.lost.is_some() || notified(guard.holder)))
     })?;
+    if let Some(parked) = world.users.iter().position(|user| user.parked.is_some()) {
+        // Other clients may have to wait until the lease of its claim ends.
+        let served =
+            |world: &World, user| world.client_of(user) != world.client_of(parked) || world.users[user].is_through();
+        until(world, "others are served although a task does not run", within + TURN * 2, |world| {
+            (0..world.users.len()).all(|user| user == parked || served(world, user))
+        })?;
+        for user in 0..world.users.len() {
+            world.act(Act::Unpark(user))?;
+        }
+    }
     until(world, "every user is served", within, |world| world.users.iter().all(User::is_through))?;
     until(world, "every client comes to rest", within, |world| {
         world.packets.is_empty() && world.clients.iter().all(crate::client::Client::is_idle)

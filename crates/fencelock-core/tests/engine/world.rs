@@ -92,8 +92,8 @@ impl World {
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
         capabilities.announces_waiters = scenario.announces_waiters;
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-        let (backend, sharing) = (String::new(), scenario.sharing);
-        let config = Config { backend, capabilities, drift: Drift::default(), sharing };
+        let (backend, sharing, turn_limit) = (String::new(), scenario.sharing, scenario.turn_limit);
+        let config = Config { backend, capabilities, drift: Drift::default(), sharing, turn_limit };
         let clients = (0..scenario.clients()).map(|number| Client::new(u8::try_from(number).unwrap())).collect();
         let mut world = Self {
             scenario: Rc::new(*scenario),
@@ -150,7 +150,9 @@ impl World {
         let Client { engine, ids, .. } = &mut self.clients[client];
         let mut rng = ScriptedRng::new(ids, self.now, self.seed);
         let (now, config) = (self.now, &*config);
-        let answer = call(engine, &mut Context { key: key(), config, now, rng: &mut rng, out: &mut out });
+        let cx = &mut Context { key: key(), config, now, rng: &mut rng, out: &mut out };
+        let answer = call(engine, cx);
+        engine.tidy(cx);
         for action in out.drain() {
             self.carry_out(client, action);
         }

@@ -79,6 +79,7 @@ impl World {
             capabilities,
             drift: Drift::default(),
             sharing: Some(SharingLimits::default()),
+            turn_limit: None,
         };
         Self {
             key: Key::new("k").unwrap(),
@@ -315,6 +316,7 @@ impl World {
                     return true;
                 }
                 Step::Refused(_) => return true,
+                Step::TurnLost => unreachable!("the timer is off"),
             };
         }
     }

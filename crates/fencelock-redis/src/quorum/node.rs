@@ -1,6 +1,8 @@
 use fencelock_core::quorum::{HealthChange, NodeHealth};
 use fencelock_core::{Fault, HolderId, Key, Moment, QuorumNode, Span, Unknown};
+use futures_util::FutureExt;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -89,9 +91,12 @@ impl Node {
         }
         let (node, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            let answer = timeout(PROBE_TIMEOUT, node.backend.inspect(&key)).await;
+            let question = timeout(PROBE_TIMEOUT, node.backend.inspect(&key));
+            // The next probe depends on the end of this one, even if a backend panics.
+            let answer = AssertUnwindSafe(question).catch_unwind().await;
             // A refusal shows that the node is up.
-            let answered = answer.is_ok_and(|answer| answer.map_or_else(|cause| cause.is_refusal(), |_| true));
+            let is_up = |answer: Result<_, Unknown>| answer.map_or_else(|cause| cause.is_refusal(), |_| true);
+            let answered = answer.is_ok_and(|answer| answer.is_ok_and(is_up));
             let change = lock(&node.health).on_probe(answered, node.now());
             node.log(change, None);
         });

@@ -84,7 +84,7 @@ impl AckWriter {
         };
         known.map_err(|error| refused(&target.name, acks, &error))?;
         let (requests, incoming) = mpsc::channel(ROOM);
-        let task = SessionTask::spawn(work(connection, acks.wait(), incoming, liveness.clone()));
+        let task = SessionTask::spawn(liveness, work(connection, acks.wait(), incoming, liveness.clone()));
         Ok(Some(Self { requests, _task: task }))
     }
 

@@ -2,6 +2,7 @@
 
 use super::origin::Origin;
 use super::push_handler::PushHandler;
+use super::resolver::Resolver;
 use super::target::Target;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisResult};
@@ -38,6 +39,7 @@ pub(crate) async fn dial_untimed(
     let mut config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(target.limit))
         .set_response_timeout(None)
+        .set_dns_resolver(Resolver)
         .set_pipeline_buffer_size(ROOM);
     if resp3 {
         let (push_handler, server) = (Arc::clone(push_handler), Arc::clone(server));

@@ -64,6 +64,7 @@ mod renewing_singly;
 mod reply;
 mod report;
 mod resize;
+mod resolver;
 mod role;
 mod scan;
 mod scheme;

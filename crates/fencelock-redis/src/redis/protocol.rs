@@ -1,5 +1,6 @@
 //! Detects the protocol of a server that is not Redis by its first bytes, because the errors of the driver do not show it.
 
+use super::resolver::resolve;
 use super::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::{ConnectionAddr, ErrorKind, RedisError};
@@ -66,7 +67,7 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
 
 async fn first_bytes(host: &str, port: u16, hello: &[u8], limit: Duration) -> Option<Vec<u8>> {
     let exchange = async {
-        let mut stream = TcpStream::connect((host, port)).await.ok()?;
+        let mut stream = TcpStream::connect(&resolve(host, port).await.ok()?[..]).await.ok()?;
         stream.write_all(hello).await.ok()?;
         let mut bytes = vec![0; ENOUGH];
         let length = stream.read(&mut bytes).await.ok().filter(|length| *length > 0)?;

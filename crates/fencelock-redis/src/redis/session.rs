@@ -262,7 +262,9 @@ fn is_unreachable(unknown: &Unknown) -> bool {
 }
 
 async fn explained(target: &Target, error: &RedisError) -> Unknown {
-    let mismatch = if protocol::may_explain(error) { protocol::mismatch(target).await } else { None };
+    // A silent server would cost two more timeouts.
+    let may_explain = fault_of(error) != Fault::Timeout && protocol::may_explain(error);
+    let mismatch = if may_explain { protocol::mismatch(target).await } else { None };
     mismatch.unwrap_or_else(|| unknown(&target.name, error))
 }
 

@@ -1,4 +1,4 @@
-use crate::kit::{backend, granted, held, poll, queued, release, renew, tokens, waiting};
+use crate::kit::{PATIENT, backend, granted, held, poll, queued, release, renew, tokens, waiting};
 use fencelock::backends::connect;
 use fencelock_core::{Intent, Mode, Renew};
 use fencelock_testkit::{ClusterNodes, Reply};
@@ -59,13 +59,13 @@ async fn a_dead_master_is_replaced() {
     cluster.nodes[owner].restart().unwrap();
     cluster.wait_until_settled();
     release(&backend, &first).await;
-    granted(&connect(&cluster.url("")).await.unwrap(), &held("k", Mode::Exclusive)).await;
+    granted(&connect(&cluster.url(PATIENT)).await.unwrap(), &held("k", Mode::Exclusive)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_counts_when_the_replica_has_it() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 1) else { return };
-    let backend = connect(&cluster.url("acks=1")).await.unwrap();
+    let backend = connect(&cluster.url("acks=1&timeout=5000")).await.unwrap();
     for number in 0..20 {
         let key = format!("k{number}");
         let claim = held(&key, Mode::Exclusive);

@@ -10,8 +10,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Much longer than a failover takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A busy machine may not run a node for some time.
+pub(crate) const PATIENT: &str = "timeout=5000";
+
 pub(crate) async fn backend(cluster: &ClusterNodes) -> Arc<dyn Backend> {
-    connect(&cluster.url("")).await.unwrap()
+    connect(&cluster.url(PATIENT)).await.unwrap()
 }
 
 pub(crate) fn held(key: &str, mode: Mode) -> Claim {

@@ -1,4 +1,4 @@
-use crate::kit::{PATIENCE, backend, elsewhere, granted, held, poll, queued, release, tokens, waiting};
+use crate::kit::{PATIENCE, PATIENT, backend, elsewhere, granted, held, poll, queued, release, tokens, waiting};
 use fencelock::backends::connect;
 use fencelock_core::{Acquire, Backend, Claim, Event, Listener, Mode};
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply};
@@ -57,13 +57,13 @@ async fn is_woken(cluster: &ClusterNodes, waiting_url: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_is_woken_by_the_node_of_its_key() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    is_woken(&cluster, &cluster.url("")).await;
+    is_woken(&cluster, &cluster.url(PATIENT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_with_resp2_is_woken_too() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    is_woken(&cluster, &cluster.url("protocol=resp2")).await;
+    is_woken(&cluster, &cluster.url("protocol=resp2&timeout=5000")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,13 +75,13 @@ async fn a_user_without_sharded_channels_is_woken_on_a_channel_of_the_cluster() 
         // Redis 6.2 has no such command.
         node.command(&["ACL", "SETUSER", "app", "-ssubscribe"]);
     }
-    is_woken(&cluster, &cluster.url("").replace("://", "://app:pw@")).await;
+    is_woken(&cluster, &cluster.url(PATIENT).replace("://", "://app:pw@")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_subscribe_polls() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (one, other) = (backend(&cluster).await, connect(&cluster.url("push=off")).await.unwrap());
+    let (one, other) = (backend(&cluster).await, connect(&cluster.url("push=off&timeout=5000")).await.unwrap());
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&one, &first).await;
     queued(&other, &waiter, 0).await;
@@ -137,7 +137,7 @@ async fn wait_for_no_subscriber(cluster: &ClusterNodes, has_shards: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_waiters_of_a_moved_slot_poll_at_once() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url(PATIENT)).await);
     let (first, waiter) = (held("k", Mode::Exclusive), waiting("k"));
     granted(&other, &first).await;
     queued(&backend, &waiter, 0).await;
@@ -217,7 +217,7 @@ async fn only_the_node_of_the_key_processes_a_hand_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_for_wake_ups_is_reopened() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
-    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url("")).await);
+    let (other, (backend, events)) = (backend(&cluster).await, listening(&cluster.url(PATIENT)).await);
     let (mut holder, owner) = (held("k", Mode::Exclusive), cluster.owner_of(cluster.slot_of("k")));
     granted(&other, &holder).await;
     for _ in 0..3 {

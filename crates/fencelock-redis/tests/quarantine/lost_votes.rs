@@ -75,7 +75,7 @@ async fn two_hold_without_a_quarantine(mode: Mode) {
     let Some(mut servers) = servers_or_skip(3) else { return };
     let mut nodes: Vec<Arc<dyn QuorumNode>> = Vec::new();
     for server in &servers {
-        nodes.push(Arc::new(Redis::open(&server.url()).await.unwrap()));
+        nodes.push(Arc::new(Redis::open(&format!("{}?timeout=5000", server.url())).await.unwrap()));
     }
     let quorum = Quorum::trusting_empty(nodes).unwrap().node_timeout(Duration::from_secs(5)).unwrap();
     let (held, second) = forget_a_vote(mode, &mut servers, &quorum, Duration::from_secs(20)).await;

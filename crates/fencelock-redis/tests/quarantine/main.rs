@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn alone(server: &RedisServer) -> String {
-    format!("{}?quarantine=on", server.url())
+    format!("{}?quarantine=on&timeout=5000", server.url())
 }
 
 fn claim(key: &str) -> Claim {
@@ -118,7 +118,7 @@ async fn a_restart_from_its_file_starts_a_quarantine_and_the_holder_continues() 
     }
     let options = RedisServer::options().args(["--appendonly", "yes", "--appendfsync", "always"]);
     let mut server = options.start().unwrap();
-    let url = format!("{}?quarantine=on", server.url());
+    let url = format!("{}?quarantine=on&timeout=5000", server.url());
     init(&url, true).await.unwrap();
     let redis = connect(&url).await.unwrap();
     let held = claim("k");
@@ -219,7 +219,7 @@ async fn a_marker_of_another_set_is_unchanged_also_after_a_restart() {
         return;
     }
     let mut server = RedisServer::options().args(["--appendonly", "yes"]).start().unwrap();
-    let long = format!("{}?quarantine=on", server.url());
+    let long = format!("{}?quarantine=on&timeout=5000", server.url());
     init(&long, true).await.unwrap();
     server.restart().unwrap();
     assert!(refusal(&format!("{long}&max_ttl=1000")).await.is_permanent());
@@ -235,7 +235,7 @@ async fn the_error_for_missing_permissions_names_them() {
     }
     let user = ["--user", "app", "on", ">secret", "~*", "&*", "+@all", "-info"];
     let server = RedisServer::options().args(user).start().unwrap();
-    let url = format!("redis://app:secret@127.0.0.1:{}?quarantine=on", server.port());
+    let url = format!("redis://app:secret@127.0.0.1:{}?quarantine=on&timeout=5000", server.port());
     let refused = refusal(&url).await;
     assert_eq!(refused.nodes()[0].fault, Fault::Denied);
     assert!(refused.to_string().contains("allow INFO"), "{refused}");

@@ -2,9 +2,8 @@ use super::schemes::scheme_of;
 use fencelock_core::{Backend, ConnectError};
 use std::sync::Arc;
 
-/// Connects to the backend of a URL. `memory:` is [`Memory::of_this_process`](super::Memory::of_this_process), and a relative
-/// path after `file:` is relative to the current directory. The first connection is made before this returns, so a wrong
-/// address or password is an immediate error.
+/// Connects to the backend of a URL. `memory:` is [`Memory::of_this_process`](super::Memory::of_this_process). The first
+/// connection is made before this returns, so a wrong address or password is an immediate error.
 ///
 /// # Errors
 /// [`ConnectError::Url`] for an unknown scheme or an invalid part, [`ConnectError::Unknown`] for a server or
@@ -57,14 +56,12 @@ mod tests {
 
     #[cfg(feature = "file")]
     #[tokio::test]
-    async fn a_relative_directory_has_its_absolute_path_as_name() {
-        // Cargo runs the tests of a package in the directory of the package.
+    async fn a_relative_directory_is_refused_and_the_absolute_one_is_named() {
         let relative = format!("target-of-a-test-{}", std::process::id());
-        let absolute = std::env::current_dir().unwrap().join(&relative);
-        for url in [format!("file:{relative}"), format!("file:./{relative}"), format!("file:{}", absolute.display())] {
-            let name = connect(&url).await.map(|backend| backend.name());
-            assert_eq!(name, Ok(format!("file:{}", absolute.display())), "{url}");
-            assert!(!absolute.exists(), "the first lock creates it");
-        }
+        // Cargo runs the tests of a package in the directory of the package.
+        let absolute = format!("file:{}", std::env::current_dir().unwrap().join(&relative).display());
+        let Err(ConnectError::Url(refused)) = connect(&format!("file:{relative}")).await else { panic!("not refused") };
+        assert!(refused.to_string().contains(&absolute), "{refused}");
+        assert_eq!(connect(&absolute).await.unwrap().name(), absolute);
     }
 }

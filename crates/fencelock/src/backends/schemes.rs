@@ -99,9 +99,18 @@ pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
     if url.trim().is_empty() {
         return Err(Invalid::new("the URL is empty: it must name the backend, as in redis://HOST or file:DIR"));
     }
-    let name = url.split_once(':').map(|(name, _)| name);
-    let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| Some(form.scheme()) == name));
-    found.ok_or_else(|| unknown_scheme(name.unwrap_or(url)))
+    // What is no name of a scheme may contain a password, and is not repeated: `s3cret@host:6379`.
+    let name = url.split_once(':').map(|(name, _)| name).filter(|name| is_name(&name.to_ascii_lowercase()));
+    let Some(name) = name else {
+        return Err(Invalid::new(format!("the URL has no scheme: locks live at {}", all_forms())));
+    };
+    let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| form.scheme() == name));
+    found.ok_or_else(|| unknown_scheme(name))
+}
+
+fn all_forms() -> String {
+    let schemes = schemes();
+    schemes.iter().flat_map(|scheme| scheme.forms()).map(|form| form.url).collect::<Vec<_>>().join(", ")
 }
 
 /// RFC 3986, without capitals.
@@ -116,8 +125,7 @@ fn has(schemes: &[Arc<dyn Scheme>], name: &str) -> bool {
 
 fn unknown_scheme(name: &str) -> Invalid {
     let schemes = schemes();
-    let forms: Vec<&str> = schemes.iter().flat_map(|scheme| scheme.forms()).map(|form| form.url).collect();
-    let forms = forms.join(", ");
+    let forms = all_forms();
     Invalid::new(match missing_feature(name) {
         Some(feature) => format!(
             "{name}: is not compiled in: it needs the feature {feature:?} of fencelock; without it locks live at {forms}"

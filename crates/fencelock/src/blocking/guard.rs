@@ -1,5 +1,5 @@
 use super::Engine;
-use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released};
+use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -160,6 +160,11 @@ impl Held {
     /// See [`Guard::remaining`]; zero once the lock is released.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
+    }
+
+    /// Why the renewals fail, if the last one did: see [`crate::Held::renewal_failure`].
+    pub fn renewal_failure(&self) -> Option<RenewalFailure> {
+        self.inner.renewal_failure()
     }
 
     /// Whether the lock is held: neither lost nor released. After the first `false` it stays `false`.

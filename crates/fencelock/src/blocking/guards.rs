@@ -70,7 +70,7 @@ impl Guards {
         }
         let key = self.inner.keys()[0].clone();
         // Without the thread of the client, the leases are not renewed.
-        self.engine.wait(async move { held.lost().await }).unwrap_or(Loss { key, reason: LossReason::Expired })
+        self.engine.wait(async move { held.lost().await }).unwrap_or(Loss::new(key, LossReason::Expired))
     }
 
     /// Waits at most `within` for a loss; `None` if all locks are still held then.

@@ -190,5 +190,5 @@ impl Attempt<'_> {
 /// Waits until this lock is lost.
 async fn loss_of(held: Held) -> Loss {
     let reason = held.lost().await;
-    Loss { key: held.key().clone(), reason }
+    held.loss_by(reason)
 }

@@ -83,11 +83,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
             Ok(guard) => drop(guard),
             Err(error) => {
                 let now = client.clock.now();
-                match error {
-                    Error::Busy { .. } if waits => slots.on_line_ended(),
-                    Error::Busy { .. } => slots.on_busy(now),
-                    _ => slots.on_refused(),
-                }
+                on_error(&mut slots, &error, waits, now);
                 answered += 1;
                 // A holder that was reported before is a better answer than none.
                 if last.is_none() || !error.is_silence() || now < slots.end() {
@@ -95,6 +91,17 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 }
             }
         }
+    }
+}
+
+/// A claim that `waits`, or a try, has failed.
+fn on_error(slots: &mut AcquireSlot, error: &Error, waits: bool, now: Moment) {
+    match error {
+        Error::Unreachable { cause, .. } if cause.is_permanent() => slots.on_refused(),
+        Error::Busy { .. } | Error::Unreachable { .. } if waits => slots.on_line_ended(),
+        Error::Busy { .. } => slots.on_busy(now),
+        Error::Unreachable { .. } => slots.on_unanswered(now),
+        _ => slots.on_refused(),
     }
 }
 

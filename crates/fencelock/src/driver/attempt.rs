@@ -137,7 +137,7 @@ impl Drop for GivenUp {
 }
 
 impl Waiter<'_> {
-    /// `None` if the lease was lost before the task took it.
+    /// `None` if the lease was lost before the task took it, or its turn because it did not run.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
         let (last, lease) = loop {
@@ -153,8 +153,8 @@ impl Waiter<'_> {
                 Box::pin(wait_in_queue(&self)).await?
             };
             let next = match next {
-                (Step::Granted(_) | Step::Refused(_), _) => next,
-                (step, _) => Box::pin(self.claim(step)).await?,
+                (Step::Granted(_) | Step::Refused(_) | Step::TurnLost, _) => next,
+                (step, _) => self.claim_in_turn(step).await?,
             };
             if !matches!(next.0, Step::Wait) {
                 break next;
@@ -174,6 +174,20 @@ impl Waiter<'_> {
         }
     }
 
+    /// As [`Waiter::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
+    /// claim, and the engine has released the last one.
+    async fn claim_in_turn(&self, step: Step) -> Result<Next, Error> {
+        let mut claim = Box::pin(self.claim(step));
+        poll_fn(|context| {
+            if self.cell.is_present(self.id, context) {
+                claim.as_mut().poll(context)
+            } else {
+                Poll::Ready(Ok((Step::TurnLost, None)))
+            }
+        })
+        .await
+    }
+
     /// Claims until the task has a result, or waits for other tasks of this client again: [`Step::Wait`].
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
     async fn claim(&self, mut step: Step) -> Result<Next, Error> {
@@ -186,12 +200,13 @@ impl Waiter<'_> {
                     self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
                 }
                 Step::Leave(holder) => {
-                    let left = self.client.backend.release(&self.request.key, &holder).await;
+                    // If there is no reply in time, it is repeated in the background.
+                    let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                Step::Wait | Step::Granted(_) | Step::Refused(_) => (step, None),
+                Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_) => (step, None),
             };
-            if matches!(next.0, Step::Wait | Step::Granted(_) | Step::Refused(_)) {
+            if matches!(next.0, Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_)) {
                 return Ok(next);
             }
             self.client.check_open()?;
@@ -213,10 +228,10 @@ impl Waiter<'_> {
         let ready = self.in_time(backend.ready()).await;
         let sent = self.client.clock.now();
         let answer = match ready {
-            Ok(()) => {
-                self.cell.with(|engine, _| engine.claim_sent(self.id));
+            Ok(()) if self.cell.with(|engine, _| engine.claim_sent(self.id)) => {
                 self.in_time(backend.acquire(claim)).await
             }
+            Ok(()) => return (Step::TurnLost, None),
             Err(cause) => Err(cause.unsent()),
         };
         self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))

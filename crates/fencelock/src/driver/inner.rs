@@ -13,6 +13,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.
+const TURN_LIMIT: Duration = Duration::from_secs(2);
+
 /// The state that the clones of a client, its locks and its guards share. Dropping the last of them ends the tasks of the client.
 #[derive(Debug)]
 pub(crate) struct ClientInner {
@@ -47,7 +50,8 @@ impl ClientInner {
         drop(tokio::time::sleep(Duration::ZERO));
         let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
         let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock), rng.clone());
-        let config = Config { backend: backend.name(), capabilities, drift, sharing };
+        let turn_limit = Some(TURN_LIMIT);
+        let config = Config { backend: backend.name(), capabilities, drift, sharing, turn_limit };
         let driver = Arc::new(Driver {
             telemetry: Telemetry::of(&config.backend),
             keys: Keys::new(Arc::clone(&closing)),

@@ -89,6 +89,14 @@ impl KeyCell {
         self.with_state(state, call)
     }
 
+    /// Whether the task still has its place in the engine. From now on, it is woken by this context.
+    pub(super) fn is_present(&self, id: WaiterId, context: &std::task::Context<'_>) -> bool {
+        let mut state = self.lock();
+        let present = state.engine.is_present(id);
+        state.engine.wake_by(id, context);
+        present
+    }
+
     /// As [`KeyCell::with_report`]; `None` if the cell was removed, so the caller must use another one.
     pub(super) fn try_with<R>(
         self: &Arc<Self>,
@@ -114,10 +122,12 @@ impl KeyCell {
     ) -> (R, Option<ClaimReport>) {
         let mut out = Actions::new();
         let (config, now) = (&self.driver.config, self.driver.clock.now());
-        let answer = self
-            .driver
-            .rng
-            .with(|rng| call(&mut state.engine, &mut Context { key: &self.key, config, now, rng, out: &mut out }));
+        let answer = self.driver.rng.with(|rng| {
+            let cx = &mut Context { key: &self.key, config, now, rng, out: &mut out };
+            let answer = call(&mut state.engine, cx);
+            state.engine.tidy(cx);
+            answer
+        });
         self.move_timers(&out);
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);

@@ -2,6 +2,7 @@ use super::key_cell::{Engine, KeyCell};
 use super::lease_state::LeaseState;
 use crate::closing::Releasing;
 use crate::error::{Error, unreachable_once};
+use crate::loss::RenewalFailure;
 use fencelock_core::engine::{Downgrading, End, Grant, Leaving, PendingRelease, Status, Tenure};
 use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Unknown};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct Left {
     /// Set if the holder must release it.
     pub(crate) releasing: Option<Releasing>,
     pub(crate) now: Moment,
+    /// When the lease ends if no renewal in flight succeeds. A release is of no use after that.
+    pub(crate) lease_ends: Moment,
 }
 
 /// A lease of this client, as its guards use it.
@@ -66,6 +69,11 @@ impl Lease {
         }
     }
 
+    /// Why its renewals fail, if the last one did.
+    pub(crate) fn renewal_failure(&self) -> Option<RenewalFailure> {
+        self.state.renewal_failure(self.cell.driver().clock.now())
+    }
+
     /// The remaining time of this tenure, on which its holder may rely; zero after its end.
     pub(crate) fn remaining(&self, tenure: Tenure) -> Duration {
         self.time_left(tenure).unwrap_or_default()
@@ -106,14 +114,15 @@ impl Lease {
     /// Ends this tenure, because its holder no longer needs it.
     pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Left {
         let closing = &self.cell.driver().closing;
-        let (leaving, releasing, now) = self.cell.with(|engine, cx| {
+        let (leaving, releasing, now, lease_ends) = self.cell.with(|engine, cx| {
+            let lease_ends = engine.rest(self.state.hold, cx.now).map_or(cx.now, |rest| cx.now + rest);
             let leaving = engine.release(self.state.hold, tenure, background, cx);
             // Created with the key locked, so that closing the client waits for the hold or for the release.
             let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
-            (leaving, releasing, cx.now)
+            (leaving, releasing, cx.now, lease_ends)
         });
         let leaving = if leaving == Leaving::Over { Err(self.state.end(tenure)) } else { Ok(leaving) };
-        Left { leaving, releasing, now }
+        Left { leaving, releasing, now, lease_ends }
     }
 
     /// Ends the hold of this tenure `max_hold` from now.

@@ -1,7 +1,8 @@
+use crate::loss::RenewalFailure;
 use fencelock_core::engine::{End, Ended, HoldId, Tenure};
-use fencelock_core::{HolderId, Moment, Ttl};
-use std::sync::OnceLock;
+use fencelock_core::{HolderId, Moment, Renew, Ttl, Unknown};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -14,6 +15,20 @@ struct Ending {
     end: End,
 }
 
+/// Renewals that fail.
+#[derive(Debug)]
+struct Failing {
+    cause: Unknown,
+    since: Moment,
+}
+
+/// What most leases never have.
+#[derive(Debug, Default)]
+struct Events {
+    ending: Option<Ending>,
+    failing: Option<Failing>,
+}
+
 /// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
 #[derive(Debug)]
 pub(super) struct LeaseState {
@@ -22,8 +37,8 @@ pub(super) struct LeaseState {
     pub(super) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
     pub(super) stray_until: Moment,
-    /// In a box, because there may be very many leases, and few have ended.
-    end: OnceLock<Box<Ending>>,
+    /// In a box, because there may be very many leases, and few have ended or fail.
+    events: Mutex<Option<Box<Events>>>,
     /// Its holder id belongs to another process, so this client does not release it.
     given_away: AtomicBool,
     ended: Notify,
@@ -31,14 +46,15 @@ pub(super) struct LeaseState {
 
 impl LeaseState {
     pub(super) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
-        let (end, given_away, ended) = (OnceLock::new(), AtomicBool::new(false), Notify::new());
-        Self { hold, holder, ttl, stray_until, end, given_away, ended }
+        let (events, given_away, ended) = (Mutex::new(None), AtomicBool::new(false), Notify::new());
+        Self { hold, holder, ttl, stray_until, events, given_away, ended }
     }
 
     pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
         let Ended { tenure, others, end, .. } = ended;
         // The first end is kept.
-        let _ = self.end.set(Box::new(Ending { tenure: *tenure, others: others.clone(), end: end.clone() }));
+        let ending = || Ending { tenure: *tenure, others: others.clone(), end: end.clone() };
+        self.events().get_or_insert_default().ending.get_or_insert_with(ending);
     }
 
     /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
@@ -46,7 +62,34 @@ impl LeaseState {
         let lasted = |ending: &&Ending| {
             ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
         };
-        self.end.get().map(Box::as_ref).filter(lasted).map_or(End::Released, |ending| ending.end.clone())
+        let events = self.events();
+        let ending = events.as_ref().and_then(|events| events.ending.as_ref());
+        ending.filter(lasted).map_or(End::Released, |ending| ending.end.clone())
+    }
+
+    /// Records the result of a renewal that was sent at `sent`. Returns whether it failed in another way than the one before.
+    pub(super) fn note_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
+        let mut events = self.events();
+        let Err(cause) = answer else {
+            events.take_if(|events| events.ending.is_none());
+            return false;
+        };
+        let failing = &mut events.get_or_insert_default().failing;
+        let is_new = failing.as_ref().is_none_or(|before| !alike(&before.cause, cause));
+        let since = failing.as_ref().map_or(sent, |before| before.since);
+        *failing = Some(Failing { cause: cause.clone(), since });
+        is_new
+    }
+
+    /// Why its renewals fail, if the last one did.
+    pub(super) fn renewal_failure(&self, now: Moment) -> Option<RenewalFailure> {
+        let events = self.events();
+        let failing = events.as_ref().and_then(|events| events.failing.as_ref());
+        failing.map(|failing| RenewalFailure { cause: failing.cause.clone(), lasts: now.since(failing.since) })
+    }
+
+    fn events(&self) -> MutexGuard<'_, Option<Box<Events>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the tasks that wait for the end.
@@ -65,4 +108,10 @@ impl LeaseState {
     pub(super) fn is_given_away(&self) -> bool {
         self.given_away.load(Ordering::Relaxed)
     }
+}
+
+/// Whether the same nodes have the same faults. Details may contain a time.
+fn alike(one: &Unknown, other: &Unknown) -> bool {
+    let faults = |cause: &Unknown| cause.nodes().iter().map(|node| (node.node.clone(), node.fault)).collect::<Vec<_>>();
+    faults(one) == faults(other)
 }

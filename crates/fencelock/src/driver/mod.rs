@@ -25,14 +25,14 @@ mod waiter;
 mod watch;
 
 use crate::closing::Closing;
-use crate::error::Error;
+use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::process::Process;
 use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
 use crate::trouble::Trouble;
 use fencelock_core::engine::Config;
-use fencelock_core::{Backend, Clock, Fault, Invalid, Unknown};
+use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -81,6 +81,9 @@ impl Driver {
     /// child, the leases belong to the parent.
     fn stop(&self) {
         if self.process().is_current() {
+            // First, by this thread: the task of the renewals does the same as soon as the timers are stopped, and the end of the
+            // program would not wait for what that task has taken and not added to the releases yet.
+            self.end_waits();
             self.timers.stop();
             self.end_waits();
         }
@@ -107,11 +110,25 @@ impl Driver {
         if self.closing.has_begun() {
             return Err(self.closed_error());
         }
-        if self.timers.is_stopped() && self.process().is_current() {
+        if self.runtime_has_ended() {
             let text = "the runtime of this client has ended, so nothing would renew its leases: connect a client on this runtime";
             return Err(Invalid::new(text).into());
         }
         Ok(())
+    }
+
+    /// The error of a request that was sent once. The connections of the backend end with the runtime.
+    pub(crate) fn failed(&self, key: Option<&Key>, cause: Unknown) -> Error {
+        if self.runtime_has_ended() && !cause.is_permanent() {
+            let text =
+                "the runtime of this client has ended, and its connections with it: connect a client on this runtime";
+            return Invalid::new(text).into();
+        }
+        unreachable_once(key, cause)
+    }
+
+    fn runtime_has_ended(&self) -> bool {
+        self.timers.is_stopped() && self.process().is_current()
     }
 
     /// In a forked child, the tasks do not run.

@@ -3,8 +3,10 @@
 use super::Driver;
 use super::key_cell::KeyCell;
 use fencelock_core::engine::{Duty, HoldId};
-use fencelock_core::{Fault, Moment, Renew, Renewal, RenewalPlan, Unknown};
+use fencelock_core::{Fault, Moment, Renew, Renewal, RenewalPlan, Span, Unknown};
+use futures_util::FutureExt;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -213,12 +215,21 @@ impl Driver {
         // A slower reply is abandoned, so that there is time for a retry.
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let limit = RenewalPlan::answer_limit(shortest);
-        let answers = tokio::time::timeout(limit, self.backend.renew(&renewals)).await.unwrap_or_else(|_| {
-            let text = "no reply to the renewal within a fifth of the lease";
-            vec![Err(Unknown::new(self.config.backend.clone(), Fault::Timeout, text)); leases.len()]
-        });
+        let failed =
+            |fault, text: &str| vec![Err(Unknown::new(self.config.backend.clone(), fault, text)); leases.len()];
+        // Without an answer, a lease would never be renewed again, so a panic of the backend is one.
+        let requested =
+            AssertUnwindSafe(tokio::time::timeout(limit, self.backend.renew(&renewals))).catch_unwind().await;
+        let answers = match requested {
+            Ok(Ok(answers)) => answers,
+            Ok(Err(_)) => failed(Fault::Timeout, &format!("none to a renewal within {}", Span(limit))),
+            Err(_) => failed(Fault::Other, "the renewal panicked"),
+        };
         debug_assert_eq!(answers.len(), leases.len(), "a reply for every renewal");
-        for ((cell, hold), answer) in leases.into_iter().zip(answers) {
+        // A backend that returns too few answers has not answered the others.
+        let missing =
+            std::iter::repeat_with(|| Err(Unknown::new(self.config.backend.clone(), Fault::Other, "no answer")));
+        for ((cell, hold), answer) in leases.into_iter().zip(answers.into_iter().chain(missing)) {
             self.on_renewal(&cell, hold, sent, answer);
         }
     }
@@ -226,7 +237,9 @@ impl Driver {
     fn on_renewal(&self, cell: &Arc<KeyCell>, hold: HoldId, sent: Moment, answer: Result<Renew, Unknown>) {
         let lag = self.clock.now().since(sent);
         cell.with(|engine, cx| {
-            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer);
+            let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
+            let is_news = lease.is_none_or(|lease| lease.note_renewal(sent, &answer));
+            self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
             engine.renewal_answered(hold, sent, answer, cx);
         });
     }

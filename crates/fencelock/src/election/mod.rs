@@ -7,7 +7,7 @@ pub use leadership::Leadership;
 pub use observer::Observer;
 
 use crate::driver::ClientInner;
-use crate::error::{Error, unreachable_once};
+use crate::error::Error;
 use crate::guard::Held;
 use crate::lock::{Lock, settle};
 use crate::request::Waiting;
@@ -199,7 +199,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         self.client.check_process()?;
         let key = Key::new(&self.name)?;
-        let seen = self.client.backend.inspect(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))?;
+        let seen = self.client.backend.inspect(&key).await.map_err(|cause| self.client.failed(Some(&key), cause))?;
         Ok(seen.as_ref().and_then(Leader::from_holding))
     }
 

@@ -11,7 +11,7 @@ pub use error::OnceError;
 pub use run::{OnceRun, UnfinishedRun};
 
 use crate::driver::ClientInner;
-use crate::error::{Error, unreachable_once};
+use crate::error::Error;
 use crate::guard::Held;
 use crate::lock::Lock;
 use crate::request::Waiting;
@@ -217,7 +217,7 @@ impl OncePerWindow {
         self.client.check_process()?;
         let key = Key::new(&self.key)?;
         let cleared = self.client.backend.clear_completion(&key, &done.done.completion).await;
-        let cleared = cleared.map_err(|cause| unreachable_once(Some(&key), cause))?;
+        let cleared = cleared.map_err(|cause| self.client.failed(Some(&key), cause))?;
         Ok(cleared == ClearCompletion::Cleared)
     }
 }
@@ -226,7 +226,7 @@ impl OncePerWindow {
 pub(crate) async fn done(client: &ClientInner, key: &str, window: Option<Window>) -> Result<Option<WindowDone>, Error> {
     client.check_process()?;
     let key = Key::new(key)?;
-    let read = client.backend.read_completion(&key).await.map_err(|cause| unreachable_once(Some(&key), cause))?;
+    let read = client.backend.read_completion(&key).await.map_err(|cause| client.failed(Some(&key), cause))?;
     Ok(judge(window, &read).done.map(|done| WindowDone::new(key, done, read.now_micros)))
 }
 

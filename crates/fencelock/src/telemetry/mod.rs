@@ -92,14 +92,26 @@ impl Telemetry {
         self.numbers.add(Number::Lost, index_of(tenure.mode) * LOSSES.len() + index(&LOSSES, loss(reason)));
     }
 
-    pub(crate) fn renewed(&self, key: &Key, left: Option<Duration>, lag: Duration, answer: &Result<Renew, Unknown>) {
+    /// `is_news` if a failure is not that of the renewal before.
+    pub(crate) fn renewed(
+        &self,
+        key: &Key,
+        left: Option<Duration>,
+        lag: Duration,
+        answer: &Result<Renew, Unknown>,
+        is_news: bool,
+    ) {
         match answer {
             Ok(answer) => {
                 tracing::trace!(%key, ?lag, ?answer, "renewal answered");
                 self.numbers.took(Number::Renewal, 0, lag);
             }
             Err(cause) => {
-                tracing::warn!(%key, %cause, ?left, "renewal failed, trying again");
+                if is_news {
+                    tracing::warn!(%key, %cause, ?left, "renewal failed, trying again");
+                } else {
+                    tracing::debug!(%key, %cause, ?left, "renewal failed again");
+                }
                 self.numbers.add(Number::RenewalFailures, index(&FAULTS, fault(cause)));
             }
         }

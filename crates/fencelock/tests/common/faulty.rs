@@ -53,6 +53,8 @@ pub(crate) enum Fate {
     Slow(Duration),
     /// The result is unknown immediately, and the request is carried out this much later.
     Stray(Duration),
+    /// The backend panics.
+    Panic,
     /// Access is denied.
     Denied,
     /// The backend answers that it cannot store anything.
@@ -122,6 +124,7 @@ impl Faulty {
         match self.fate(verb) {
             Fate::Pass => Ok(call.await),
             Fate::Lost => Err(no_answer()),
+            Fate::Panic => panic!("as the test wants"),
             Fate::Denied => Err(Unknown::new("faulty", Fault::Denied, "WRONGPASS")),
             Fate::Full => Err(Unknown::new("faulty", Fault::Full, "OOM")),
             Fate::Quarantined => Err(Unknown::new("faulty", Fault::Quarantined, "9 s left")),

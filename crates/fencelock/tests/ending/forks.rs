@@ -5,6 +5,7 @@ use fencelock::{Client, Error, LossReason, Released, blocking};
 use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_forked_child_holds_nothing_and_releases_nothing", || leaves_the_lock("forks")),
@@ -112,8 +113,10 @@ async fn forks() {
     let mut client = Some(Client::connect(&url()).await.unwrap());
     let mut guard = Some(client.as_ref().unwrap().lock("k").ttl(Duration::from_secs(300)).await.unwrap());
     let held = guard.as_ref().unwrap().held();
-    // Its first renewal is over.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let pending = FirstRenewal::of(held.remaining());
+    while pending.is_awaited(held.remaining()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     program::say_and_wait("held");
     for &child in CHILDREN {
         assert!(in_a_child(child, || {
@@ -140,6 +143,24 @@ async fn forks() {
     client.unwrap().close(Duration::from_secs(20)).await.unwrap();
 }
 
+/// The renewal that moves the end of a lease soon after the claim; the next one follows after a third of the TTL.
+struct FirstRenewal {
+    begun: Instant,
+    left: Duration,
+}
+
+impl FirstRenewal {
+    fn of(left: Duration) -> Self {
+        Self { begun: Instant::now(), left }
+    }
+
+    /// For at most 20 s: it may have been over before.
+    fn is_awaited(&self, left: Duration) -> bool {
+        let passed = self.begun.elapsed();
+        left + passed < self.left + Duration::from_millis(10) && passed < Duration::from_secs(20)
+    }
+}
+
 fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     use std::task::{Context, Poll, Waker};
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -151,7 +172,11 @@ fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
 fn forks_blocking() {
     let client = blocking::Client::connect(&url()).unwrap();
     let mut guard = Some(client.lock("k").ttl(Duration::from_secs(300)).acquire().unwrap());
-    std::thread::sleep(Duration::from_millis(500));
+    let held = guard.as_ref().unwrap().held();
+    let pending = FirstRenewal::of(held.remaining());
+    while pending.is_awaited(held.remaining()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     program::say_and_wait("held");
     let mut client = Some(client);
     // A copy of the memory of several threads needs the handlers of the C library.

@@ -140,7 +140,7 @@ pub(crate) fn wait(locks: &File, name: &str) -> (Claim, FencingToken) {
     wait_in_mode(locks, name, Mode::Exclusive)
 }
 
-fn wait_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
+pub(crate) fn wait_in_mode(locks: &File, name: &str, mode: Mode) -> (Claim, FencingToken) {
     let (_ears, events) = listen(locks);
     let claim = claim(name, Intent::Enqueue).with_mode(mode);
     loop {
@@ -221,7 +221,7 @@ fn watchers(dir: &Path, name: &str) -> String {
 }
 
 /// A thread begins, has its name, and ends in its own time.
-fn eventually(fact: impl Fn() -> bool) -> bool {
+pub(crate) fn eventually(fact: impl Fn() -> bool) -> bool {
     (0..PATIENCE.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         fact()

@@ -214,3 +214,39 @@ async fn one_renewal_that_hangs_does_not_cost_the_lock() {
     scene.pass(secs(60)).await;
     assert!(guard.is_held(), "the next one was sent before the lease ended");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_panics_is_repeated() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.next(Verb::Renew, [Fate::Panic]);
+    scene.pass(secs(20)).await;
+    assert!(guard.is_held() && scene.net.calls(Verb::Renew) > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_renewals_fail_is_known_until_one_succeeds() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
+    assert_eq!(guard.held().renewal_failure(), None);
+    scene.net.always(Verb::Renew, Fate::Denied);
+    scene.pass(secs(5)).await;
+    let failure = guard.held().renewal_failure().unwrap();
+    assert!(failure.cause.to_string().contains("WRONGPASS"), "{failure}");
+    let first = scene.net.times(Verb::Renew)[0];
+    assert_eq!(failure.lasts, scene.now().since(first));
+    scene.net.always(Verb::Renew, Fate::Pass);
+    scene.pass(secs(2)).await;
+    assert_eq!(guard.held().renewal_failure(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_lease_says_why_it_could_not_be_renewed() {
+    let scene = Scene::new();
+    let guards = scene.client.lock_all(["a", "b"]).ttl(secs(9)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Denied);
+    let loss = guards.lost().await;
+    assert_eq!(loss.reason, LossReason::Expired);
+    let text = loss.to_string();
+    assert!(text.starts_with("its lease ran out before it could be renewed: ") && text.contains("WRONGPASS"), "{text}");
+}

@@ -23,6 +23,7 @@ mod last_reply;
 mod log;
 mod losing;
 mod once;
+mod parking;
 mod permits;
 mod reading;
 mod reaping;

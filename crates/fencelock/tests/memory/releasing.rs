@@ -32,13 +32,14 @@ async fn a_release_while_a_renewal_is_under_way_is_the_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releasing_an_expired_lock_says_so_in_one_round_trip() {
+async fn releasing_an_expired_lock_says_so_and_sends_one_release() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     scene.net.always(Verb::Renew, Fate::Lost);
     scene.pass(secs(10)).await;
     let released = guard.release().await.unwrap();
     assert_eq!(released, Released::AlreadyLost { why: LossReason::Expired });
+    scene.pass(secs(10)).await;
     assert_eq!(scene.net.calls(Verb::Release), 1);
 }
 
@@ -161,4 +162,31 @@ async fn dropping_the_release_half_way_still_releases() {
         scene.pass(ms(100)).await;
         assert!(scene.holding("k").await.is_none(), "dropped after {polls} polls");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_waited_for_beyond_the_end_of_the_lease() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    scene.net.always(Verb::Release, Fate::Hang);
+    scene.pass(secs(2)).await;
+    let deadline = scene.now() + guard.remaining();
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert!(scene.now() >= deadline && scene.now().since(deadline) <= ms(2), "{:?}", scene.now().since(deadline));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_has_run_out_is_released_in_the_background() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Mute);
+    guard.lost().await;
+    scene.net.next(Verb::Release, [Fate::Slow(secs(1))]);
+    let before = scene.now();
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost { why: LossReason::Expired });
+    assert_eq!(scene.now(), before, "it does not wait");
+    scene.pass(secs(1) + ms(10)).await;
+    assert!(scene.holding("k").await.is_none(), "a renewal without a reply had prolonged it");
 }

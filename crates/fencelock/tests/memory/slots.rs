@@ -137,3 +137,33 @@ async fn an_error_counts_the_wait_and_the_attempts_of_all_claims() {
         other => panic!("{other}"),
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_try_without_an_answer_ends_no_wait_for_a_slot() {
+    let lost = |count| std::iter::repeat_n(Fate::Lost, count);
+    // Of the first pass, and of a later one too: 20 slots have more than the queues of one claim.
+    for (slots, unanswered) in [(3, 1), (20, 12)] {
+        let scene = Scene::new();
+        let mut others = fill(&scene.neighbour(), slots).await;
+        scene.net.next(Verb::Acquire, lost(unanswered));
+        let waiting = tokio::spawn(pool(&scene.client, slots).acquire());
+        scene.pass(secs(20)).await;
+        assert!(!waiting.is_finished(), "{slots} slots");
+        others.remove(1).release().await.unwrap();
+        scene.pass(secs(3)).await;
+        assert_eq!(waiting.await.unwrap().unwrap().slot(), 1, "{slots} slots");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_slot_without_any_answer_ends_as_that_for_a_key_does() {
+    for fate in [Fate::Lost, Fate::Denied] {
+        let scene = Scene::with(|net| net.always(Verb::Acquire, fate));
+        let begun = scene.now();
+        let error = pool(&scene.client, 20).ttl(secs(10)).acquire().await.unwrap_err();
+        assert!(!error.is_busy(), "{error}");
+        let waited = scene.now().since(begun);
+        assert_eq!(waited >= secs(10), fate == Fate::Lost, "{fate:?}: {waited:?}");
+        assert!(waited < secs(15), "{fate:?}: {waited:?}");
+    }
+}

@@ -105,8 +105,8 @@ async fn a_lock_that_a_replica_confirmed_survives_the_failover_to_it() {
 #[tokio::test]
 async fn a_renewal_that_no_replica_confirms_does_not_count() {
     let Some(pair) = Pair::start() else { return };
-    let client = pair.client("?acks=1&acks_timeout=500").await;
-    let guard = client.lock("k").ttl(secs(4)).await.unwrap();
+    let client = pair.client("?acks=1&acks_timeout=1500").await;
+    let guard = client.lock("k").ttl(secs(6)).await.unwrap();
     pair.link.hold();
     // A renewal may have been confirmed just before; the next is not.
     tokio::time::sleep(ms(300)).await;
@@ -124,14 +124,14 @@ async fn a_renewal_that_no_replica_confirms_does_not_count() {
 #[tokio::test]
 async fn a_hold_outlives_renewals_that_were_not_confirmed_if_a_later_one_is() {
     let Some(pair) = Pair::start() else { return };
-    let client = pair.client("?acks=1&acks_timeout=500").await;
-    let guard = client.lock("k").ttl(secs(6)).await.unwrap();
+    let client = pair.client("?acks=1&acks_timeout=1500").await;
+    let guard = client.lock("k").ttl(secs(9)).await.unwrap();
     eventually("the first renewal is over", async || pair.waits() >= 3).await;
     pair.link.hold();
     let before = pair.waits();
     eventually("a renewal fails", async || pair.waits() >= before + 2).await;
     pair.link.forward();
-    eventually("a later one is confirmed", async || guard.remaining() > secs(5)).await;
+    eventually("a later one is confirmed", async || guard.remaining() > secs(8)).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
@@ -185,7 +185,7 @@ async fn those_who_come_together_wait_together() {
 #[tokio::test]
 async fn a_waiter_does_not_begin_on_a_hand_off_that_no_replica_has() {
     let Some(pair) = Pair::start() else { return };
-    for options in ["?acks=1&acks_timeout=200", "?acks=1&acks_timeout=200&protocol=resp2"] {
+    for options in ["?acks=1&acks_timeout=1500", "?acks=1&acks_timeout=1500&protocol=resp2"] {
         let client = pair.client(options).await;
         let held = client.lock("k").await.unwrap();
         let next = waiting(&pair.master, "k", client.lock("k")).await;
@@ -220,7 +220,7 @@ async fn a_lease_that_was_over_before_the_replica_confirmed_is_not_held() {
 #[tokio::test]
 async fn a_proof_that_is_renewed_or_resumed_without_a_replica_is_kept() {
     let Some(pair) = Pair::start() else { return };
-    let client = pair.client("?acks=1&acks_timeout=500&timeout=10000").await;
+    let client = pair.client("?acks=1&acks_timeout=1500&timeout=10000").await;
     let holder = client.lock("k").ttl(secs(60)).await.unwrap().into_holder();
     pair.link.hold();
     let renewed = client.renew("k", holder, secs(60)).await;

@@ -1,14 +1,14 @@
 //! The same without async.
 
 use crate::common::{ms, secs};
-use crate::support::{is_free, number, server};
+use crate::support::{is_free, number, patient, server};
 use fencelock::blocking::Client;
 use fencelock::{Error, LossReason, Released, RunError};
 
 #[test]
 fn a_lock_is_renewed_while_its_owner_computes() {
     let Some(server) = server() else { return };
-    let client = Client::connect(&server.url()).unwrap();
+    let client = Client::connect(&patient(&server)).unwrap();
     let guard = client.lock("k").ttl(secs(4)).acquire().unwrap();
     for _ in 0..50 {
         std::thread::sleep(ms(100));
@@ -21,7 +21,7 @@ fn a_lock_is_renewed_while_its_owner_computes() {
 #[test]
 fn the_last_guard_of_the_last_client_frees_its_lock() {
     let Some(server) = server() else { return };
-    let client = Client::connect(&server.url()).unwrap();
+    let client = Client::connect(&patient(&server)).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     drop(client);
     drop(guard);
@@ -31,10 +31,10 @@ fn the_last_guard_of_the_last_client_frees_its_lock() {
 #[tokio::test]
 async fn it_works_inside_an_async_runtime() {
     let Some(server) = server() else { return };
-    let client = Client::connect(&server.url()).unwrap();
+    let client = Client::connect(&patient(&server)).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     assert!(client.lock("k").try_acquire().unwrap().is_none());
-    assert!(matches!(client.lock("k").wait(secs(1)).acquire(), Err(Error::Busy { .. })));
+    assert!(matches!(client.lock("k").wait(secs(3)).acquire(), Err(Error::Busy { .. })));
     drop(guard);
     drop(client);
     assert!(is_free(&server, "k"));
@@ -43,7 +43,7 @@ async fn it_works_inside_an_async_runtime() {
 #[test]
 fn a_loss_is_reported() {
     let Some(server) = server() else { return };
-    let client = Client::connect(&server.url()).unwrap();
+    let client = Client::connect(&patient(&server)).unwrap();
     let guard = client.lock("k").acquire().unwrap();
     assert_eq!(guard.lost_within(ms(100)), None);
     server.command(&["DEL", "k"]);

@@ -98,9 +98,17 @@ async fn of_a_request_that_was_given_up_between_sending_and_reply() {
     let proxy = Proxy::to(server.port()).unwrap();
     let client = client(&proxy.url()).await;
     proxy.delay(ms(0), ms(200));
-    for _ in 0..5 {
-        let claimed = tokio::time::timeout(ms(50), client.lock("k").ttl(secs(60)).acquire()).await;
-        assert!(claimed.is_err());
+    let mut given_up = 0;
+    for _ in 0..50 {
+        match tokio::time::timeout(ms(50), client.lock("k").ttl(secs(60)).acquire()).await {
+            Err(_) => given_up += 1,
+            // A machine may stop until the reply is there.
+            Ok(claimed) => drop(claimed.unwrap().release().await.unwrap()),
+        }
         eventually("given back", async || is_free(&server, "k")).await;
+        if given_up == 5 {
+            return;
+        }
     }
+    panic!("given up {given_up} times");
 }

@@ -62,7 +62,7 @@ async fn a_foreign_release_is_noticed_by_the_next_poll_at_the_latest() {
         command(&server, &["SET", "k", "theirs"]);
         let next = waiting(&server, "k", client.lock("k")).await;
         command(&server, &["DEL", "k"]);
-        let next = tokio::time::timeout(secs(5), next).await.expect(options).unwrap();
+        let next = tokio::time::timeout(secs(20), next).await.expect(options).unwrap();
         next.release().await.unwrap();
     }
 }

@@ -26,11 +26,28 @@ fn with_user(rights: &[&str]) -> Option<(RedisServer, String)> {
     Some((server, url))
 }
 
+#[test]
+fn a_look_after_the_end_of_its_runtime_says_so() {
+    let Some(server) = server() else { return };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let client = first.block_on(async {
+        let client = client(&server.url()).await;
+        assert!(client.inspect("k").await.unwrap().is_none());
+        client
+    });
+    drop(first);
+    runtime().block_on(async {
+        let error = client.inspect("k").await.unwrap_err();
+        assert!(error.is_config() && error.to_string().contains("the runtime of this client has ended"), "{error}");
+    });
+}
+
 #[tokio::test]
 async fn a_user_without_scripts_is_a_configuration_error_at_once() {
     let Some((_server, url)) = with_user(&["-@scripting"]) else { return };
     let client = client(&url).await;
-    let claimed = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    let claimed = tokio::time::timeout(secs(20), client.lock("k").acquire()).await.expect("no use in waiting");
     let Err(error @ Error::Config(_)) = claimed else { panic!("{claimed:?}") };
     assert!(error.to_string().contains("access denied"), "{error}");
 }
@@ -39,7 +56,7 @@ async fn a_user_without_scripts_is_a_configuration_error_at_once() {
 async fn a_user_without_the_commands_in_the_scripts_is_one_too() {
     let Some((_server, url)) = with_user(&["-set"]) else { return };
     let client = client(&url).await;
-    let claimed = tokio::time::timeout(secs(5), client.lock("k").acquire()).await.expect("no use in waiting");
+    let claimed = tokio::time::timeout(secs(20), client.lock("k").acquire()).await.expect("no use in waiting");
     assert!(matches!(claimed, Err(Error::Config(_))), "{claimed:?}");
 }
 
@@ -93,7 +110,7 @@ async fn a_full_server_refuses_locks_clearly_and_takes_them_back() {
     assert_eq!(held.release().await.unwrap(), Released::Released);
     assert!(is_free(&server, "held"));
     assert_eq!(handed.release().await.unwrap(), Released::Released);
-    assert!(tokio::time::timeout(secs(5), next).await.expect("handed over").unwrap().is_held());
+    assert!(tokio::time::timeout(secs(20), next).await.expect("handed over").unwrap().is_held());
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]);
     assert!(client.lock("k").await.is_ok());
 }
@@ -118,7 +135,7 @@ async fn a_full_server_refuses_every_kind_of_lock_and_keeps_nothing_of_it() {
     is_full(client.lock("k").shared().try_acquire().await);
     is_full(client.semaphore("k", 3).try_acquire(1).await);
     is_full(client.lock_all(["k", "l"]).try_acquire().await);
-    is_full(client.lock_all(["k", "l"]).wait(secs(1)).acquire().await);
+    is_full(client.lock_all(["k", "l"]).wait(secs(3)).acquire().await);
     is_full(client.slots("k", 2).try_acquire().await);
     is_full(client.election("k").wait(ms(0)).campaign().await);
     let did = client.once("k", secs(3600)).wait(ms(100)).run(async |_held| Ok::<_, std::io::Error>(())).await;
@@ -173,7 +190,7 @@ async fn a_script_that_blocks_the_server_for_a_while_is_waited_for() {
     let options = RedisServer::options().args([version().slow_script_argument(), "50"]);
     let Some(server) = server_with(options) else { return };
     let client = client(&server.url()).await;
-    let held = client.lock("held").ttl(secs(3)).await.unwrap();
+    let held = client.lock("held").ttl(secs(9)).await.unwrap();
     let mut other = server.connect().unwrap();
     other.send(&["EVAL", "while true do end", "0"]).unwrap();
     eventually("busy", async || matches!(server.command(&["GET", "x"]), Reply::Error(why) if why.starts_with("BUSY")))

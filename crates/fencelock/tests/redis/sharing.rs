@@ -2,7 +2,7 @@
 //! queue of the server, so there each task claims for itself.
 
 use crate::common::{eventually, ms};
-use crate::support::{calls, command, in_line, keys, server, text};
+use crate::support::{calls, command, in_line, keys, patient, server, text};
 use fencelock::{Client, FencingToken, Released};
 use fencelock_testkit::{redlock_url, servers_or_skip};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,8 @@ async fn tokens(clients: &[Client], tasks: usize, rounds: usize) -> Vec<FencingT
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_over_shared_leases_with_few_calls_to_the_server() {
     let Some(server) = server() else { return };
-    let clients = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
+    let clients =
+        [Client::connect(&patient(&server)).await.unwrap(), Client::connect(&patient(&server)).await.unwrap()];
     command(&server, &["CONFIG", "RESETSTAT"]);
     let tokens = tokens(&clients, 32, 200).await;
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]));
@@ -55,7 +56,8 @@ async fn tokens_grow_over_a_quorum_of_servers() {
 #[tokio::test]
 async fn a_client_that_waits_on_the_server_acquires_the_lock() {
     let Some(server) = server() else { return };
-    let [busy, other] = [Client::connect(&server.url()).await.unwrap(), Client::connect(&server.url()).await.unwrap()];
+    let [busy, other] =
+        [Client::connect(&patient(&server)).await.unwrap(), Client::connect(&patient(&server)).await.unwrap()];
     let held = busy.lock("k").await.unwrap();
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -89,7 +91,7 @@ async fn sticky(url: &str) -> Client {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_kept_needs_no_call_to_the_server() {
     let Some(server) = server() else { return };
-    let sticky = sticky(&server.url()).await;
+    let sticky = sticky(&patient(&server)).await;
     for _ in 0..2 {
         drop(sticky.lock("k").await.unwrap());
         tokio::time::sleep(ms(50)).await;
@@ -109,7 +111,7 @@ async fn a_lease_that_is_kept_needs_no_call_to_the_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
     let Some(server) = server() else { return };
-    let (sticky, other) = (sticky(&server.url()).await, Client::connect(&server.url()).await.unwrap());
+    let (sticky, other) = (sticky(&patient(&server)).await, Client::connect(&patient(&server)).await.unwrap());
     let mut without = 0;
     for _ in 0..20 {
         eventually("it is kept", async || {
@@ -134,7 +136,7 @@ async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
 async fn a_program_that_polls_gets_a_key_that_is_kept() {
     let Some(server) = server() else { return };
     let settings = Client::builder().idle_timeout(Duration::from_secs(60)).yield_interval(ms(200), ms(40));
-    let sticky = settings.connect(&server.url()).await.unwrap();
+    let sticky = settings.connect(&patient(&server)).await.unwrap();
     for is_busy in [false, true] {
         let tasks: Vec<_> = (0..2)
             .map(|_| {
@@ -170,9 +172,9 @@ async fn a_program_that_polls_gets_a_key_that_is_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_kept_ends_for_every_kind_of_waiter_of_its_own_client() {
     let Some(server) = server() else { return };
-    let sticky = sticky(&server.url()).await;
+    let sticky = sticky(&patient(&server)).await;
     // Its next renewal, which finds the waiter at the latest, is due after ten seconds.
-    let in_time = Duration::from_secs(5);
+    let in_time = Duration::from_secs(9);
     let keep = async || {
         for _ in 0..4 {
             drop(sticky.lock("k").await.unwrap());
@@ -190,7 +192,7 @@ async fn a_lease_that_is_kept_ends_for_every_kind_of_waiter_of_its_own_client() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_client_is_not_delayed_by_waiters_of_the_client_that_shares_leases() {
     let Some(server) = server() else { return };
-    let (sticky, other) = (sticky(&server.url()).await, Client::connect(&server.url()).await.unwrap());
+    let (sticky, other) = (sticky(&patient(&server)).await, Client::connect(&patient(&server)).await.unwrap());
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let client = sticky.clone();
@@ -204,12 +206,12 @@ async fn another_client_is_not_delayed_by_waiters_of_the_client_that_shares_leas
         })
         .collect();
     tokio::time::sleep(ms(100)).await;
-    let reader = sticky.lock("k").shared().wait(Duration::from_secs(5));
+    let reader = sticky.lock("k").shared().wait(Duration::from_secs(20));
     let reader = tokio::spawn(async move { reader.await.unwrap().release().await.unwrap() });
-    let candidate = sticky.election("k").wait(Duration::from_secs(5));
+    let candidate = sticky.election("k").wait(Duration::from_secs(20));
     let candidate = tokio::spawn(async move { candidate.campaign().await.unwrap().resign().await.unwrap() });
     tokio::time::sleep(ms(30)).await;
-    drop(other.lock("k").wait(Duration::from_secs(5)).await.unwrap());
+    drop(other.lock("k").wait(Duration::from_secs(20)).await.unwrap());
     reader.await.unwrap();
     candidate.await.unwrap();
     for task in tasks {

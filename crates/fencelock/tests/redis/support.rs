@@ -17,6 +17,11 @@ pub(crate) fn version() -> &'static ServerVersion {
     ServerVersion::of_tests().unwrap()
 }
 
+/// For clients that do not connect with [`client`].
+pub(crate) fn patient(server: &RedisServer) -> String {
+    format!("{}?timeout=10000", server.url())
+}
+
 /// Connects. A machine may stop for longer than the default timeout: a reply may take 3 s, unless the URL says otherwise, and one
 /// error is none.
 pub(crate) async fn client(url: &str) -> Client {
@@ -85,6 +90,14 @@ pub(crate) fn calls(server: &RedisServer, command: &str) -> usize {
 pub(crate) fn kill_connections(server: &RedisServer) {
     for kind in ["normal", "pubsub"] {
         command(server, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+}
+
+/// The number of clients that can be woken.
+pub(crate) fn listeners(server: &RedisServer) -> usize {
+    match command(server, &["PUBSUB", "CHANNELS", "fencelock:wake:*"]) {
+        Reply::Array(channels) => channels.len(),
+        other => panic!("{other:?}"),
     }
 }
 

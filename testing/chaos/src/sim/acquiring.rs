@@ -106,7 +106,7 @@ impl World<'_> {
 
     fn step(&mut self, client: usize, waiter: WaiterId, step: Step) {
         match step {
-            Step::Wait => {}
+            Step::Wait | Step::TurnLost => {}
             Step::Sleep { until, .. } => {
                 self.numbers += 1;
                 self.clients[client].memory.sleep = self.numbers;

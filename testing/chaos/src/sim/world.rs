@@ -383,5 +383,5 @@ fn config(scenario: &Scenario) -> Config {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.cross_process, capabilities.fresh_holders) = (true, true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None }
+    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None, turn_limit: None }
 }

@@ -93,7 +93,7 @@ impl TestEnvironment {
 fn url(servers: &[RedisServer], preset: Option<Preset>) -> String {
     let compat = preset.map(|preset| format!("compat={}", preset.compat)).unwrap_or_default();
     match servers {
-        [server] => format!("{}?{compat}", server.url()),
+        [server] => format!("{}?timeout=10000&{compat}", server.url()),
         servers => redlock_url(servers, &format!("trust_empty=true&{compat}")),
     }
 }

@@ -12,6 +12,8 @@ pub fn servers_or_skip(count: usize) -> Option<Vec<RedisServer>> {
 /// The URL of a quorum of these servers. `options` has the form `name=value&...` and may be empty.
 pub fn redlock_url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, options: &str) -> String {
     let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let separator = if options.is_empty() { "" } else { "?" };
-    format!("redlock://{}{separator}{options}", hosts.join(","))
+    // A busy machine may not run a server for some time.
+    let patience = if options.contains("timeout=") { "" } else { "node_timeout=5000" };
+    let options: Vec<_> = [options, patience].into_iter().filter(|option| !option.is_empty()).collect();
+    format!("redlock://{}?{}", hosts.join(","), options.join("&"))
 }

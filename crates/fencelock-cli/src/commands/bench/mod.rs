@@ -21,6 +21,7 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
     if let Some(Role::Worker) = wanted.role {
         return worker();
     }
+    let shares = !wanted.no_sharing && wanted.tasks > 1;
     let plan = wanted.plan(context.url()?);
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let name = tokio::select! {
@@ -41,13 +42,13 @@ pub(super) async fn bench(wanted: Bench, context: &Context) -> Result<Exit, Fail
         signal = signals.ending() => {
             pool.stop();
             // It removes its keys first.
-            let _ = measured.await;
+            signals.let_finish(measured, signal).await;
             return Ok(signal.into());
         }
         measured = &mut measured => measured,
     };
     let report = measured.map_err(|error| Failure::system("measure", error))?.map_err(|reason| refusal(&reason))?;
-    show(&report, &name, context)
+    show(&report, &name, shares, context)
 }
 
 fn this_program() -> io::Result<Command> {
@@ -56,12 +57,13 @@ fn this_program() -> io::Result<Command> {
     Ok(command)
 }
 
-fn show(report: &LoadReport, name: &str, context: &Context) -> Result<Exit, Failure> {
+fn show(report: &LoadReport, name: &str, shares: bool, context: &Context) -> Result<Exit, Failure> {
     let text = if context.report.json {
         let json = serde_json::to_string(report);
         json.map_err(|error| Failure::system("write JSON", error))? + "\n"
     } else {
-        format!("{}\n{}", plain(name), plain_lines(&report.to_string()))
+        let sharing = if shares { ", leases are shared by the tasks of a process (see --no-sharing)" } else { "" };
+        format!("{}{sharing}\n{}", plain(name), plain_lines(&report.to_string()))
     };
     context.answer(&text)?;
     if report.sale.is_some_and(|sale| !sale.is_exact()) {

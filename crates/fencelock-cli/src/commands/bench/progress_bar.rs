@@ -1,16 +1,16 @@
 //! The progress of a measurement on a terminal.
 
 use crate::report::Reporter;
+use crate::stderr::draw_target;
 use fencelock_lab::load::Progress;
-use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 /// A progress bar on a terminal, hidden elsewhere. Dropping clears it.
 pub(super) struct MeasureProgress(Option<ProgressBar>);
 
 impl MeasureProgress {
     pub(super) fn new(report: Reporter) -> Self {
-        let visible = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        let visible = report.draws_progress();
         Self(visible.then(bar))
     }
 
@@ -26,7 +26,7 @@ impl MeasureProgress {
 }
 
 fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let bar = ProgressBar::with_draw_target(None, draw_target());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:30} {percent:>3} %  {wide_msg}") {
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
     }

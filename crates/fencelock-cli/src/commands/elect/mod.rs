@@ -3,7 +3,8 @@ mod observe;
 
 use super::claim::check;
 use super::run::{Ended, hold};
-use crate::context::{CLOSING, Context};
+use crate::context::{Context, LEAVING};
+use crate::descendants::report_if_blind;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -20,6 +21,7 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     }
     let name = elect.name.clone();
     let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
+    report_if_blind(context.report);
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;
@@ -27,10 +29,14 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
         client = context.connect_to_wait() => client?,
     };
     check_settings(&name, &plan, &client)?;
-    let backend = check(&name, plan.nested_ok, &client, context)?;
-    let exit = lead(&name, &plan, &client, &backend, &mut signals, context).await;
-    let _ = client.close(CLOSING).await;
-    exit
+    let backend = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signal.into()),
+        backend = check(&name, plan.nested_ok, &client, context) => backend?,
+    };
+    let ended = lead(&name, &plan, &client, &backend, &mut signals, context).await;
+    let _ = client.close(ended.as_ref().map_or(LEAVING, |ended| ended.closing)).await;
+    ended.map(|ended| ended.exit)
 }
 
 /// A client holds the lock of an election as `run` holds any other, so the settings are checked as those of a candidate.
@@ -49,13 +55,13 @@ async fn lead(
     backend: &str,
     signals: &mut Signals,
     context: &Context,
-) -> Result<Exit, Failure> {
+) -> Result<Ended, Failure> {
     loop {
         match hold(plan, client, backend, signals, context.report).await {
             Ok(Ended { by_loss: true, .. }) => {}
             // The lock was lost before the command was started.
             Err(failure) if failure.exit == Exit::Lost => {}
-            ended => return ended.map(|ended| ended.exit),
+            ended => return ended,
         }
         context.report.emit(&Event::Campaigning { key: name });
     }

@@ -1,8 +1,8 @@
 //! The progress of a workload or a search on a terminal.
 
 use crate::report::Reporter;
+use crate::stderr::draw_target;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -28,12 +28,12 @@ impl Progress {
         {
             bar.set_style(style);
         }
-        let living = std::io::stderr().is_terminal() && !report.quiet && !report.json && !report.verbose;
+        let living = report.draws_progress();
         let shown = bar.clone();
         let showing = tokio::spawn(async move {
             if living {
                 tokio::time::sleep(SHOW_AFTER).await;
-                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.set_draw_target(draw_target());
                 shown.enable_steady_tick(TICK);
             }
         });

@@ -24,20 +24,16 @@ pub(super) async fn replay(
         let (results, stop, what) = (results.clone(), Arc::clone(&stop), (trace.property, trace.faults));
         tokio::task::spawn_blocking(move || fencelock_lab::replay(&results, what.0, what.1, &site, &stop))
     };
-    let mut ended = None;
     let done = tokio::select! {
         biased;
         signal = signals.ending() => {
             stop.store(true, Ordering::Relaxed);
-            ended = Some(signal);
             // It removes its keys first.
-            (&mut work).await
+            signals.let_finish(work, signal).await;
+            return Ok(signal.into());
         }
         done = &mut work => done,
     };
-    if let Some(signal) = ended {
-        return Ok(signal.into());
-    }
     match done.map_err(|error| Failure::system("replay", error))? {
         Ok(replayed) => {
             print(&if context.report.json { as_json(trace, &replayed) } else { as_text(trace, &replayed) })?;

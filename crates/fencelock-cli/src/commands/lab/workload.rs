@@ -41,21 +41,17 @@ pub(super) async fn run_workload(command: &WorkloadCommand, context: &Context) -
         let (pool, counter) = (Arc::clone(&pool), progress.counter());
         tokio::task::spawn_blocking(move || each(&url, &schemes, load, &pool, &counter))
     };
-    let mut ended = None;
     let results = tokio::select! {
         biased;
         signal = signals.ending() => {
             pool.stop();
-            ended = Some(signal);
             // It removes its keys first.
-            (&mut results).await
+            signals.let_finish(results, signal).await;
+            return Ok(signal.into());
         }
         results = &mut results => results,
     };
     drop(progress);
-    if let Some(signal) = ended {
-        return Ok(signal.into());
-    }
     let results =
         results.map_err(|error| Failure::system("run the workload", error))?.map_err(|reason| refusal(&reason))?;
     if let Some(file) = &options.svg {

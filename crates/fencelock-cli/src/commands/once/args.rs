@@ -50,6 +50,11 @@ impl OnceWindow {
         window.with_offset(offset).map(|_| true).map_err(|invalid| format!("--offset: {invalid}"))
     }
 
+    /// The option that it is given by.
+    pub(crate) fn option(self) -> &'static str {
+        if self.min_interval.is_some() { "--min-interval" } else { "--once-per" }
+    }
+
     /// The work in this window, which is given.
     pub(crate) fn work(self, key: &str, client: &Client) -> OncePerWindow {
         match self.min_interval {

@@ -184,7 +184,7 @@ impl Mastership {
     /// Ends the session as soon as the sentinels name another master.
     pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
         let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
-        SessionTask::spawn(async move {
+        SessionTask::spawn(&liveness.clone(), async move {
             loop {
                 // The message is a hint; the replies to a query decide.
                 let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;

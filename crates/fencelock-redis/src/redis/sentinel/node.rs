@@ -3,6 +3,7 @@
 use super::Named;
 use crate::redis::fault::{fault_of, is_unknown_command, words};
 use crate::redis::hosts::{Address, shown};
+use crate::redis::resolver::Resolver;
 use crate::redis::secrets::SecretFiles;
 use fencelock_core::{Fault, NamedMaster, NodeFault};
 use redis::aio::MultiplexedConnection;
@@ -92,7 +93,10 @@ impl SentinelNode {
 
     /// With RESP3, the connection also receives changes of the master. Otherwise the next query detects them.
     async fn connect(&self, limit: Duration, switched: &Arc<Notify>) -> RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit))
+            .set_dns_resolver(Resolver);
         let notify = Arc::clone(switched);
         let pushed = config.clone().set_push_sender(move |info: PushInfo| {
             if info.kind == PushKind::Message {

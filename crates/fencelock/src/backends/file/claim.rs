@@ -1,8 +1,9 @@
 //! Claims a lock file and finds its holders. Every step takes microseconds, unless another process holds a conflicting lock.
 
 use super::File;
-use super::flock_guard::{FlockGuard, tighten_file};
+use super::flock_guard::FlockGuard;
 use super::inspect::{LockState, foreign, pause};
+use super::open::tighten_file;
 use super::record::{Damage, Record, RecordState};
 use super::row::Row;
 use super::slot::{self, Slots};
@@ -18,6 +19,10 @@ use std::sync::Arc;
 /// The number of attempts at a lock without an exclusive holder until it is assumed to be shared permanently. With the pauses of
 /// [`pause`] this takes about 33 ms: a process that probes the lock may be preempted.
 const TRIES: u32 = 24;
+
+/// The number of times that a claim lets a waiting writer go first, about 13 ms: the writer was notified, and takes the key at once if it
+/// is not delayed.
+const DEFERRALS: u32 = 12;
 
 /// The number of attempts to enter a row that the claim fits in, about 100 ms: many processes may enter it, one after another.
 const ROW_TRIES: u32 = 64;
@@ -39,9 +44,15 @@ impl File {
                 // A user without access may have locked the file, because its permissions were too open.
                 tighten_file(&path);
             }
-            if !self.has_room(claim, &seen, &path)?
-                && let Some(occupied) = seen.occupied(self.clock.wall_micros())
-            {
+            if !self.has_room(claim, &seen, &path)? {
+                let occupied = match seen.occupied(self.clock.wall_micros()) {
+                    Some(occupied) => occupied,
+                    None if attempt < DEFERRALS => {
+                        pause(attempt);
+                        continue;
+                    }
+                    None => Occupied::new(foreign("a writer that waits for its turn", &path), Expiry::Never),
+                };
                 if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
                     // The lock may have been released between the probe and the watch.
                     continue;
@@ -56,10 +67,12 @@ impl File {
         Ok(Acquire::Busy(Occupied::new(foreign(culprit, &path), Expiry::Never)))
     }
 
-    /// Whether the claim fits together with these holders. A writer that will wait for a row sets its mark.
+    /// Whether the claim fits together with these holders. A free key has no room for a reader while a writer waits for its turn. A writer
+    /// that will wait for a row sets its mark.
     fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
+        let wall = self.clock.wall_micros();
         let holds = match seen {
-            LockState::Free => return Ok(true),
+            LockState::Free => return Ok(claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall)),
             LockState::Foreign(_) => return Ok(false),
             LockState::Held(holds) => holds,
         };
@@ -67,11 +80,12 @@ impl File {
             return Err(claim.conflicting(&self.directory.name(), present));
         }
         if claim.mode != Mode::Exclusive {
-            return Ok(holds.fits(claim.mode) && !writer_mark::is_set(path, self.clock.wall_micros()));
+            return Ok(holds.fits(claim.mode) && !writer_mark::closes_row(path, wall));
         }
-        if claim.intent == Intent::Enqueue
-            && holds.mode() != Some(Mode::Exclusive)
-            && let Err(error) = writer_mark::set(path, self.clock.wall_micros())
+        if holds.mode() == Some(Mode::Exclusive) {
+            self.marks.remove(&claim.key, wall);
+        } else if claim.intent == Intent::Enqueue
+            && let Err(error) = self.marks.set(&claim.key, path, wall)
         {
             tracing::debug!(path = %path.display(), %error, "cannot mark that a writer waits: new readers may overtake it");
         }
@@ -95,11 +109,14 @@ impl File {
             if !slots.map_err(|error| self.io_error("inspect", path, &error))?.are_free() {
                 return Ok(None);
             }
-            // The mark expires by itself, but would block readers for a moment after a short hold.
-            let _ = writer_mark::set(path, 0);
+            // Without a mark there is nothing to do.
+            let _ = writer_mark::begin_turn(path);
         }
-        let (record, tokens) = self.next_record(&lock, &last, claim)?;
+        self.marks.remove(&claim.key, self.clock.wall_micros());
+        let damage = self.lost_record(&lock, &last);
+        let (record, tokens) = self.next_record(&last, claim)?;
         lock.write(&record).map_err(|error| self.io_error("write", path, &error))?;
+        warn_of_lost(damage, path, &claim.key);
         self.table.insert(HeldFile { record, lock: Arc::new(lock), slot: None });
         Ok(Some(tokens))
     }
@@ -109,8 +126,10 @@ impl File {
         if !row.has_room(claim.mode) {
             return Ok(None);
         }
-        let (record, tokens) = self.next_record(&row.lock, &row.record, claim)?;
+        let damage = self.lost_record(&row.lock, &row.record);
+        let (record, tokens) = self.next_record(&row.record, claim)?;
         self.table.insert(row.add(record).map_err(|error| self.io_error("write", path, &error))?);
+        warn_of_lost(damage, path, &claim.key);
         Ok(Some(tokens))
     }
 
@@ -123,26 +142,17 @@ impl File {
         }
     }
 
+    /// Why the record of the last hold is lost, if it is.
+    fn lost_record(&self, lock: &FlockGuard, last: &Result<Record, Damage>) -> Option<String> {
+        let Err(Damage(why)) = last else { return None };
+        // The process that created the file waits for this one.
+        let is_young = || lock.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros()));
+        (!lock.created && !is_young()).then(|| why.clone())
+    }
+
     /// The record of the new hold, and its tokens, above those of the last one. The record contains the last token.
-    fn next_record(
-        &self,
-        lock: &FlockGuard,
-        last: &Result<Record, Damage>,
-        claim: &Claim,
-    ) -> Result<(Record, TokenBlock), Unknown> {
-        let previous = match last {
-            Ok(record) => record.fence.get(),
-            Err(_) if lock.created => 0,
-            // The process that created the file waits for this one.
-            Err(_) if lock.created_empty_at().is_some_and(|born| is_new(born, self.clock.wall_micros())) => 0,
-            Err(Damage(why)) => {
-                tracing::warn!(
-                    key = %claim.key, path = %lock.path().display(), %why,
-                    "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
-                );
-                0
-            }
-        };
+    fn next_record(&self, last: &Result<Record, Damage>, claim: &Claim) -> Result<(Record, TokenBlock), Unknown> {
+        let previous = last.as_ref().map_or(0, |record| record.fence.get());
         let tokens =
             next_block(previous, self.clock.wall_micros(), claim.block).map_err(|error| self.invalid(&error))?;
         Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
@@ -156,6 +166,16 @@ impl File {
 
     pub(super) fn invalid(&self, error: &Invalid) -> Unknown {
         Unknown::new(self.directory.name(), Fault::Other, error.to_string())
+    }
+}
+
+/// Only after a grant: a claim that cannot write its record is repeated, and would repeat the warning.
+fn warn_of_lost(lost: Option<String>, path: &Path, key: &Key) {
+    if let Some(why) = lost {
+        tracing::warn!(
+            %key, path = %path.display(), %why,
+            "the record of the last hold is lost; the order of fencing tokens now depends on the wall clock"
+        );
     }
 }
 

@@ -1,18 +1,19 @@
 //! Completions, in files next to the lock files.
 //!
 //! A completion is one line of text. It is written to a new file, which is then renamed to the old one, and the file and the
-//! directory are flushed to the disk. So a reader gets the old or the new line, even after a power failure. Only the process that
-//! holds the lock writes. The file is never removed by its age, so a caller with longer windows has nothing to confirm.
+//! directory are flushed to the disk. So a reader gets the old or the new line, even after a power failure. A file of another user
+//! that cannot be replaced is overwritten. Only the process that holds the lock writes. The file is never removed by its age, so a caller with longer windows has nothing to confirm.
 
 use super::File;
 use super::flock_guard::FlockGuard;
+use super::open::options;
 use super::permission;
 use fencelock_core::{
     ClearCompletion, Completion, CompletionRead, Fault, HolderId, Key, Mode, Unknown, WriteCompletion,
 };
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// How much of an unreadable file is shown.
@@ -91,11 +92,7 @@ impl File {
 
 /// One byte more than the longest completion with its line end, to detect a longer one.
 fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    use rustix::fs::OFlags;
-    let mut options = OpenOptions::new();
-    // Does not follow symbolic links, and does not wait for the other end of a pipe.
-    options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    let file = match options.open(path) {
+    let file = match options().read(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
@@ -105,8 +102,23 @@ fn first_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The caller holds the lock, so no other process uses the name of the new file.
+/// The caller holds the lock, so no other process of fencelock writes.
+///
+/// In a directory of several users, the old file, or a new one that a killed process has left, may be that of another user, which
+/// the sticky bit protects, and any user may have put a directory in the place of the new file. Then the old file is overwritten.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let line = format!("{text}\n");
+    match rename_over(path, &line) {
+        Err(error) if is_in_the_way(&error) => overwrite(path, &line),
+        replaced => replaced,
+    }
+}
+
+fn is_in_the_way(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::IsADirectory | ErrorKind::AlreadyExists)
+}
+
+fn rename_over(path: &Path, line: &str) -> io::Result<()> {
     let new = path.with_extension("once-new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -114,7 +126,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         _ => {}
     }
     let mut file = permission::create(OpenOptions::new().write(true), &new)?;
-    let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
     if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
         let _ = fs::remove_file(&new);
         return Err(error);
@@ -122,7 +134,61 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     flush_directory(path)
 }
 
+/// A power failure may leave a line that cannot be read, and then nothing runs.
+fn overwrite(path: &Path, line: &str) -> io::Result<()> {
+    let file = match options().write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => permission::create(options().write(true), path)?,
+        file => file?,
+    };
+    permission::check_plain(&file.metadata()?)?;
+    file.write_all_at(line.as_bytes(), 0)?;
+    file.set_len(line.len() as u64)?;
+    file.sync_all()?;
+    flush_directory(path)
+}
+
 /// The name of a file is stored in its directory.
 fn flush_directory(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| fs::File::open(directory)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::file::scratch::Scratch;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_crash_or_somebody_left_in_the_place_of_the_new_file_does_not_matter() {
+        let scratch = Scratch::new();
+        let (path, new) = (scratch.path().join("k.once"), scratch.path().join("k.once-new"));
+        let written = || fs::read_to_string(&path).unwrap();
+        fs::write(&new, "half a li").unwrap();
+        replace(&path, "one").unwrap();
+        assert!(written() == "one\n" && !new.exists());
+        let target = scratch.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &new).unwrap();
+        replace(&path, "second").unwrap();
+        assert!(written() == "second\n" && fs::read_to_string(&target).unwrap() == "precious");
+        fs::create_dir(&new).unwrap();
+        for text in ["third", "4"] {
+            replace(&path, text).unwrap();
+            assert_eq!(written(), format!("{text}\n"));
+        }
+        fs::remove_file(&path).unwrap();
+        replace(&path, "first").unwrap();
+        assert_eq!(written(), "first\n");
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_old_file_is_never_written_to() {
+        let scratch = Scratch::new();
+        let (path, target) = (scratch.path().join("k.once"), scratch.path().join("target"));
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &path).unwrap();
+        fs::create_dir(scratch.path().join("k.once-new")).unwrap();
+        assert!(replace(&path, "one").is_err());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    }
 }

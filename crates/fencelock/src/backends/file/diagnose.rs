@@ -1,7 +1,7 @@
 //! Checks what the guarantees of a lock directory depend on.
 
 use super::File;
-use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY};
+use super::directory::{Directory, GROUP_WRITE, OTHERS_WRITE, STICKY, other_default};
 use super::flock::{self, TryLock};
 use super::name::is_used;
 use super::permission::{SETGID, excess};
@@ -22,6 +22,10 @@ impl File {
         if findings[0].level < Level::Failure {
             findings.push(access(directory));
         }
+        findings.extend(other_default(directory.path()).map(|text| {
+            let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
+            Finding::new(Level::Note, "default", text, advice)
+        }));
         findings.extend(file_system(directory));
         // Skips the other checks, which would report the same error.
         if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
@@ -97,8 +101,8 @@ fn owner(directory: &Directory) -> Finding {
     let meta = match fs::metadata(directory.path()) {
         Ok(meta) if meta.is_dir() => meta,
         Ok(_) => {
-            let advice = "remove it, or use another directory";
-            return Finding::new(Level::Failure, "directory", format!("{path} is not a directory"), advice);
+            let (text, advice) = (format!("{path} is not a directory"), "use another directory");
+            return Finding::new(Level::Failure, "directory", text, advice);
         }
         Err(error) => {
             return Finding::new(Level::Failure, "directory", format!("{path}: {error}"), "use another directory");

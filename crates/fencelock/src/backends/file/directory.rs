@@ -1,6 +1,7 @@
 //! The directory of the lock files, and the texts of its errors.
 
 use super::name::{completion_file_name, file_name};
+use super::scheme::url_of;
 use fencelock_core::{Fault, Key, Unknown};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
@@ -8,6 +9,7 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 /// New directories are private to the user: a user who may write here can delete a lock file while it is held.
 const PRIVATE: u32 = 0o700;
@@ -17,7 +19,7 @@ pub(super) const GROUP_WRITE: u32 = 0o020;
 pub(super) const OTHERS_WRITE: u32 = 0o022;
 pub(super) const STICKY: u32 = 0o1000;
 
-const NO_LOCK_FILE: &str = "a lock file is a regular file with one name: remove what is there";
+const NO_LOCK_FILE: &str = "a lock file is a regular file with one name: remove the link, or what is in its place";
 
 /// A directory, which may be missing: only a claim creates it.
 #[derive(Debug, Clone)]
@@ -47,9 +49,9 @@ impl Directory {
         &self.path
     }
 
-    /// `file:` and the path.
+    /// The URL of this directory.
     pub(super) fn name(&self) -> String {
-        format!("file:{}", self.path.display())
+        url_of(&self.path)
     }
 
     pub(super) fn file_of(&self, key: &Key) -> PathBuf {
@@ -108,11 +110,17 @@ impl Directory {
                 (Fault::Full, "free some space; a lock needs one block")
             }
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                (Fault::Other, "the path is not a directory: remove it, or use another directory")
+                (Fault::Other, "the path, or a part of it, is not a directory: use another directory")
             }
             // Another program has created the path, so a later attempt would fail too.
             ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),
-            _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => (Fault::Denied, NO_LOCK_FILE),
+            _ if is(error, Errno::LOOP) => (Fault::Denied, NO_LOCK_FILE),
+            _ if is(error, Errno::MFILE) => {
+                (Fault::Other, "this process may open no more files: raise its limit (ulimit -n)")
+            }
+            _ if is(error, Errno::NFILE) => {
+                (Fault::Other, "this machine may open no more files: end some programs, or raise fs.file-max")
+            }
             ErrorKind::TimedOut => (Fault::Timeout, "the file server does not answer"),
             ErrorKind::StaleNetworkFileHandle | ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
                 (Fault::Unreachable, "the file server is not reachable")
@@ -123,18 +131,55 @@ impl Directory {
     }
 }
 
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// Where every user may create a directory, on most systems that have it.
+const COMMON: &str = "/run/lock";
+
 /// `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist.
 ///
 /// The directory must be the same for the shells, cron jobs and services of a user, which otherwise would not exclude each
 /// other. So it depends on no environment variable: `XDG_RUNTIME_DIR` exists in a login session and not in a cron job, and
 /// is removed with the last session; `TMPDIR` may have any value.
 fn default_path() -> PathBuf {
-    let uid = rustix::process::geteuid().as_raw();
-    let everybodys = |dir: &&str| {
-        fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.mode() & STICKY != 0 && meta.mode() & 0o002 != 0)
-    };
-    let parent = Some("/run/lock").filter(everybodys).unwrap_or("/tmp");
-    Path::new(parent).join(format!("fencelock-{uid}"))
+    if let Some(why) = fallback(Path::new(COMMON)) {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::warn!("{why}; name a directory that all of them see, as in file:/var/lock/NAME"));
+    }
+    of_user(if is_everybodys(Path::new(COMMON)) { COMMON } else { "/tmp" })
+}
+
+/// Why other processes of this user may use another default directory: a system of Linux that has `/run/lock` shows it to most of them.
+fn fallback(common: &Path) -> Option<String> {
+    let is_missing = cfg!(target_os = "linux") && !common.exists();
+    let (common, chosen) = (common.display(), of_user("/tmp"));
+    let why = format!(
+        "{common} does not exist here, so locks are in {}; processes that see {common} have theirs there, and do not exclude these",
+        chosen.display()
+    );
+    is_missing.then_some(why)
+}
+
+fn is_everybodys(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|meta| meta.is_dir() && meta.mode() & STICKY != 0 && meta.mode() & 0o002 != 0)
+}
+
+fn of_user(parent: &str) -> PathBuf {
+    Path::new(parent).join(format!("fencelock-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// If `directory` is the default directory: why some processes may have another one.
+pub(super) fn other_default(directory: &Path) -> Option<String> {
+    let (usual, other) = (of_user(COMMON), of_user("/tmp"));
+    if directory == other {
+        return fallback(Path::new(COMMON));
+    }
+    // If it is not of this user, it has no locks of its processes.
+    let is_there = directory == usual && private_dir_to_inspect(other.clone()).is_ok() && other.exists();
+    let why = format!("{} exists, too: processes that do not see {COMMON} have their locks there", other.display());
+    is_there.then_some(why)
 }
 
 /// The default directory, created and checked.
@@ -170,18 +215,19 @@ fn check_private(directory: Directory) -> Result<PathBuf, Unknown> {
     let meta = fs::symlink_metadata(&directory.path)
         .map_err(|error| directory.unknown("cannot check the default directory for locks", &error))?;
     let uid = rustix::process::geteuid().as_raw();
-    let trouble = if meta.is_symlink() {
-        "it is a symbolic link, whose target another user may change".to_owned()
+    let (trouble, remedy) = if meta.is_symlink() {
+        ("it is a symbolic link, whose target another user may change".to_owned(), "remove the link")
     } else if !meta.is_dir() {
-        "it is not a directory".to_owned()
+        ("it is not a directory".to_owned(), "find out what made it, and remove it")
     } else if meta.uid() != uid {
-        format!("it belongs to user {}, not to this user, {uid}", meta.uid())
+        let whose = format!("it belongs to user {}, not to this user, {uid}", meta.uid());
+        (whose, "only that user or root can remove it")
     } else if meta.mode() & OTHERS_WRITE != 0 && meta.mode() & STICKY == 0 {
-        format!("others may delete files in it (mode {:o}; chmod 700 it)", meta.mode() & 0o7777)
+        (format!("others may delete files in it (mode {:o})", meta.mode() & 0o7777), "chmod 700 it")
     } else {
         return Ok(directory.path);
     };
-    let detail = format!("the default directory for locks is not safe: {trouble}; remove it, or use another directory");
+    let detail = format!("the default directory for locks is not safe: {trouble}; {remedy}, or use another directory");
     Err(Unknown::new(directory.name(), Fault::Denied, detail))
 }
 
@@ -261,6 +307,30 @@ mod tests {
             assert!(refusal(PathBuf::from("/")).contains("belongs to user 0"));
             return;
         }
-        assert!(refusal(path).contains("belongs to user 12345"));
+        let refused = refusal(path.clone());
+        assert!(refused.contains(&*path.to_string_lossy()) && refused.contains("belongs to user 12345"), "{refused}");
+        assert!(refused.contains("only that user or root can remove it"), "{refused}");
+    }
+
+    #[test]
+    fn a_missing_common_directory_is_reported_and_one_that_is_closed_is_a_choice_of_the_system() {
+        let scratch = Scratch::new();
+        let common = scratch.path().join("lock");
+        let why = fallback(&common);
+        assert_eq!(why.is_some(), cfg!(target_os = "linux"));
+        assert!(why.is_none_or(|why| why.contains(&*common.to_string_lossy()) && why.contains("/tmp/fencelock-")));
+        fs::create_dir(&common).unwrap();
+        assert!(fallback(&common).is_none() && !is_everybodys(&common));
+        fs::set_permissions(&common, Permissions::from_mode(0o1777)).unwrap();
+        assert!(is_everybodys(&common));
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_is_named_and_not_the_fault_of_the_directory() {
+        let directory = Directory::at("/x".into()).unwrap();
+        for (errno, advice) in [(Errno::MFILE, "ulimit -n"), (Errno::NFILE, "fs.file-max")] {
+            let text = directory.unknown("cannot inspect k.lock", &errno.into()).to_string();
+            assert!(text.contains(advice) && !text.contains("another directory"), "{text}");
+        }
     }
 }

@@ -1,18 +1,23 @@
 //! The kernel lock on one lock file, and a probe for the lock of another process.
 
 use super::flock::{self, TryLock};
+use super::open::{open_or_create, options};
 use super::permission;
 use super::record::{Damage, LONGEST, Record, has_slots};
 use crate::process::Process;
-use std::fs::{self, OpenOptions};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The maximum number of reads of a record until two agree; writing one line is much shorter.
 const READINGS: u32 = 8;
+
+/// How often a holder refreshes the times of its files. Programs that clean directories delete files after days.
+const YOUNG: Duration = Duration::from_secs(3600);
 
 /// A lock on the file to which the path referred when it was locked. Dropping it unlocks.
 ///
@@ -83,11 +88,26 @@ impl FlockGuard {
 
     /// Gives a file that this process has created the permissions of another file, so that the same users can lock both.
     pub(super) fn share_permissions_of(&self, other: &Self) -> io::Result<()> {
+        if self.created { self.share_permissions_with(&other.file.metadata()?) } else { Ok(()) }
+    }
+
+    /// The same with the metadata of the other file.
+    pub(super) fn share_permissions_with(&self, other: &fs::Metadata) -> io::Result<()> {
         if !self.created {
             return Ok(());
         }
-        let wanted = other.file.metadata()?.mode() & 0o666;
-        self.file.set_permissions(fs::Permissions::from_mode(wanted))
+        self.file.set_permissions(fs::Permissions::from_mode(other.mode() & 0o666))
+    }
+
+    /// Sets the times of the file to now, if they are older than [`YOUNG`]. It is neither written nor closed, so no waiter wakes.
+    pub(super) fn refresh(&self) -> io::Result<()> {
+        // A time in the future is young, too.
+        if self.file.metadata()?.modified()?.elapsed().is_ok_and(|age| age >= YOUNG) {
+            // Other times than the current one may be set only by the owner of the file.
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            rustix::fs::futimens(&self.file, &Timestamps { last_access: now, last_modification: now })?;
+        }
+        Ok(())
     }
 
     /// Notifies the watchers of the directory, although the lock stays: closes a file that is open for writing.
@@ -125,6 +145,16 @@ impl FlockGuard {
         Ok(self.file.try_clone()?.into())
     }
 
+    /// The beginning of a file that is no record.
+    pub(super) fn first_bytes(&self) -> io::Result<Vec<u8>> {
+        first_bytes(&self.file)
+    }
+
+    /// Overwrites the beginning.
+    pub(super) fn write_text(&self, text: &str) -> io::Result<()> {
+        self.file.write_all_at(text.as_bytes(), 0)
+    }
+
     /// Unlocks immediately, even if a child between fork and exec has a copy of the descriptor for a moment.
     pub(super) fn unlock(&self) -> io::Result<()> {
         flock::unlock(&self.file)
@@ -159,41 +189,6 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
             flock::unlock(&file)?;
             Ok(row.map_or(Probe::Free, Probe::Row))
         }
-    }
-}
-
-/// Prevents users without write permission to the directory from locking the file, if possible. Existing locks stay.
-pub(super) fn tighten_file(path: &Path) {
-    if let Ok(file) = options().read(true).open(path) {
-        let _ = permission::tighten(&file, path);
-    }
-}
-
-/// Does not follow symbolic links, and does not wait for the other end of a pipe.
-pub(super) fn options() -> OpenOptions {
-    use rustix::fs::OFlags;
-    let mut options = OpenOptions::new();
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    options
-}
-
-/// `None` if the file was created or deleted concurrently.
-///
-/// An existing file is never opened with `O_CREAT`: in a sticky directory like `/tmp`, Linux refuses that for files
-/// of other users (`fs.protected_regular`).
-fn open_or_create(path: &Path) -> io::Result<Option<(fs::File, bool)>> {
-    match options().read(true).write(true).open(path) {
-        Ok(file) => {
-            permission::tighten(&file, path)?;
-            return Ok(Some((file, false)));
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    match permission::create(options().read(true).write(true), path) {
-        Ok(file) => Ok(Some((file, true))),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

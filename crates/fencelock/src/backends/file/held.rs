@@ -19,7 +19,13 @@ impl File {
         match self.held_here(&claim.key, &claim.holder.id)? {
             Some(hold) => Ok(Acquire::Granted { tokens: hold.record.fence.into() }),
             None if claim.intent == Intent::Poll => Ok(Acquire::Gone),
-            None => self.try_claim(claim),
+            None => {
+                let answer = self.try_claim(claim)?;
+                if matches!(answer, Acquire::Granted { .. }) {
+                    self.watch.watch_holds();
+                }
+                Ok(answer)
+            }
         }
     }
 
@@ -33,7 +39,10 @@ impl File {
     }
 
     pub(super) fn renew_one(&self, renewal: &Renewal) -> Result<Renew, Unknown> {
-        if self.held_here(&renewal.key, &renewal.holder)?.is_some() {
+        if let Some(hold) = self.held_here(&renewal.key, &renewal.holder)? {
+            if let Err(error) = hold.refresh() {
+                tracing::debug!(key = %renewal.key, %error, "the lock file looks unused to programs that delete old files");
+            }
             return Ok(Renew::Renewed { waiters: 0 });
         }
         Ok(self.inspect_key(&renewal.key)?.holders().map_or(Renew::Absent, Renew::TakenBy))
@@ -47,6 +56,8 @@ impl File {
             self.listeners.send(&Event::Changed { key: key.clone() });
             return here.map(|_| Release::Released);
         }
+        // The end of a claim that has waited.
+        self.marks.remove(key, self.clock.wall_micros());
         here?;
         Ok(self.inspect_key(key)?.holders().map_or(Release::Absent, Release::TakenBy))
     }

@@ -11,11 +11,13 @@
 //! they poll.
 //!
 //! Each holder of a shared lock or of permits has a shared `flock` on that file, and an exclusive one on a slot file
-//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder is admitted.
+//! `DIR/<key>.lock.<number>` with its own line. While a writer waits, no new holder is admitted, and the writer gets the key
+//! when the last holder has released it.
 //!
 //! # Limits
 //! - **A deleted or replaced lock file** (by a cleaner of temporary files) ends the lock: the next process locks the
-//!   new file. The holder detects it at its next renewal, so renewals are useful although holds do not expire.
+//!   new file. On Linux, inotify reports it to the holder at once; elsewhere it detects it at its next renewal, so renewals are
+//!   useful although holds do not expire. A renewal also keeps the times of the file young, for programs that delete old files.
 //! - **Network file systems**: whether their locks exclude other machines depends on the server, its protocol and its
 //!   options. Every call blocks on file operations and does not yield to other tasks: microseconds on a local
 //!   disk, but as long as the server is unreachable on a hard NFS mount. Use a local directory.
@@ -30,7 +32,8 @@
 //!
 //! # Files
 //! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot` are for several holders of a
-//! key, `table` has the locks of this process, `watch` reads inotify, `record` is the content of a file.
+//! key, `writer_mark` keeps them out for a writer, `table` has the locks of this process, `watch` reads inotify, `record` is the
+//! content of a file.
 
 mod claim;
 mod completion;
@@ -42,6 +45,7 @@ mod held;
 mod holds;
 mod inspect;
 mod name;
+mod open;
 mod permission;
 mod record;
 mod resize;
@@ -72,6 +76,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::HoldTable;
 use watch::Watch;
+use writer_mark::WriterMarks;
 
 /// Locks of processes on one machine, released by the kernel when their holder exits.
 ///
@@ -92,6 +97,7 @@ pub struct File {
     directory: Directory,
     clock: Arc<dyn Clock>,
     table: HoldTable,
+    marks: WriterMarks,
     listeners: Arc<Listeners>,
     watch: Watch,
 }
@@ -100,7 +106,7 @@ impl File {
     /// The locks of this directory. If it is missing, the first claim creates it, private to this user (mode 0700); nothing else does.
     ///
     /// A relative path is made absolute, as [`Backend::name`] shows: two processes that use `locks` in
-    /// different working directories use two directories.
+    /// different working directories use two directories. So a relative path in a URL is refused.
     ///
     /// To share locks among users, create the directory yourself: users who may write to it can use its lock files, and
     /// no other users, unless the umask of the process that creates a file makes it private.
@@ -128,14 +134,15 @@ impl File {
     fn of(directory: Directory, clock: Arc<dyn Clock>) -> Self {
         let listeners = Arc::<Listeners>::default();
         let watch = Watch::new(directory.clone(), listeners.clone());
-        Self { directory, clock, table: HoldTable::new(), listeners, watch }
+        Self { directory, clock, table: HoldTable::new(), marks: WriterMarks::default(), listeners, watch }
     }
 
     /// The lock directory of this user: `fencelock-<uid>` in `/run/lock`, or in `/tmp` if that does not exist;
     /// created private to this user if it is missing. [`File::default_dir_to_inspect`] does not create it.
     ///
-    /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Jobs of different
-    /// users that must exclude each other need a common directory.
+    /// It is the same for the shells, cron jobs and services of a user, so that they exclude each other. Only a process that does not
+    /// see `/run/lock` uses another one; then this logs a warning, once per process. Jobs of different users that must exclude each
+    /// other need a common directory.
     ///
     /// # Errors
     /// [`Unknown`], permanently, if the directory is a symbolic link, belongs to another user, or can be changed by

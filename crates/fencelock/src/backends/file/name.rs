@@ -17,6 +17,8 @@ const LONGEST: usize = 200;
 const PREFIX: usize = 120;
 /// The extension of the file that a process locks while it enters a row.
 const ROW: &str = ".row";
+/// The extension of the file that waiting writers lock.
+const WRITER: &str = ".writer";
 
 /// The unique, readable file name of `key`.
 ///
@@ -63,6 +65,11 @@ pub(super) fn row_path(lock_file: &Path) -> PathBuf {
     beside(lock_file, ROW)
 }
 
+/// The file that waiting writers lock; see the module `writer_mark`.
+pub(super) fn writer_path(lock_file: &Path) -> PathBuf {
+    beside(lock_file, WRITER)
+}
+
 /// It does not have the extension of lock files, so older versions ignore it.
 fn beside(lock_file: &Path, extension: &str) -> PathBuf {
     let mut path = lock_file.as_os_str().to_owned();
@@ -71,16 +78,21 @@ fn beside(lock_file: &Path, extension: &str) -> PathBuf {
 }
 
 /// The name of the lock file to which this slot file belongs.
-pub(super) fn lock_file_of_slot(name: &str) -> Option<&str> {
+fn lock_file_of_slot(name: &str) -> Option<&str> {
     let (lock_file, number) = name.rsplit_once('.')?;
     let is_slot = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_slot && lock_file.ends_with(SUFFIX)).then_some(lock_file)
 }
 
+/// The name of the lock file whose waiters this file concerns when it is closed: a slot file, or the mark of a waiting writer.
+pub(super) fn lock_file_of(name: &str) -> &str {
+    let marked = name.strip_suffix(WRITER).filter(|lock_file| lock_file.ends_with(SUFFIX));
+    lock_file_of_slot(name).or(marked).unwrap_or(name)
+}
+
 /// Whether this is the name of a lock file or of a file of its row.
 pub(super) fn is_used(name: &str) -> bool {
-    let lock_file = lock_file_of_slot(name).or_else(|| name.strip_suffix(ROW)).unwrap_or(name);
-    lock_file.ends_with(SUFFIX)
+    lock_file_of(name.strip_suffix(ROW).unwrap_or(name)).ends_with(SUFFIX)
 }
 
 /// The key of a lock file; `None` for other files, and for a long key, whose name contains only a checksum.
@@ -156,7 +168,7 @@ mod tests {
     #[test]
     fn the_files_of_a_row_are_no_lock_files() {
         let lock_file = Path::new("/d/a.lock");
-        for path in [slot_path(lock_file, 0), slot_path(lock_file, 17), row_path(lock_file)] {
+        for path in [slot_path(lock_file, 0), slot_path(lock_file, 17), row_path(lock_file), writer_path(lock_file)] {
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(is_used(name) && key_of(name).is_none(), "{name}");
         }
@@ -164,7 +176,11 @@ mod tests {
         for name in ["a.lock", "a.lock.", "a.lock.x", "a.0", "0", "a.lock.row", "a.lock.1.row"] {
             assert_eq!(lock_file_of_slot(name), None, "{name}");
         }
-        for name in ["", "a", "a.row", "a.0", "a.lock.x", "a.lock.1.row"] {
+        assert_eq!(
+            (lock_file_of("a.lock.17"), lock_file_of("a.lock.writer"), lock_file_of("a.writer")),
+            ("a.lock", "a.lock", "a.writer")
+        );
+        for name in ["", "a", "a.row", "a.writer", "a.0", "a.lock.x", "a.lock.1.writer"] {
             assert!(!is_used(name), "{name}");
         }
     }

@@ -26,7 +26,16 @@ impl HeldFile {
 
     /// Copies of its open files, which have its locks too.
     pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
-        [Some(&*self.lock), self.slot.as_ref()].into_iter().flatten().map(FlockGuard::descriptor).collect()
+        self.files().map(FlockGuard::descriptor).collect()
+    }
+
+    /// Keeps its files young, for programs that delete old files.
+    pub(super) fn refresh(&self) -> io::Result<()> {
+        self.files().try_for_each(FlockGuard::refresh)
+    }
+
+    fn files(&self) -> impl Iterator<Item = &FlockGuard> {
+        [Some(&*self.lock), self.slot.as_ref()].into_iter().flatten()
     }
 
     /// Records the release, and releases: the slot first, because the close of the lock file wakes the waiters. The kernel

@@ -14,6 +14,9 @@ impl Watch {
     }
 
     #[expect(clippy::unused_self, reason = "the same signature as with inotify")]
+    pub(super) fn watch_holds(&self) {}
+
+    #[expect(clippy::unused_self, reason = "the same signature as with inotify")]
     pub(super) fn subscribe(&self, _: &Key) -> bool {
         false
     }

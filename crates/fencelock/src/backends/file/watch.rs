@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::flock_guard::{Probe, probe};
-use super::name::{file_name, key_of, lock_file_of_slot};
+use super::name::{file_name, is_used, key_of, lock_file_of};
 use fencelock_core::{BootClock, Clock, Event, Key, Listeners, Moment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -27,46 +27,71 @@ const ROW_DELAY: Duration = Duration::from_millis(10);
 /// then the waiters subscribe again.
 type Subscriptions = Arc<Mutex<Option<HashMap<String, Key>>>>;
 
-/// A background thread, from the first waiting claim until this value is dropped.
+/// A background thread, from the first hold or waiting claim until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     directory: Directory,
     listeners: Arc<Listeners>,
     subscriptions: Subscriptions,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    inotify: Arc<OwnedFd>,
     /// The thread ends when this end of its pipe is closed.
-    stop: Mutex<Option<PipeWriter>>,
+    _stop: PipeWriter,
+}
+
+/// What the kernel reports.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// That a lock file was deleted or moved: for its holder.
+    Losses,
+    /// Also that a file was closed: for waiters. It wakes this process for each release in the directory.
+    Releases,
 }
 
 impl Watch {
     pub(super) fn new(directory: Directory, listeners: Arc<Listeners>) -> Self {
-        Self { directory, listeners, subscriptions: Subscriptions::default(), stop: Mutex::default() }
+        Self { directory, listeners, subscriptions: Subscriptions::default(), running: Mutex::default() }
+    }
+
+    /// Reports from now on if a lock file is deleted, so that its holder in this process checks it at once.
+    pub(super) fn watch_holds(&self) {
+        let mut running = lock(&self.running);
+        if lock(&self.subscriptions).is_none()
+            && let Err(error) = self.start(&mut running, HashMap::new(), Scope::Losses)
+        {
+            let directory = self.directory.name();
+            tracing::debug!(%directory, %error, "a deleted lock file is noticed at the next renewal");
+        }
     }
 
     /// Subscribes to the next end of a hold of this key. Returns whether the subscription is new; then an earlier end was not
     /// reported, and the caller must check again.
     pub(super) fn subscribe(&self, key: &Key) -> bool {
         // The mutex ensures that only one thread starts.
-        let mut stop = lock(&self.stop);
-        if let Some(subscriptions) = &mut *lock(&self.subscriptions) {
-            return subscriptions.insert(file_name(key), key.clone()).is_none();
+        let mut running = lock(&self.running);
+        if let (Some(subscriptions), Some(running)) = (&mut *lock(&self.subscriptions), &*running) {
+            let is_new = subscriptions.insert(file_name(key), key.clone()).is_none();
+            // It may have been started for holds only.
+            return is_new && add_watch(&running.inotify, &self.directory, Scope::Releases).is_ok();
         }
-        match self.start(key) {
-            Ok(stopper) => {
-                *stop = Some(stopper);
-                true
-            }
-            Err(error) => {
-                let directory = self.directory.name();
-                tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
-                false
-            }
+        let first = HashMap::from([(file_name(key), key.clone())]);
+        let started = self.start(&mut running, first, Scope::Releases);
+        if let Err(error) = &started {
+            let directory = self.directory.name();
+            tracing::debug!(%directory, %error, "no wake-ups from other processes: waiters poll");
         }
+        started.is_ok()
     }
 
-    fn start(&self, key: &Key) -> io::Result<PipeWriter> {
+    fn start(&self, running: &mut Option<Running>, first: HashMap<String, Key>, scope: Scope) -> io::Result<()> {
         let (stop, stopper) = io::pipe()?;
+        let inotify = Arc::new(watched_for(&self.directory, scope)?);
         let watcher = Watcher {
-            inotify: watched(&self.directory)?,
+            inotify: Arc::clone(&inotify),
             stop,
             directory: self.directory.clone(),
             listeners: self.listeners.clone(),
@@ -74,19 +99,33 @@ impl Watch {
             pending: HashMap::new(),
         };
         // From here on, the watcher clears it when it ends, even if it never starts.
-        *lock(&self.subscriptions) = Some(HashMap::from([(file_name(key), key.clone())]));
+        *lock(&self.subscriptions) = Some(first);
         thread::Builder::new().name("fencelock-file".into()).spawn(|| watcher.run())?;
-        Ok(stopper)
+        *running = Some(Running { inotify, _stop: stopper });
+        Ok(())
     }
 }
 
 /// Whether the kernel can watch this directory.
 pub(super) fn watched(directory: &Directory) -> io::Result<OwnedFd> {
+    watched_for(directory, Scope::Releases)
+}
+
+fn watched_for(directory: &Directory, scope: Scope) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::MOVE;
-    let end = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-    inotify::add_watch(&inotify, directory.path(), events | end)?;
+    add_watch(&inotify, directory, scope)?;
     Ok(inotify)
+}
+
+/// Replaces the scope of an earlier call.
+fn add_watch(inotify: &OwnedFd, directory: &Directory, scope: Scope) -> io::Result<()> {
+    let closed = match scope {
+        Scope::Losses => WatchFlags::empty(),
+        Scope::Releases => WatchFlags::CLOSE_WRITE,
+    };
+    let end = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+    inotify::add_watch(inotify, directory.path(), closed | WatchFlags::DELETE | WatchFlags::MOVE | end)?;
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,7 +134,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The state of the thread.
 struct Watcher {
-    inotify: OwnedFd,
+    inotify: Arc<OwnedFd>,
     stop: PipeReader,
     directory: Directory,
     listeners: Arc<Listeners>,
@@ -181,8 +220,8 @@ impl Watcher {
             self.listeners.send(&Event::Reset);
         }
         let Some(name) = name else { return Next::GoOn };
-        // The end of a hold in a row is the end of a slot.
-        let name = lock_file_of_slot(&name).map(str::to_owned).unwrap_or(name);
+        // The end of a hold in a row is the end of a slot; readers also wait for the end of a mark.
+        let name = lock_file_of(&name).to_owned();
         if !what.contains(ReadFlags::CLOSE_WRITE) {
             self.replaced(&name);
         } else if lock(&self.subscriptions).as_ref().is_some_and(|subscriptions| subscriptions.contains_key(&name)) {
@@ -194,8 +233,11 @@ impl Watcher {
     /// A lock file was deleted or moved: its holder has lost the lock, and a waiter may acquire it.
     fn replaced(&self, name: &str) {
         let key = take_subscription(&self.subscriptions, name);
-        if let Some(key) = key.or_else(|| key_of(name)) {
-            self.listeners.send(&Event::Changed { key });
+        match key.or_else(|| key_of(name)) {
+            Some(key) => self.listeners.send(&Event::Changed { key }),
+            // The name of a long key does not contain it.
+            None if is_used(name) => self.listeners.send(&Event::Reset),
+            None => {}
         }
     }
 
@@ -254,7 +296,7 @@ mod tests {
     fn watcher(directory: Directory, listeners: Arc<Listeners>, subscriptions: Subscriptions) -> Watcher {
         let (stop, _) = io::pipe().unwrap();
         Watcher {
-            inotify: watched(&directory).unwrap(),
+            inotify: Arc::new(watched(&directory).unwrap()),
             stop,
             directory,
             listeners,

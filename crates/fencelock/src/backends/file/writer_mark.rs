@@ -1,68 +1,177 @@
-//! The mark of a waiting writer, in the file `<key>.lock.row`: it prevents new holders from entering a row, so that the row
-//! becomes empty.
+//! The mark of a waiting writer, in the file `<key>.lock.writer`: it prevents new holders from entering a row, so that the row
+//! becomes empty, and from beginning the next row before the writer had its turn.
+//!
+//! The file contains two times: since when writers have waited for this row, and when one of them tried last. Each waiting writer has a
+//! shared `flock` on it. So a mark has no effect if its writers have ended (no lock), or are stopped or have given up (an old time).
 
-use super::flock_guard::{first_bytes, options};
-use super::name::row_path;
+use super::flock::{self, TryLock};
+use super::flock_guard::{FlockGuard, first_bytes};
+use super::name::writer_path;
+use super::open::options;
 use super::permission;
+use fencelock_core::Key;
+use std::collections::HashMap;
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A waiting writer polls at least every 250 ms, and each time extends its mark by this time.
 ///
-/// The mark need not be removed: it expires if a writer gives up or crashes. A clock that is set forward ends it early, and so
-/// does a clock that is set back.
+/// A clock that is set forward ends the mark early, and so does a clock that is set back.
 const LIFE_MICROS: u64 = 500_000;
 
-/// Marks that a writer waits, at `wall` microseconds; 0 removes the mark.
-pub(super) fn set(lock_file: &Path, wall: u64) -> io::Result<()> {
-    // The file exists: the writer waits for a row, and each claim of a row creates the file.
-    let file = options().write(true).open(row_path(lock_file))?;
-    permission::check_plain(&file.metadata()?)?;
-    file.write_all_at(format!("{wall:020}\n").as_bytes(), 0)
+/// For this time after a writer has found a row, readers still enter it: those that waited for the last writer come in together,
+/// also those that only poll. Otherwise a second writer would let in the fastest of them only.
+const ENTRY_MICROS: u64 = 250_000;
+
+/// The marks of this process, one for each key.
+#[derive(Debug, Default)]
+pub(super) struct WriterMarks(Mutex<HashMap<Key, Mark>>);
+
+#[derive(Debug)]
+struct Mark {
+    guard: FlockGuard,
+    last: u64,
 }
 
-/// Whether a writer waits.
+impl WriterMarks {
+    /// Marks that a writer waits for a row, at `wall` microseconds.
+    pub(super) fn set(&self, key: &Key, lock_file: &Path, wall: u64) -> io::Result<()> {
+        let mut marks = self.lock();
+        // A mark whose file was deleted is invisible.
+        let is_usable = |mark: &Mark| mark.guard.is_in_place().unwrap_or(false);
+        if !marks.get(key).is_some_and(is_usable) {
+            // A reader that looks at the mark may refuse it for a moment; the next poll sets it.
+            let Some(guard) = FlockGuard::share(&writer_path(lock_file))? else { return Ok(()) };
+            guard.share_permissions_with(&fs::symlink_metadata(lock_file)?)?;
+            marks.insert(key.clone(), Mark { guard, last: wall });
+        }
+        let Some(mark) = marks.get_mut(key) else { return Ok(()) };
+        mark.last = wall;
+        let since = times(&mark.guard.first_bytes()?)
+            .filter(|(_, last)| is_fresh(*last, wall))
+            .map_or(wall, |(since, _)| since);
+        mark.guard.write_text(&text(since, wall))
+    }
+
+    /// Removes the mark of this process, and those of other keys whose writers have given up.
+    pub(super) fn remove(&self, key: &Key, wall: u64) {
+        self.lock().retain(|marked, mark| marked != key && is_fresh(mark.last, wall));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Mark>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A writer has its turn: the others wait for the next row, which admits readers first.
+pub(super) fn begin_turn(lock_file: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    let file = options().write(true).open(writer_path(lock_file))?;
+    permission::check_plain(&file.metadata()?)?;
+    file.write_all_at(text(0, 0).as_bytes(), 0)
+}
+
+/// Whether a writer waits for the next turn.
 pub(super) fn is_set(lock_file: &Path, wall: u64) -> bool {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = options().read(true).open(row_path(lock_file))?;
+    waits(lock_file, wall, 0)
+}
+
+/// Whether new holders must not enter the row.
+pub(super) fn closes_row(lock_file: &Path, wall: u64) -> bool {
+    waits(lock_file, wall, ENTRY_MICROS)
+}
+
+fn waits(lock_file: &Path, wall: u64, least: u64) -> bool {
+    let is_marked = || -> io::Result<bool> {
+        let file = options().read(true).open(writer_path(lock_file))?;
         permission::check_plain(&file.metadata()?)?;
-        first_bytes(&file)
+        let marked = times(&first_bytes(&file)?)
+            .is_some_and(|(since, last)| is_fresh(last, wall) && wall.saturating_sub(since) >= least);
+        // Closing the file unlocks it.
+        Ok(marked && flock::try_exclusive(&file)? == TryLock::Refused)
     };
     // An unreadable mark has no effect.
-    let bytes = read().unwrap_or_default();
-    let since = str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse::<u64>().ok());
-    since.is_some_and(|since| wall.checked_sub(since).is_some_and(|age| age < LIFE_MICROS))
+    is_marked().unwrap_or(false)
+}
+
+fn is_fresh(last: u64, wall: u64) -> bool {
+    wall.checked_sub(last).is_some_and(|age| age < LIFE_MICROS)
+}
+
+/// Always of the same length.
+fn text(since: u64, last: u64) -> String {
+    format!("{since:020} {last:020}\n")
+}
+
+fn times(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (since, last) = str::from_utf8(bytes).ok()?.trim_end().split_once(' ')?;
+    Some((since.parse().ok()?, last.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backends::file::flock_guard::FlockGuard;
     use crate::backends::file::scratch::Scratch;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    fn lock_file(scratch: &Scratch) -> PathBuf {
+        let path = scratch.path().join("a.lock");
+        fs::write(&path, "").unwrap();
+        path
+    }
 
     #[test]
-    fn a_mark_ends_by_itself_and_is_removed_by_0() {
+    fn a_mark_takes_the_next_turn_at_once_and_closes_the_row_after_a_quarter_of_a_second() {
         let scratch = Scratch::new();
-        let path = scratch.path().join("a.lock");
-        drop(FlockGuard::take(&row_path(&path)).unwrap());
-        assert!(!is_set(&path, 1_000_000), "a new file has no mark");
-        set(&path, 1_000_000).unwrap();
-        assert!(is_set(&path, 1_000_000) && is_set(&path, 1_499_999));
-        assert!(!is_set(&path, 1_500_000) && !is_set(&path, 999_999));
-        set(&path, 0).unwrap();
+        let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
         assert!(!is_set(&path, 1_000_000));
+        marks.set(&key, &path, 1_000_000).unwrap();
+        assert!(is_set(&path, 1_000_000) && !closes_row(&path, 1_249_999) && closes_row(&path, 1_250_000));
+        marks.set(&key, &path, 1_400_000).unwrap();
+        assert!(closes_row(&path, 1_400_000), "it has waited since then");
+        begin_turn(&path).unwrap();
+        assert!(!is_set(&path, 1_400_000));
+        marks.set(&key, &path, 1_450_000).unwrap();
+        assert!(is_set(&path, 1_450_000) && !closes_row(&path, 1_450_000), "another row");
+    }
+
+    #[test]
+    fn a_mark_ends_with_its_time_and_with_its_writer() {
+        let scratch = Scratch::new();
+        let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
+        marks.set(&key, &path, 1_000_000).unwrap();
+        assert!(is_set(&path, 1_499_999) && !is_set(&path, 1_500_000) && !is_set(&path, 999_999));
+        let others = WriterMarks::default();
+        others.set(&key, &path, 1_100_000).unwrap();
+        drop(marks);
+        assert!(is_set(&path, 1_100_000), "another writer waits");
+        drop(others);
+        assert!(!is_set(&path, 1_100_000), "as if its process had been killed");
+    }
+
+    #[test]
+    fn marks_that_were_given_up_are_closed() {
+        let scratch = Scratch::new();
+        let (path, key, marks) = (lock_file(&scratch), Key::new("a").unwrap(), WriterMarks::default());
+        marks.set(&key, &path, 1_000_000).unwrap();
+        marks.remove(&Key::new("b").unwrap(), 1_499_999);
+        assert_eq!(marks.lock().len(), 1);
+        marks.remove(&Key::new("b").unwrap(), 1_500_000);
+        assert_eq!(marks.lock().len(), 0);
     }
 
     #[test]
     fn a_link_in_its_place_is_neither_read_nor_written() {
         let scratch = Scratch::new();
-        let (path, target) = (scratch.path().join("a.lock"), scratch.path().join("target"));
-        std::fs::write(&target, "00000000000001000000").unwrap();
-        symlink(&target, row_path(&path)).unwrap();
+        let (path, target) = (lock_file(&scratch), scratch.path().join("target"));
+        fs::write(&target, text(1_000_000, 1_000_000)).unwrap();
+        symlink(&target, writer_path(&path)).unwrap();
         assert!(!is_set(&path, 1_000_000));
-        assert!(set(&path, 2_000_000).is_err());
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "00000000000001000000");
+        assert!(WriterMarks::default().set(&Key::new("a").unwrap(), &path, 2_000_000).is_err());
+        assert!(begin_turn(&path).is_err());
+        assert_eq!(fs::read_to_string(&target).unwrap(), text(1_000_000, 1_000_000));
     }
 }

@@ -50,8 +50,7 @@ const YOUNG: u64 = 10_000;
 
 impl Slots {
     fn slot(&mut self, key: &Key) -> &mut Slot {
-        let greatest = self.greatest;
-        self.by_key.entry(key.clone()).or_insert_with(|| Slot::after(greatest))
+        self.by_key.entry(key.clone()).or_insert(Slot::after(self.greatest))
     }
 
     /// Removes a key that is free, unless it is young, and those that were.

@@ -1,0 +1,191 @@
+//! Standard error, whose reader may have stopped.
+//!
+//! A write to a full pipe waits, and so does one to a terminal after ^S. This program must renew and release its locks meanwhile, so a
+//! line waits for a moment only, and is dropped then.
+
+use indicatif::{ProgressDrawTarget, TermLike};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::process::getpgrp;
+use rustix::stdio::stderr;
+use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Writes one line with each call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stderr;
+
+/// A reader that is only slow takes a line within this time.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// A pipe that is ready for writing has room for this many bytes (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
+impl Write for Stderr {
+    /// If stderr cannot be written, there is nowhere to report it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).write(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+static OUTPUT: LazyLock<Mutex<Output>> =
+    LazyLock::new(|| Mutex::new(Output { kind: Kind::of_stderr(), stalled: false, torn: false }));
+
+#[derive(Debug)]
+struct Output {
+    kind: Kind,
+    /// The last line was dropped. The next one does not wait.
+    stalled: bool,
+    /// A part of it was written.
+    torn: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A file, whose writes do not depend on a reader.
+    File,
+    /// A pipe or a terminal, opened again: the flags of stderr itself also apply to the command, which inherits it.
+    Reopened(OwnedFd),
+    Socket,
+    /// A pipe or a terminal that cannot be opened again, for example that of another user.
+    Shared,
+}
+
+impl Kind {
+    fn of_stderr() -> Self {
+        let kind = fstat(stderr()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Ok(FileType::Socket) => Self::Socket,
+            Ok(FileType::CharacterDevice) if !isatty(stderr()) => Self::File,
+            Ok(FileType::Fifo | FileType::CharacterDevice) => {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                open("/proc/self/fd/2", flags, Mode::empty()).map_or(Self::Shared, Self::Reopened)
+            }
+            _ => Self::File,
+        }
+    }
+}
+
+impl Output {
+    fn write(&mut self, line: &[u8]) {
+        if matches!(self.kind, Kind::File) {
+            let _ = io::stderr().write_all(line);
+            return;
+        }
+        let line = if self.torn { [b"\n", line].concat() } else { line.to_vec() };
+        let until = Instant::now() + if self.stalled { Duration::ZERO } else { PATIENCE };
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            match self.try_write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if has_room(until) => {}
+                Err(_) => break,
+            }
+        }
+        self.stalled = !rest.is_empty();
+        self.torn = if self.stalled { self.torn || rest.len() < line.len() } else { false };
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        match &self.kind {
+            Kind::Reopened(output) => rustix::io::write(output, bytes),
+            Kind::Socket => send(stderr(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Kind::Shared if !has_room(Instant::now()) => Err(Errno::AGAIN),
+            _ => rustix::io::write(stderr(), &bytes[..bytes.len().min(PIPE_BUF)]),
+        }
+    }
+}
+
+/// Waits for room, until this time. `false` if there is none then.
+fn has_room(until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.min(PATIENCE).subsec_nanos()) };
+    let stderr = stderr();
+    let mut outputs = [PollFd::new(&stderr, PollFlags::OUT)];
+    poll(&mut outputs, Some(&left)).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether stderr is a terminal that this process may draw on: the lines of a background job would overwrite those of another one.
+pub(crate) fn is_terminal_in_foreground() -> bool {
+    tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+/// For a terminal that does not know its width.
+const DEFAULT_WIDTH: u16 = 80;
+
+/// Where progress is drawn.
+pub(crate) fn draw_target() -> ProgressDrawTarget {
+    ProgressDrawTarget::term_like_with_hz(Box::new(ProgressTerminal::default()), REDRAWS_PER_SECOND)
+}
+
+/// As indicatif does by default.
+const REDRAWS_PER_SECOND: u8 = 20;
+
+/// The terminal behind stderr, for a line that shows progress. It collects what is drawn until it is flushed.
+#[derive(Debug, Default)]
+struct ProgressTerminal(Mutex<String>);
+
+impl ProgressTerminal {
+    fn text(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn move_cursor(&self, cells: usize, direction: char) -> io::Result<()> {
+        if cells == 0 { Ok(()) } else { self.write_str(&format!("\x1b[{cells}{direction}")) }
+    }
+}
+
+impl TermLike for ProgressTerminal {
+    fn width(&self) -> u16 {
+        tcgetwinsize(stderr()).ok().map(|size| size.ws_col).filter(|width| *width > 0).unwrap_or(DEFAULT_WIDTH)
+    }
+
+    fn move_cursor_up(&self, cells: usize) -> io::Result<()> {
+        self.move_cursor(cells, 'A')
+    }
+
+    fn move_cursor_down(&self, cells: usize) -> io::Result<()> {
+        self.move_cursor(cells, 'B')
+    }
+
+    fn move_cursor_right(&self, cells: usize) -> io::Result<()> {
+        self.move_cursor(cells, 'C')
+    }
+
+    fn move_cursor_left(&self, cells: usize) -> io::Result<()> {
+        self.move_cursor(cells, 'D')
+    }
+
+    fn write_line(&self, line: &str) -> io::Result<()> {
+        self.write_str(line)?;
+        self.write_str("\n")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.text().push_str(text);
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.write_str("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let text = std::mem::take(&mut *self.text());
+        if !text.is_empty() && is_terminal_in_foreground() {
+            Stderr.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+}

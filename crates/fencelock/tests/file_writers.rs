@@ -1,0 +1,164 @@
+//! Writers that wait for a row of readers: the next free moment is theirs, and they keep nobody out for longer than they wait.
+
+mod file_kit;
+
+use fencelock::backends::{File, ManualClock};
+use fencelock_core::{Acquire, Claim, FencingToken, Intent, Mode, Release, Renew};
+use file_kit::process;
+use file_kit::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn shared(locks: &File, name: &str) -> (Claim, FencingToken) {
+    take_in_mode(locks, name, Mode::Shared)
+}
+
+fn reader(name: &str) -> Claim {
+    claim(name, Intent::Try).with_mode(Mode::Shared)
+}
+
+#[allow(clippy::unwrap_used, reason = "the lint spares only the bodies of tests")]
+fn at_time(scratch: &Scratch) -> (File, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    clock.advance(Duration::from_secs(1));
+    (File::open_with_clock(scratch.path(), clock.clone()).unwrap(), clock)
+}
+
+#[test]
+fn a_waiting_writer_keeps_new_readers_out_until_the_row_has_ended() {
+    let scratch = Scratch::new();
+    let (a, clock) = at_time(&scratch);
+    let b = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    let (first, _) = shared(&a, "k");
+    let writer = claim("k", Intent::Enqueue);
+    assert!(is_busy(&b, &writer));
+    let (second, _) = shared(&a, "k");
+    free(&a, &second);
+    clock.advance(Duration::from_millis(250));
+    let Acquire::Busy(occupied) = acquire(&a, &reader("k")) else { panic!("a writer waits") };
+    assert_eq!(occupied.holders.first().holder_id(), Some(first.holder.id));
+    assert_eq!(renew(&a, &first), Renew::Renewed { waiters: 0 });
+    free(&a, &first);
+    let Acquire::Busy(occupied) = acquire(&a, &reader("k")) else { panic!("it is the turn of the writer") };
+    let by = occupied.holders.to_string();
+    assert!(by.contains("a writer that waits for its turn"), "{by}");
+    fence(acquire(&b, &writer));
+    free(&b, &writer);
+    shared(&a, "k");
+    shared(&a, "k");
+}
+
+#[test]
+fn readers_that_waited_for_a_writer_come_in_before_the_next_writer_closes_the_row() {
+    let scratch = Scratch::new();
+    let (a, clock) = at_time(&scratch);
+    let b = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    let (before, _) = shared(&a, "k");
+    let [writer, next] = [(); 2].map(|()| claim("k", Intent::Enqueue));
+    assert!(is_busy(&a, &writer) && is_busy(&b, &next));
+    free(&a, &before);
+    fence(acquire(&a, &writer));
+    free(&a, &writer);
+    shared(&a, "k");
+    assert!(is_busy(&b, &next));
+    clock.advance(Duration::from_millis(249));
+    assert!(is_busy(&b, &next));
+    shared(&a, "k");
+    clock.advance(Duration::from_millis(1));
+    assert!(is_busy(&a, &reader("k")));
+}
+
+/// The clock stands still, so no mark expires, and the second writer does not close the row of the readers.
+#[test]
+fn a_waiting_writer_gets_the_next_free_moment_and_the_readers_that_waited_come_in_together() {
+    const READERS: u32 = 8;
+    let scratch = Scratch::new();
+    let (first, clock) = at_time(&scratch);
+    let open = || File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    let held: Vec<_> = (0..READERS).map(|_| open()).map(|locks| (shared(&locks, "k").0, locks)).collect();
+    let second = open();
+    assert!(is_busy(&first, &claim("k", Intent::Enqueue)));
+    clock.advance(Duration::from_millis(250));
+    let (grants, inside) = (Mutex::new(Vec::new()), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for (before, locks) in &held {
+            let (grants, inside) = (&grants, &inside);
+            scope.spawn(move || {
+                free(locks, before);
+                let (again, _) = process::wait_in_mode(locks, "k", Mode::Shared);
+                grants.lock().unwrap().push("reader");
+                inside.fetch_add(1, Ordering::SeqCst);
+                process::eventually(|| inside.load(Ordering::SeqCst) == READERS);
+                free(locks, &again);
+            });
+        }
+        for locks in [&first, &second] {
+            let grants = &grants;
+            scope.spawn(move || {
+                let (held, _) = process::wait(locks, "k");
+                grants.lock().unwrap().push("writer");
+                free(locks, &held);
+            });
+        }
+    });
+    assert_eq!(inside.load(Ordering::SeqCst), READERS);
+    let grants = grants.into_inner().unwrap();
+    assert_eq!(grants[0], "writer", "{grants:?}");
+    let last = grants.iter().rposition(|grant| *grant == "writer").unwrap();
+    assert!(last == 1 || last == grants.len() - 1, "a writer came between readers: {grants:?}");
+}
+
+#[test]
+fn the_end_of_a_claim_of_a_writer_ends_its_mark() {
+    let scratch = Scratch::new();
+    let (locks, clock) = at_time(&scratch);
+    let other = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    let (held, _) = shared(&locks, "k");
+    let writer = claim("k", Intent::Enqueue);
+    assert!(is_busy(&other, &writer));
+    clock.advance(Duration::from_millis(300));
+    assert!(is_busy(&locks, &reader("k")));
+    // A client does so when its wait has ended.
+    assert!(matches!(free(&other, &writer), Release::TakenBy(_)));
+    shared(&locks, "k");
+    free(&locks, &held);
+}
+
+#[test]
+fn a_writer_that_gave_up_does_not_block_others_for_long() {
+    let scratch = Scratch::new();
+    let (locks, clock) = at_time(&scratch);
+    let (first, _) = shared(&locks, "k");
+    assert!(is_busy(&locks, &claim("k", Intent::Enqueue)));
+    clock.advance(Duration::from_millis(499));
+    assert!(is_busy(&locks, &reader("k")));
+    free(&locks, &first);
+    assert!(is_busy(&locks, &reader("k")));
+    clock.advance(Duration::from_millis(1));
+    shared(&locks, "k");
+}
+
+#[test]
+fn a_writer_that_was_killed_blocks_nobody() {
+    let scratch = Scratch::new();
+    let (locks, clock) = at_time(&scratch);
+    let (first, _) = shared(&locks, "k");
+    let writers = File::open_with_clock(scratch.path(), clock.clone()).unwrap();
+    assert!(is_busy(&writers, &claim("k", Intent::Enqueue)));
+    clock.advance(Duration::from_millis(300));
+    assert!(is_busy(&locks, &reader("k")));
+    // The kernel closes the files of a process that is killed, as this does.
+    drop(writers);
+    shared(&locks, "k");
+    free(&locks, &first);
+}
+
+#[test]
+fn a_writer_that_only_tries_does_not_block_others() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    shared(&locks, "k");
+    assert!(is_busy(&locks, &claim("k", Intent::Try)));
+    shared(&locks, "k");
+}
