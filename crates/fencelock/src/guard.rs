@@ -69,6 +69,8 @@ impl Released {
 
 /// The number of attempts before the release continues in the background.
 const RELEASE_TRIES: u32 = 3;
+/// A release that is sent just before the lease ends has this time for its reply, which tells whether it was in time.
+const LAST_REPLY: Duration = Duration::from_secs(1);
 
 impl Guard {
     pub(crate) fn new(client: Arc<ClientInner>, lease: Lease, grant: Grant) -> Self {
@@ -142,7 +144,7 @@ impl Guard {
     /// affected. A lease that has ended is not waited for.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended, and [`Error::Config`] at once if
+    /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended and for at least a second, and [`Error::Config`] at once if
     /// it refuses, for example because the user lost a right. With both, the release continues in the background until the lease would have ended,
     /// and [`crate::Client::release`] may be called with the holder id.
     ///
@@ -184,10 +186,11 @@ impl Guard {
             attempts += 1;
             let request = client.backend.release(self.key(), self.held.lease.holder());
             // The lease of a hold that was lost otherwise is not known: it is asked once.
-            let left = if before.is_some() { Duration::MAX } else { lease_ends.since(client.clock.now()) };
+            let left =
+                if before.is_some() { Duration::MAX } else { lease_ends.since(client.clock.now()).max(LAST_REPLY) };
             let answer = tokio::time::timeout(left, request).await.unwrap_or_else(|_| {
                 attempts = RELEASE_TRIES;
-                Err(Unknown::new(client.config.backend.clone(), Fault::Timeout, "none before the lease ended"))
+                Err(Unknown::new(client.config.backend.clone(), Fault::Timeout, "no reply before the lease ended"))
             });
             match answer {
                 Ok(answer) => {

@@ -167,14 +167,28 @@ async fn dropping_the_release_half_way_still_releases() {
 #[tokio::test(start_paused = true)]
 async fn a_release_is_not_waited_for_beyond_the_end_of_the_lease() {
     let scene = Scene::new();
-    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    let guard = scene.client.lock("k").ttl(secs(9)).await.unwrap();
     scene.net.always(Verb::Renew, Fate::Lost);
     scene.net.always(Verb::Release, Fate::Hang);
-    scene.pass(secs(2)).await;
+    scene.pass(secs(6)).await;
+    assert!(guard.remaining() > secs(1), "{:?}", guard.remaining());
     let deadline = scene.now() + guard.remaining();
     let error = guard.release().await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(scene.now() >= deadline && scene.now().since(deadline) <= ms(2), "{:?}", scene.now().since(deadline));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_comes_just_after_the_end_of_the_lease_is_waited_for() {
+    let scene = Scene::new();
+    let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
+    scene.net.always(Verb::Renew, Fate::Lost);
+    scene.pass(guard.remaining() - ms(100)).await;
+    assert!(guard.is_held());
+    scene.net.next(Verb::Release, [Fate::Slow(ms(300))]);
+    let before = scene.now();
+    assert!(guard.release().await.is_ok());
+    assert!(scene.now().since(before) >= ms(300));
 }
 
 #[tokio::test(start_paused = true)]

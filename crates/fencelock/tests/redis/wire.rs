@@ -69,8 +69,10 @@ async fn a_hand_off_costs_two_scripts_and_one_message() {
     let scripts = calls(&server, "evalsha");
     let (renewals, polls) = (calls(&server, "client|caching"), calls(&server, "hset") - handoffs);
     let least = 2 * handoffs;
+    // A poll at the moment of a hand-off writes nothing, so it is not counted.
+    let rare = handoffs / 50;
     assert!(
-        (least..=least + renewals + polls).contains(&scripts),
+        (least..=least + renewals + polls + rare).contains(&scripts),
         "{scripts} scripts, {renewals} renewals, {polls} polls"
     );
     assert!(renewals + polls < handoffs, "{renewals} renewals, {polls} polls");
