@@ -183,7 +183,7 @@ async fn a_reply_that_comes_just_after_the_end_of_the_lease_is_waited_for() {
     let scene = Scene::new();
     let guard = scene.client.lock("k").ttl(secs(3)).await.unwrap();
     scene.net.always(Verb::Renew, Fate::Lost);
-    scene.pass(guard.remaining() - ms(100)).await;
+    scene.pass(guard.remaining().saturating_sub(ms(100))).await;
     assert!(guard.is_held());
     scene.net.next(Verb::Release, [Fate::Slow(ms(300))]);
     let before = scene.now();
