@@ -3,14 +3,14 @@
 //! A write to a full pipe waits, and so does one to a terminal after ^S. This program must renew and release its locks meanwhile, so a
 //! line waits for a moment only, and is dropped then.
 
+use crate::terminal::is_foreground_of;
 use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use rustix::process::getpgrp;
 use rustix::stdio::stderr;
-use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
+use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -118,7 +118,7 @@ fn has_room(until: Instant) -> bool {
 
 /// Whether stderr is a terminal that this process may draw on: the lines of a background job would overwrite those of another one.
 pub(crate) fn is_terminal_in_foreground() -> bool {
-    tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
+    is_foreground_of(stderr())
 }
 
 /// For a terminal that does not know its width.

@@ -80,7 +80,12 @@ impl Terminal {
 
 /// Whether the terminal sends its signals to the process group of this process.
 pub(crate) fn in_foreground() -> bool {
-    File::open("/dev/tty").is_ok_and(|tty| tcgetpgrp(tty).is_ok_and(|group| group == getpgrp()))
+    File::open("/dev/tty").is_ok_and(is_foreground_of)
+}
+
+/// Whether this is a terminal, and the process group of this process is in its foreground.
+pub(crate) fn is_foreground_of(tty: impl AsFd) -> bool {
+    tcgetpgrp(tty).is_ok_and(|group| group == getpgrp())
 }
 
 /// Whether a shell can resume this job when it is stopped. Such a shell runs jobs in process groups other than its own.

@@ -144,9 +144,9 @@ impl Guard {
     /// affected. A lease that has ended is not waited for.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended and for at least a second, and [`Error::Config`] at once if
-    /// it refuses, for example because the user lost a right. With both, the release continues in the background until the lease would have ended,
-    /// and [`crate::Client::release`] may be called with the holder id.
+    /// [`Error::Unreachable`] if the server did not answer several attempts, or until the lease ended and for at least a second, and
+    /// [`Error::Config`] at once if it refuses, for example because the user lost a right. With both, the release continues in the
+    /// background until the lease would have ended, and [`crate::Client::release`] may be called with the holder id.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.

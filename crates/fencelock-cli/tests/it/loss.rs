@@ -1,7 +1,7 @@
 //! What becomes of a command whose lock is lost. A lock in files is lost only with its file.
 
 use crate::backend::TestBackend;
-use crate::running::{is_alive, send, wait_until};
+use crate::running::{Running, is_alive, send, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use std::fs;
@@ -75,21 +75,22 @@ fn a_command_that_ignores_term_is_dead_before_the_lease_ends() {
     });
 }
 
-/// The server asks for a password that the client does not have.
-fn lock_out(backend: &TestBackend) {
+/// Starts a command, whose lock is on a server that then asks for a password that the client does not have.
+fn locked_out(backend: &TestBackend, options: &str, script: &str) -> Running {
+    let mut wrapper = Test::script(backend, options, script).start();
+    wrapper.wait_for("ready");
     let mut control = backend.server().connect().unwrap();
     control.command(&["CONFIG", "SET", "requirepass", "sesame"]);
     for kind in ["normal", "pubsub"] {
         control.command(&["CLIENT", "KILL", "TYPE", kind]);
     }
+    wrapper
 }
 
 #[test]
 fn why_a_lock_could_not_be_renewed_is_said_once() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "-v --ttl 4s k", "echo ready; exec sleep 1000").start();
-    wrapper.wait_for("ready");
-    lock_out(&backend);
+    let wrapper = locked_out(&backend, "-v --ttl 4s k", "echo ready; exec sleep 1000");
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
     let lines = |about: &str| output.stderr.lines().filter(|line| line.contains(about)).count();
@@ -105,9 +106,7 @@ fn why_a_lock_could_not_be_renewed_is_said_once() {
 #[test]
 fn json_says_why_a_lock_could_not_be_renewed() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--json --ttl 4s k", "echo ready; exec sleep 1000").start();
-    wrapper.wait_for("ready");
-    lock_out(&backend);
+    let wrapper = locked_out(&backend, "--json --ttl 4s k", "echo ready; exec sleep 1000");
     let output = wrapper.end();
     let events: Vec<serde_json::Value> =
         output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -118,9 +117,7 @@ fn json_says_why_a_lock_could_not_be_renewed() {
 #[test]
 fn a_release_that_fails_names_its_key() {
     let Some(backend) = TestBackend::redis() else { return };
-    let mut wrapper = Test::script(&backend, "--ttl 60s k", "echo ready; read _; true").start();
-    wrapper.wait_for("ready");
-    lock_out(&backend);
+    let mut wrapper = locked_out(&backend, "--ttl 60s k", "echo ready; read _; true");
     wrapper.say("\n");
     let output = wrapper.end();
     let wanted = "fencelock: k: not released, so others wait until the lease ends: ";

@@ -213,16 +213,12 @@ impl<W: Default> Queue<W> {
 
     /// All such tasks, and what wakes those that claim.
     pub(super) fn suspects(&mut self) -> (Vec<WaiterId>, Vec<W>) {
-        let mut ids: Vec<_> = self.served.ids().collect();
-        let (line, claiming) = (self.line.len(), self.claiming);
-        let claims = |waiter: &&mut Waiter<W>| !matches!(waiter.state, State::Queued);
-        if line == claiming {
-            return (ids, Vec::new());
-        }
+        let claiming = if self.line.len() > self.claiming { self.claiming } else { 0 };
         let claimants = self.line.iter().filter(|(_, waiter)| !matches!(waiter.state, State::Queued));
-        ids.extend(claimants.take(claiming).map(|(id, _)| id));
-        let tasks = self.line.iter_mut().filter(claims).take(claiming).map(|waiter| std::mem::take(&mut waiter.task));
-        (ids, tasks.collect())
+        let claimants: Vec<_> = claimants.take(claiming).map(|(id, _)| id).collect();
+        let ids = self.served.ids().chain(claimants.iter().copied()).collect();
+        let mut task_of = |id| self.line.get_mut(id).map(|waiter| std::mem::take(&mut waiter.task));
+        (ids, claimants.into_iter().filter_map(&mut task_of).collect())
     }
 
     /// Frees unused memory: a client may have very many keys with one task at a time.

@@ -1,6 +1,6 @@
 use crate::loss::RenewalFailure;
 use fencelock_core::engine::{End, Ended, HoldId, Tenure};
-use fencelock_core::{HolderId, Moment, Renew, Ttl, Unknown};
+use fencelock_core::{Fault, HolderId, Moment, NodeFault, Renew, Ttl, Unknown};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -112,6 +112,9 @@ impl LeaseState {
 
 /// Whether the same nodes have the same faults. Details may contain a time.
 fn alike(one: &Unknown, other: &Unknown) -> bool {
-    let faults = |cause: &Unknown| cause.nodes().iter().map(|node| (node.node.clone(), node.fault)).collect::<Vec<_>>();
-    faults(one) == faults(other)
+    one.nodes().iter().map(fault_of_node).eq(other.nodes().iter().map(fault_of_node))
+}
+
+fn fault_of_node(node: &NodeFault) -> (&str, Fault) {
+    (&node.node, node.fault)
 }

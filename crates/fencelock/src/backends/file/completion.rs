@@ -2,7 +2,8 @@
 //!
 //! A completion is one line of text. It is written to a new file, which is then renamed to the old one, and the file and the
 //! directory are flushed to the disk. So a reader gets the old or the new line, even after a power failure. A file of another user
-//! that cannot be replaced is overwritten. Only the process that holds the lock writes. The file is never removed by its age, so a caller with longer windows has nothing to confirm.
+//! that cannot be replaced is overwritten. Only the process that holds the lock writes. The file is never removed by its age, so a
+//! caller with longer windows has nothing to confirm.
 
 use super::File;
 use super::flock_guard::FlockGuard;
