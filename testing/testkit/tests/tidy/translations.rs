@@ -33,13 +33,17 @@ fn no_chinese_paragraph_is_wrapped() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// A page that is there in English only has no twin.
 #[test]
-fn every_page_is_there_in_both_languages() {
+fn every_chinese_page_has_an_english_one() {
     let pages = |lang: &str| -> Vec<_> {
         let files = files(".md").into_iter().filter(|page| page.path.starts_with(format!("docs/{lang}")));
         files.map(|page| page.path.file_name().expect("a name").to_owned()).collect()
     };
-    assert_eq!(pages("en"), pages("zh-CN"));
+    let english = pages("en");
+    let chinese = pages("zh-CN");
+    assert!(chinese.len() > 8, "{chinese:?}");
+    assert!(chinese.iter().all(|page| english.contains(page)), "{chinese:?}");
 }
 
 /// Other tests run the blocks of the English pages.
