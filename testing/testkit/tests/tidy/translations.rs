@@ -56,52 +56,6 @@ fn both_languages_have_the_same_recipes() {
     }
 }
 
-/// The page without what a program writes from one set of figures.
-fn written(mut page: Source) -> Source {
-    page.text.truncate(page.text.find("<!-- peers: begin").unwrap_or(page.text.len()));
-    page
-}
-
-/// The cells of all tables.
-fn rows(page: &Source) -> Vec<Vec<&str>> {
-    let lines = prose(page).into_iter().filter(|(_, line)| line.starts_with('|'));
-    lines.map(|(_, line)| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-fn quoted(text: &str) -> Vec<&str> {
-    let mut quoted: Vec<_> = text.split('`').skip(1).step_by(2).collect();
-    quoted.sort_unstable();
-    quoted
-}
-
-/// The numbers outside of code and links.
-fn numbers(text: &str) -> Vec<&str> {
-    let prose = text.split('`').step_by(2).map(|part| part.split("](").next().unwrap_or_default());
-    let digits = prose.flat_map(|part| part.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ','));
-    let mut numbers: Vec<_> = digits.map(|digits| digits.trim_matches(['.', ','])).filter(|n| !n.is_empty()).collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-#[test]
-fn both_languages_have_the_same_names_and_numbers_in_their_tables() {
-    let mut different = Vec::new();
-    for name in
-        ["cost.md", "json.md", "memory.md", "metrics.md", "performance.md", "sharing-keys.md", "threat-model.md"]
-    {
-        let (english, chinese) = (written(page("en", name)), written(page("zh-CN", name)));
-        let (english, chinese) = (rows(&english), rows(&chinese));
-        assert!(!english.is_empty() && english.len() == chinese.len(), "{name}: {} {}", english.len(), chinese.len());
-        for (english, chinese) in english.iter().flatten().zip(chinese.iter().flatten()) {
-            let same = (quoted(english), numbers(english)) == (quoted(chinese), numbers(chinese));
-            if !same || (!chinese.contains(is_chinese) && english != chinese) {
-                different.push(format!("{name}: {english:?} is {chinese:?}"));
-            }
-        }
-    }
-    assert!(different.is_empty(), "{different:#?}");
-}
-
 /// What a command reference says before the first command.
 fn general(reference: &str) -> &str {
     let (_, text) = reference.split_once("\n## fencelock\n").expect("a general part");
