@@ -116,7 +116,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
 
 /// The error output of workers, which is shown only if one of them fails.
 fn complaints() -> io::Result<File> {
-    File::options().create(true).append(true).open(super::docs().join("../../target/bench-peers.log"))
+    File::options().create(true).append(true).open(super::docs().join("../../../target/bench-peers.log"))
 }
 
 /// Removes the keys of the previous library, because its workers are killed during their work.
