@@ -1,10 +1,7 @@
 //! Tests the generated page, and the runners that need no additional packages.
 #![allow(missing_docs)]
 
-use fencelock_bench::peers::{
-    Cell, Figures, KNOWN, LANGUAGES, Measured, PAGE, Peer, Run, Sale, docs, files, sell, stored,
-};
-use fencelock_lab::Lang;
+use fencelock_bench::peers::{Cell, Figures, KNOWN, Measured, PAGE, Peer, Run, Sale, docs, files, sell, stored};
 use fencelock_lab::load::{Audit, LoadMode, Workload};
 use fencelock_testkit::redis_or_skip;
 use std::fs;
@@ -20,40 +17,34 @@ fn last_run() -> Run {
     serde_json::from_str(&run).expect("a readable run")
 }
 
-fn page(lang: Lang) -> String {
-    fs::read_to_string(docs(lang).join(PAGE)).expect("a page")
+fn page() -> String {
+    fs::read_to_string(docs().join(PAGE)).expect("a page")
 }
 
 #[test]
 fn pages_and_charts_match_the_last_run() {
     let run = last_run();
     assert!(run.measured.iter().any(|measured| measured.figures.is_ok()), "the run has no measurement");
-    for lang in LANGUAGES {
-        for (name, text) in files(&run, lang, &page(lang)).expect("a page and charts") {
-            let file = docs(lang).join(name);
-            let there = fs::read_to_string(&file).unwrap_or_default();
-            let file = file.display();
-            assert!(there == text, "{file} does not match the run; update it with ./scripts/bench-peers --render");
-        }
+    for (name, text) in files(&run, &page()).expect("a page and charts") {
+        let file = docs().join(name);
+        let there = fs::read_to_string(&file).unwrap_or_default();
+        let file = file.display();
+        assert!(there == text, "{file} does not match the run; update it with ./scripts/bench-peers --render");
     }
 }
 
 #[test]
 fn another_run_results_in_another_page() {
     let mut run = last_run();
-    for lang in LANGUAGES {
-        let page = page(lang);
-        let before = files(&run, lang, &page).expect("a page and charts");
-        let figures = run.measured.iter_mut().filter_map(|measured| measured.figures.as_mut().ok());
-        figures.for_each(|figures| figures.per_s *= 7.0);
-        let sale = run.present[0].sale.replace(Ok(Sale { sold: 10, oversold: 3 }));
-        let after = files(&run, lang, &page).expect("a page and charts");
-        let text = lang.pick("it does not exclude", "没有互斥");
-        assert!(after[0].1.contains(text), "{}", after[0].1);
-        assert_ne!(before[0].1, after[0].1);
-        assert_ne!(before[1].1, after[1].1);
-        run.present[0].sale = sale;
-    }
+    let page = page();
+    let before = files(&run, &page).expect("a page and charts");
+    let figures = run.measured.iter_mut().filter_map(|measured| measured.figures.as_mut().ok());
+    figures.for_each(|figures| figures.per_s *= 7.0);
+    run.present[0].sale = Some(Ok(Sale { sold: 10, oversold: 3 }));
+    let after = files(&run, &page).expect("a page and charts");
+    assert!(after[0].1.contains("it does not exclude"), "{}", after[0].1);
+    assert_ne!(before[0].1, after[0].1);
+    assert_ne!(before[1].1, after[1].1);
 }
 
 /// A run with one cell of each mode: fencelock, and another library that is so many times slower.
@@ -89,10 +80,9 @@ fn run_of_modes(times: f64) -> Run {
 #[test]
 fn goals_are_met_or_missed_by_the_figures() {
     let of = |times| {
-        let page = page(Lang::En);
-        let files = files(&run_of_modes(times), Lang::En, &page).expect("a page and charts");
+        let files = files(&run_of_modes(times), &page()).expect("a page and charts");
         let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
-        let charts = ["readers", "writers", "permits"].map(|name| format!("benchmarks/{name}.svg"));
+        let charts = ["readers", "writers", "permits"].map(|name| format!("{name}.svg"));
         assert_eq!(names[1..], charts);
         files[0].1.clone()
     };
@@ -116,12 +106,8 @@ fn holders_in_conflict_are_shown() {
     if let Ok(figures) = &mut run.measured[3].figures {
         figures.audit = Some(Audit { checked: 500, conflicts: 7, most_permits: None });
     }
-    for (lang, text) in
-        [(Lang::En, "**7 in 500 changes: it does not exclude**"), (Lang::Zh, "**500 次变化中有 7 次：没有互斥**")]
-    {
-        let files = files(&run, lang, &page(lang)).expect("a page and charts");
-        assert!(files[0].1.contains(text), "{}", files[0].1);
-    }
+    let files = files(&run, &page()).expect("a page and charts");
+    assert!(files[0].1.contains("**7 in 500 changes: it does not exclude**"), "{}", files[0].1);
 }
 
 #[test]

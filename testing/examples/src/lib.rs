@@ -40,8 +40,6 @@ mod pages {
     struct GettingStartedInChinese;
     #[doc = include_str!("../../../docs/zh-CN/library.md")]
     struct LibraryInChinese;
-    #[doc = include_str!("../../../docs/zh-CN/memory.md")]
-    struct MemoryInChinese;
 }
 
 /// The error of an example.

@@ -3,7 +3,6 @@ use super::known::KNOWN;
 use super::run::Run;
 use crate::Failure;
 use fencelock_lab::load::LoadMode;
-use fencelock_lab::{Lang, Text as BilingualText};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
@@ -17,7 +16,7 @@ const TEXT: RGBColor = RGBColor(34, 34, 34);
 const FAINT: RGBColor = RGBColor(110, 110, 110);
 const GRID: RGBColor = RGBColor(222, 222, 222);
 
-/// One for each of [`KNOWN`]; those of one language have one hue. All are visible on the white background of the chart, so
+/// One for each of [`KNOWN`]; those of one programming language have one hue. All are visible on the white background of the chart, so
 /// the chart is the same on light and dark pages.
 const COLOURS: [RGBColor; KNOWN.len()] = [
     RGBColor(200, 16, 46),
@@ -41,8 +40,7 @@ const COLOURS: [RGBColor; KNOWN.len()] = [
     RGBColor(60, 150, 70),
 ];
 
-const QUICK: BilingualText =
-    BilingualText::new("a quick run on a busy machine: do not quote", "机器繁忙时的快速运行：请勿引用");
+const QUICK: &str = "a quick run on a busy machine: do not quote";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -50,7 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// If there is no data.
-pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run, lang: Lang) -> Result<String, Failure> {
+pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run) -> Result<String, Failure> {
     let lines = chart_spec.lines(run);
     if lines.is_empty() {
         return Err(format!("{}: nothing was measured", chart_spec.file).into());
@@ -59,20 +57,20 @@ pub(crate) fn draw(chart_spec: &ChartSpec, run: &Run, lang: Lang) -> Result<Stri
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        root.draw(&words(chart_spec.title.get(lang), (20, 16), 19, TEXT))?;
-        root.draw(&words(chart_spec.note.get(lang), (20, 42), 14, FAINT))?;
+        root.draw(&words(chart_spec.title, (20, 16), 19, TEXT))?;
+        root.draw(&words(chart_spec.note, (20, 42), 14, FAINT))?;
         if run.effort.is_quick() {
-            root.draw(&words(QUICK.get(lang), (590, 16), 14, COLOURS[0]))?;
+            root.draw(&words(QUICK, (590, 16), 14, COLOURS[0]))?;
         }
         let (left, right) = root.split_horizontally(PLOT_WIDTH);
-        plot(&left, chart_spec, &lines, lang)?;
+        plot(&left, chart_spec, &lines)?;
         names(&right, &lines)?;
         root.present()?;
     }
     Ok(svg + "\n")
 }
 
-fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[ChartLine], lang: Lang) -> Result<(), Failure> {
+fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[ChartLine]) -> Result<(), Failure> {
     let columns = columns(chart_spec.mode);
     let (low, high) = bounds(chart_spec.scale, lines);
     let steps = if chart_spec.scale == Scale::Share { 0.2 } else { 1.0 };
@@ -96,7 +94,7 @@ fn plot(area: &Area<'_>, chart_spec: &ChartSpec, lines: &[ChartLine], lang: Lang
         .light_line_style(TRANSPARENT)
         .axis_style(FAINT)
         .label_style((FONT, 14).into_font().color(&TEXT))
-        .x_desc(lang.pick("tasks, in up to four processes", "任务数，最多四个进程"))
+        .x_desc("tasks, in up to four processes")
         .x_label_formatter(&|x| column_label(*x))
         .y_label_formatter(&|y| label(chart_spec.scale, *y))
         .draw()?;

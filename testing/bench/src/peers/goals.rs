@@ -3,7 +3,6 @@
 use super::known::{KNOWN, title};
 use super::plan::{CELLS, Cell, PERMITS, READERS};
 use super::run::Run;
-use fencelock_lab::Lang;
 use fencelock_lab::load::{LoadMode, Workload};
 
 /// The library that the others are compared with.
@@ -17,21 +16,21 @@ pub(crate) struct Goal {
 }
 
 /// The goals whose figures are in the run.
-pub(crate) fn goals(run: &Run, lang: Lang) -> Vec<Goal> {
+pub(crate) fn goals(run: &Run) -> Vec<Goal> {
     let Some((one, many)) = uncontended() else { return Vec::new() };
-    let one_task = lang.pick("uncontended keys, one task", "互不争用的 key，一个任务");
-    let many_tasks = lang.pick("uncontended keys, 64 tasks", "互不争用的 key，64 个任务");
-    let readers = lang.pick("256 readers, 1 % writers", "256 个任务读锁，1% 写锁");
-    let permits = lang.pick("16 permits, 256 tasks", "16 个许可，256 个任务");
-    let mut goals = vec![at_least(run, lang, (one_task, one), 0.95, "redis")];
-    goals.push(at_least(run, lang, (many_tasks, many), 0.9, "rslock"));
-    goals.push(above_others(run, lang, (many_tasks, many)));
-    goals.push(at_least(run, lang, (readers, contended(READERS)), 20.0, "redisson-read-write"));
-    goals.push(writers(run, lang));
+    let one_task = "uncontended keys, one task";
+    let many_tasks = "uncontended keys, 64 tasks";
+    let readers = "256 readers, 1 % writers";
+    let permits = "16 permits, 256 tasks";
+    let mut goals = vec![at_least(run, (one_task, one), 0.95, "redis")];
+    goals.push(at_least(run, (many_tasks, many), 0.9, "rslock"));
+    goals.push(above_others(run, (many_tasks, many)));
+    goals.push(at_least(run, (readers, contended(READERS)), 20.0, "redisson-read-write"));
+    goals.push(writers(run));
     for name in ["redisson-expirable", "redisson-semaphore", "redis-semaphore-permits"] {
-        goals.push(at_least(run, lang, (permits, contended(PERMITS)), 10.0, name));
+        goals.push(at_least(run, (permits, contended(PERMITS)), 10.0, name));
     }
-    goals.push(local(run, lang));
+    goals.push(local(run));
     goals.into_iter().flatten().collect()
 }
 
@@ -47,47 +46,35 @@ fn contended(mode: LoadMode) -> Cell {
 }
 
 /// At least so many times the grants of another library.
-fn at_least(run: &Run, lang: Lang, (what, cell): (&str, Cell), times: f64, other: &str) -> Option<Goal> {
+fn at_least(run: &Run, (what, cell): (&str, Cell), times: f64, other: &str) -> Option<Goal> {
     let (ours, theirs) = (run.figures(OURS, cell)?, run.figures(other, cell)?);
     let ratio = ours.per_s / theirs.per_s;
     let other = title(other);
-    let text = match lang {
-        Lang::En => format!("{what}: at least {times} times {other}"),
-        Lang::Zh => format!("{what}：至少是 {other} 的 {times} 倍"),
-    };
+    let text = format!("{what}: at least {times} times {other}");
     Some(Goal { text, measured: format!("{ratio:.2}"), is_met: ratio >= times })
 }
 
 /// More than every other library except rslock, which has a goal of its own. The bare client is no library.
-fn above_others(run: &Run, lang: Lang, (what, cell): (&str, Cell)) -> Option<Goal> {
+fn above_others(run: &Run, (what, cell): (&str, Cell)) -> Option<Goal> {
     let ours = run.figures(OURS, cell)?.per_s;
     let others = KNOWN.iter().filter(|peer| peer.ours().is_none() && !["redis", "rslock"].contains(&peer.name));
     let rates = others.filter_map(|peer| Some((run.figures(peer.name, cell)?.per_s, peer.title)));
     let (fastest, name) = rates.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     let ratio = ours / fastest;
-    let (text, measured) = match lang {
-        Lang::En => (format!("{what}: more than every other library"), format!("{ratio:.2} times {name}")),
-        Lang::Zh => (format!("{what}：超过其他所有库"), format!("{name} 的 {ratio:.2} 倍")),
-    };
+    let (text, measured) = (format!("{what}: more than every other library"), format!("{ratio:.2} times {name}"));
     Some(Goal { text, measured, is_met: ratio > 1.0 })
 }
 
-fn writers(run: &Run, lang: Lang) -> Option<Goal> {
+fn writers(run: &Run) -> Option<Goal> {
     let figures = run.figures(OURS, contended(READERS))?;
     let ratio = longest_over_median(figures.writer_p50_us?, figures.writer_longest_us?);
-    let text = lang.pick(
-        "256 readers, 1 % writers: no writer waits for longer than 4 times the median writer",
-        "256 个任务读锁，1% 写锁：没有写者的等待超过写者中位数的 4 倍",
-    );
+    let text = "256 readers, 1 % writers: no writer waits for longer than 4 times the median writer";
     Some(Goal { text: text.to_owned(), measured: format!("{ratio:.2}"), is_met: ratio <= 4.0 })
 }
 
-fn local(run: &Run, lang: Lang) -> Option<Goal> {
+fn local(run: &Run) -> Option<Goal> {
     let per_s = run.local_shared_per_s?;
-    let text = lang.pick(
-        "256 readers of one process: at least 1,000,000 grants/s",
-        "一个进程的 256 个读者：每秒至少授予 1,000,000 次",
-    );
+    let text = "256 readers of one process: at least 1,000,000 grants/s";
     Some(Goal { text: text.to_owned(), measured: format!("{per_s:.0}"), is_met: per_s >= 1e6 })
 }
 

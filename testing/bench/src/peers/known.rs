@@ -1,4 +1,3 @@
-use fencelock_lab::Text;
 use fencelock_lab::load::LoadMode;
 use fencelock_testkit::programs::{check, installed, php, python};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ pub struct Peer {
     /// The name on the page.
     pub title: &'static str,
     /// How its waiters wait: the default of the library unless stated otherwise.
-    pub waiting: Text,
+    pub waiting: &'static str,
     /// Additional warm-up for a runtime with a just-in-time compiler.
     pub warm_up_ms: u64,
     /// Whether a process has a single task, as in PHP.
@@ -39,7 +38,7 @@ enum Recipe {
     Symfony,
 }
 
-const fn peer(name: &'static str, title: &'static str, waiting: Text, recipe: Recipe) -> Peer {
+const fn peer(name: &'static str, title: &'static str, waiting: &'static str, recipe: Recipe) -> Peer {
     let warm_up_ms = if matches!(recipe, Recipe::Redisson(_)) { 3000 } else { 0 };
     let single = matches!(recipe, Recipe::Php(_) | Recipe::Symfony);
     Peer { name, title, waiting, warm_up_ms, single, plain: matches!(recipe, Recipe::Php(_) | Recipe::RedisPy), recipe }
@@ -50,121 +49,70 @@ pub const KNOWN: [Peer; 19] = [
     peer(
         "fencelock",
         "fencelock",
-        Text::new("queue on the server; tasks of a process share a lease", "服务器上排队；同一进程的任务共用一个租约"),
+        "queue on the server; tasks of a process share a lease",
         Recipe::Ours { sharing: true },
     ),
     peer(
         "fencelock-alone",
         "fencelock, unshared",
-        Text::new("queue on the server, each task sends its own claims", "服务器上排队，每个任务各自请求"),
+        "queue on the server, each task sends its own claims",
         Recipe::Ours { sharing: false },
     ),
     peer(
         "redis",
         "bare `redis` client",
-        Text::new("polls every 100 ms; the pause is chosen by this harness", "每 100 ms 轮询一次；间隔由本测试选定"),
+        "polls every 100 ms; the pause is chosen by this harness",
         Recipe::Rust("bare"),
     ),
-    peer(
-        "rslock",
-        "rslock",
-        Text::new("polls three times, with pauses of 0-200 ms, in a loop", "循环轮询，每轮三次，间隔 0-200 ms"),
-        Recipe::Rust("rslock"),
-    ),
-    peer(
-        "redsync",
-        "go-redsync",
-        Text::new(
-            "polls every 50-250 ms; 32 tries by default, here no limit",
-            "每 50-250 ms 轮询一次；默认 32 次，这里不限",
-        ),
-        Recipe::Go,
-    ),
-    peer("redis-py", "redis-py", Text::new("polls every 100 ms", "每 100 ms 轮询一次"), Recipe::RedisPy),
-    peer(
-        "python-redis-lock",
-        "python-redis-lock",
-        Text::new("`BLPOP` of a signal", "用 `BLPOP` 等信号"),
-        Recipe::Python("python-redis-lock"),
-    ),
-    peer("pottery", "pottery", Text::new("polls every 0-200 ms", "每 0-200 ms 轮询一次"), Recipe::Python("pottery")),
+    peer("rslock", "rslock", "polls three times, with pauses of 0-200 ms, in a loop", Recipe::Rust("rslock")),
+    peer("redsync", "go-redsync", "polls every 50-250 ms; 32 tries by default, here no limit", Recipe::Go),
+    peer("redis-py", "redis-py", "polls every 100 ms", Recipe::RedisPy),
+    peer("python-redis-lock", "python-redis-lock", "`BLPOP` of a signal", Recipe::Python("python-redis-lock")),
+    peer("pottery", "pottery", "polls every 0-200 ms", Recipe::Python("pottery")),
     peer(
         "node-redlock",
         "node-redlock",
-        Text::new(
-            "polls every 100-300 ms; 10 tries by default, here no limit",
-            "每 100-300 ms 轮询一次；默认 10 次，这里不限",
-        ),
+        "polls every 100-300 ms; 10 tries by default, here no limit",
         Recipe::Node("redlock"),
     ),
     peer(
         "redis-semaphore",
         "redis-semaphore",
-        Text::new("polls every 10 ms; for 10 s by default", "每 10 ms 轮询一次；默认最多 10 s"),
+        "polls every 10 ms; for 10 s by default",
         Recipe::Node("redis-semaphore"),
     ),
-    peer(
-        "redisson",
-        "Redisson",
-        Text::new("a message wakes one waiter of each process", "一条消息唤醒每个进程的一个等待者"),
-        Recipe::Redisson("lock"),
-    ),
-    peer(
-        "redisson-fair",
-        "Redisson, fair",
-        Text::new("a queue, and a message to the next waiter", "排队，用消息通知下一个等待者"),
-        Recipe::Redisson("fair-lock"),
-    ),
-    peer("symfony", "Symfony Lock", Text::new("polls every 90-110 ms", "每 90-110 ms 轮询一次"), Recipe::Symfony),
-    peer(
-        "php-way-six",
-        "PHP, by hand",
-        Text::new("`SET NX PX`, polls every 5 ms", "`SET NX PX`，每 5 ms 轮询一次"),
-        Recipe::Php("way6"),
-    ),
+    peer("redisson", "Redisson", "a message wakes one waiter of each process", Recipe::Redisson("lock")),
+    peer("redisson-fair", "Redisson, fair", "a queue, and a message to the next waiter", Recipe::Redisson("fair-lock")),
+    peer("symfony", "Symfony Lock", "polls every 90-110 ms", Recipe::Symfony),
+    peer("php-way-six", "PHP, by hand", "`SET NX PX`, polls every 5 ms", Recipe::Php("way6")),
     peer(
         "php-redlock",
         "PHP, Redlock by hand",
-        Text::new(
-            "polls every 100-200 ms; 3 tries as published, here no limit",
-            "每 100-200 ms 轮询一次；原文 3 次，这里不限",
-        ),
+        "polls every 100-200 ms; 3 tries as published, here no limit",
         Recipe::Php("redlock"),
     ),
     peer(
         "redisson-read-write",
         "Redisson, read-write",
-        Text::new(
-            "`RReadWriteLock`: a message wakes the waiters of each process; readers overtake writers",
-            "`RReadWriteLock`：消息唤醒各进程的等待者；读者可以越过写者",
-        ),
+        "`RReadWriteLock`: a message wakes the waiters of each process; readers overtake writers",
         Recipe::Redisson("read-write"),
     ),
     peer(
         "redisson-expirable",
         "Redisson, expirable",
-        Text::new(
-            "`RPermitExpirableSemaphore`: a message wakes one waiter of each process",
-            "`RPermitExpirableSemaphore`：一条消息唤醒每个进程的一个等待者",
-        ),
+        "`RPermitExpirableSemaphore`: a message wakes one waiter of each process",
         Recipe::Redisson("permits"),
     ),
     peer(
         "redisson-semaphore",
         "Redisson, semaphore",
-        Text::new(
-            "`RSemaphore`, without leases: a message wakes one waiter of each process",
-            "`RSemaphore`，没有租约：一条消息唤醒每个进程的一个等待者",
-        ),
+        "`RSemaphore`, without leases: a message wakes one waiter of each process",
         Recipe::Redisson("semaphore"),
     ),
     peer(
         "redis-semaphore-permits",
         "redis-semaphore, N",
-        Text::new(
-            "`Semaphore`: polls every 10 ms; for 10 s by default",
-            "`Semaphore`：每 10 ms 轮询一次；默认最多 10 s",
-        ),
+        "`Semaphore`: polls every 10 ms; for 10 s by default",
         Recipe::Node("redis-semaphore:permits"),
     ),
 ];

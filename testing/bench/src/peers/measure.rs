@@ -7,7 +7,6 @@ use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
 use crate::report::Machine;
-use fencelock_lab::Lang;
 use fencelock_lab::load::{LoadMode, LoadReport, Plan};
 use fencelock_lab::workers::WorkerPool;
 use fencelock_testkit::RedisServer;
@@ -117,7 +116,7 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
 
 /// The error output of workers, which is shown only if one of them fails.
 fn complaints() -> io::Result<File> {
-    File::options().create(true).append(true).open(super::docs(Lang::En).join("../../target/bench-peers.log"))
+    File::options().create(true).append(true).open(super::docs().join("../../../target/bench-peers.log"))
 }
 
 /// Removes the keys of the previous library, because its workers are killed during their work.

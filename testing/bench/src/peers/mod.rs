@@ -4,7 +4,7 @@
 //! `scripts/bench-peers` installs them and starts this program. A run first lets every library sell a stock under its lock:
 //! a library without mutual exclusion is measured, and reported. Then all libraries run one workload after the other, so
 //! that compared values are measured close together. Locks of other modes have cells of their own, and are checked during
-//! the measurement. The run is stored in `docs/en/benchmarks/peers.json`; pages and charts are generated from it.
+//! the measurement. The run is stored in `docs/en/benchmarks/peers.json`; the page and its charts are generated from it.
 
 mod chart;
 mod chart_spec;
@@ -24,7 +24,6 @@ pub use measure::sell;
 pub use plan::{Cell, Effort};
 pub use run::{Measured, Run, Sale};
 
-use fencelock_lab::Lang;
 use fencelock_testkit::RedisServer;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -86,50 +85,42 @@ fn measure(options: &Options) -> Result<(), crate::Failure> {
     if options.only.is_empty() || options.only.iter().any(|name| name == goals::OURS) {
         run.local_shared_per_s = Some(measure::local_shared(&server, options.effort)?);
     }
-    std::fs::create_dir_all(docs(Lang::En).join("benchmarks"))?;
     std::fs::write(stored(), serde_json::to_string_pretty(&run)? + "\n")?;
     Ok(())
 }
 
-/// The files of one language that are generated from a run: paths below [`docs`], and their contents. A chart without
-/// data is left out.
+/// The files that are generated from a run: paths below [`docs`], and their contents. A chart without data is left out.
 ///
 /// # Errors
 /// If a chart cannot be drawn, or the page has no marks for the tables.
-pub fn files(run: &Run, lang: Lang, page: &str) -> Result<Vec<(&'static str, String)>, crate::Failure> {
-    let mut files = vec![(PAGE, page::insert(page, &page::text(run, lang))?)];
+pub fn files(run: &Run, page: &str) -> Result<Vec<(&'static str, String)>, crate::Failure> {
+    let mut files = vec![(PAGE, page::insert(page, &page::text(run))?)];
     for chart_spec in chart_spec::ALL.into_iter().filter(|chart_spec| !chart_spec.lines(run).is_empty()) {
-        files.push((chart_spec.file, chart::draw(&chart_spec, run, lang)?));
+        files.push((chart_spec.file, chart::draw(&chart_spec, run)?));
     }
     Ok(files)
 }
 
 fn render() -> Result<(), crate::Failure> {
     let run: Run = serde_json::from_str(&std::fs::read_to_string(stored())?)?;
-    for lang in LANGUAGES {
-        let page = std::fs::read_to_string(docs(lang).join(PAGE))?;
-        std::fs::create_dir_all(docs(lang).join("benchmarks"))?;
-        for (name, text) in files(&run, lang, &page)? {
-            let file = docs(lang).join(name);
-            std::fs::write(&file, text)?;
-            println!("{}", file.display());
-        }
+    let page = std::fs::read_to_string(docs().join(PAGE))?;
+    for (name, text) in files(&run, &page)? {
+        let file = docs().join(name);
+        std::fs::write(&file, text)?;
+        println!("{}", file.display());
     }
     Ok(())
 }
 
-/// The directory of the pages of a language.
-pub fn docs(lang: Lang) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(lang.pick("../../docs/en", "../../docs/zh-CN"))
+/// The directory of the page, its charts and the last run.
+pub fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en/benchmarks")
 }
 
 /// The file of the last run.
 pub fn stored() -> PathBuf {
-    docs(Lang::En).join("benchmarks/peers.json")
+    docs().join("peers.json")
 }
 
-/// The page with the tables, in each language.
-pub const PAGE: &str = "performance.md";
-
-/// The languages of the page.
-pub const LANGUAGES: [Lang; 2] = [Lang::En, Lang::Zh];
+/// The page with the tables.
+pub const PAGE: &str = "peers.md";

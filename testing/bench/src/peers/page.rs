@@ -1,4 +1,4 @@
-//! The generated part of the page, in two languages.
+//! The generated part of the page.
 
 use super::chart_spec::{ALL, ChartSpec};
 use super::goals::goals;
@@ -7,7 +7,6 @@ use super::page_table::{cell_text, contended, millis, permits, readers, unconten
 use super::plan::{CELLS, Cell, PERMITS, READERS, READERS_ONLY};
 use super::run::{Present, Run};
 use crate::Failure;
-use fencelock_lab::Lang;
 use fencelock_lab::load::{LoadMode, Workload};
 use std::fmt::Write as _;
 
@@ -25,58 +24,48 @@ pub(crate) fn insert(page: &str, text: &str) -> Result<String, Failure> {
 }
 
 /// The generated text of a run.
-pub(crate) fn text(run: &Run, lang: Lang) -> String {
+pub(crate) fn text(run: &Run) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_all(&mut out, run, lang);
+    let _ = write_all(&mut out, run);
     out
 }
 
-fn write_all(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
-    introduction(out, run, lang)?;
-    libraries(out, run, lang)?;
-    expectations(out, run, lang)?;
-    charts(out, run, lang, LoadMode::Exclusive)?;
+fn write_all(out: &mut String, run: &Run) -> std::fmt::Result {
+    introduction(out, run)?;
+    libraries(out, run)?;
+    expectations(out, run)?;
+    charts(out, run, LoadMode::Exclusive)?;
     for cell in of(Workload::HotKey, LoadMode::Exclusive).filter(|cell| cell.all_tasks() > 1) {
         let (tasks, processes) = (cell.all_tasks(), cell.processes);
-        let title = match lang {
-            Lang::En => format!("One key, {tasks} tasks in {processes} processes, empty critical section"),
-            Lang::Zh => format!("同一个 key，{processes} 个进程共 {tasks} 个任务，临界区为空"),
-        };
-        contended(out, run, lang, cell, &title)?;
+        let title = format!("One key, {tasks} tasks in {processes} processes, empty critical section");
+        contended(out, run, cell, &title)?;
     }
     for cell in of(Workload::ManyKeys, LoadMode::Exclusive) {
         let (tasks, processes) = (cell.all_tasks(), cell.processes);
-        let title = match lang {
-            Lang::En => format!("1000 keys, {tasks} tasks in {processes} processes"),
-            Lang::Zh => format!("1000 个 key，{processes} 个进程共 {tasks} 个任务"),
-        };
-        contended(out, run, lang, cell, &title)?;
+        let title = format!("1000 keys, {tasks} tasks in {processes} processes");
+        contended(out, run, cell, &title)?;
     }
     for cell in of(Workload::Uncontended, LoadMode::Exclusive) {
-        uncontended(out, run, lang, cell)?;
+        uncontended(out, run, cell)?;
     }
-    modes(out, run, lang)
+    modes(out, run)
 }
 
 /// Locks that several clients hold together.
-fn modes(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
-    charts(out, run, lang, READERS)?;
+fn modes(out: &mut String, run: &Run) -> std::fmt::Result {
+    charts(out, run, READERS)?;
     for mode in [READERS, READERS_ONLY] {
         for cell in of(Workload::HotKey, mode) {
-            readers(out, run, lang, cell)?;
+            readers(out, run, cell)?;
         }
     }
     if let Some(per_s) = run.local_shared_per_s {
-        let text = match lang {
-            Lang::En => format!("256 readers of one process with all cores, without a runner: {per_s:.0} grants/s."),
-            Lang::Zh => format!("一个进程用全部核心、256 个读者、不经过测试程序：每秒授予 {per_s:.0} 次。"),
-        };
-        writeln!(out, "\n{text}")?;
+        writeln!(out, "\n256 readers of one process with all cores, without a runner: {per_s:.0} grants/s.")?;
     }
-    charts(out, run, lang, PERMITS)?;
+    charts(out, run, PERMITS)?;
     for cell in of(Workload::HotKey, PERMITS) {
-        permits(out, run, lang, cell)?;
+        permits(out, run, cell)?;
     }
     Ok(())
 }
@@ -85,41 +74,23 @@ fn of(workload: Workload, mode: LoadMode) -> impl Iterator<Item = Cell> {
     CELLS.into_iter().filter(move |cell| cell.workload == workload && cell.mode == mode)
 }
 
-fn introduction(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
+fn introduction(out: &mut String, run: &Run) -> std::fmt::Result {
     let (span, warm_up) = (millis(run.effort.span_ms), millis(run.effort.warm_up_ms));
     let (machine, when) = (&run.machine, &run.when);
     if run.effort.is_quick() {
-        let text = lang.pick(
-            "**A quick run on a busy machine, as a test: do not quote these numbers.**",
-            "**机器繁忙时的快速试运行，请勿引用这些数字。**",
-        );
-        writeln!(out, "{text}\n")?;
+        writeln!(out, "**A quick run on a busy machine, as a test: do not quote these numbers.**\n")?;
     }
-    match lang {
-        Lang::En => {
-            writeln!(out, "Measured with {machine}, {when}; {span} for each figure, after")?;
-            writeln!(out, "{warm_up} of warm-up (Redisson: 3 s more, for its compiler).\n")
-        }
-        Lang::Zh => writeln!(
-            out,
-            "测量环境：{machine}，{when}；每个数字测 {span}，之前预热 {warm_up}（Redisson 另加 3 s，供它的编译器预热）。\n"
-        ),
-    }
+    writeln!(out, "Measured with {machine}, {when}; {span} for each figure, after")?;
+    writeln!(out, "{warm_up} of warm-up (Redisson: 3 s more, for its compiler).\n")
 }
 
-fn libraries(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
-    let head = lang.pick(
-        "| library | installed | how its waiters wait | sold under the lock |",
-        "| 库 | 安装的版本 | 等待者怎样等待 | 在锁内卖出 |",
-    );
-    writeln!(out, "{head}\n|---|---|---|---|")?;
+fn libraries(out: &mut String, run: &Run) -> std::fmt::Result {
+    writeln!(out, "| library | installed | how its waiters wait | sold under the lock |\n|---|---|---|---|")?;
     for (peer, present) in run.present.iter().filter_map(|present| Some((known(&present.name)?, present))) {
-        let waiting = peer.waiting.get(lang);
-        writeln!(out, "| {} | {} | {waiting} | {} |", peer.title, present.version, sale(present, lang))?;
+        writeln!(out, "| {} | {} | {} | {} |", peer.title, present.version, peer.waiting, sale(present))?;
     }
     if !run.absent.is_empty() {
-        let text = lang.pick("Not measured, because it could not be installed:", "未测量，因为无法安装：");
-        writeln!(out, "\n{text}\n")?;
+        writeln!(out, "\nNot measured, because it could not be installed:\n")?;
         for absent in &run.absent {
             writeln!(out, "- {}: {}", title(&absent.name), absent.why)?;
         }
@@ -127,37 +98,34 @@ fn libraries(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
     Ok(())
 }
 
-fn sale(present: &Present, lang: Lang) -> String {
-    match (&present.sale, lang) {
-        (None, _) => "-".to_owned(),
-        (Some(Ok(sale)), Lang::En) if sale.is_exact() => format!("{}, exactly", sale.sold),
-        (Some(Ok(sale)), Lang::Zh) if sale.is_exact() => format!("{}，账目相符", sale.sold),
-        (Some(Ok(sale)), Lang::En) => {
+fn sale(present: &Present) -> String {
+    match &present.sale {
+        None => "-".to_owned(),
+        Some(Ok(sale)) if sale.is_exact() => format!("{}, exactly", sale.sold),
+        Some(Ok(sale)) => {
             format!("**{}, {} of them unknown to the stock: it does not exclude**", sale.sold, sale.oversold)
         }
-        (Some(Ok(sale)), Lang::Zh) => format!("**{}，其中 {} 件库存没有减：没有互斥**", sale.sold, sale.oversold),
-        (Some(Err(why)), Lang::En) => format!("failed: {}", cell_text(why)),
-        (Some(Err(why)), Lang::Zh) => format!("失败：{}", cell_text(why)),
+        Some(Err(why)) => format!("failed: {}", cell_text(why)),
     }
 }
 
-fn expectations(out: &mut String, run: &Run, lang: Lang) -> std::fmt::Result {
-    let goals = goals(run, lang);
+fn expectations(out: &mut String, run: &Run) -> std::fmt::Result {
+    let goals = goals(run);
     if goals.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}\n|---|---:|---|", lang.pick("| goal | measured | |", "| 目标 | 实测 | |"))?;
+    writeln!(out, "\n| goal | measured | |\n|---|---:|---|")?;
     for goal in goals {
-        let result = if goal.is_met { lang.pick("met", "达到") } else { lang.pick("**MISSED**", "**未达到**") };
+        let result = if goal.is_met { "met" } else { "**MISSED**" };
         writeln!(out, "| {} | {} | {result} |", goal.text, goal.measured)?;
     }
     Ok(())
 }
 
-fn charts(out: &mut String, run: &Run, lang: Lang, mode: LoadMode) -> std::fmt::Result {
+fn charts(out: &mut String, run: &Run, mode: LoadMode) -> std::fmt::Result {
     let has_data = |chart: &ChartSpec| chart.mode == mode && !chart.lines(run).is_empty();
     for chart in ALL.into_iter().filter(has_data) {
-        writeln!(out, "\n![{}]({})", chart.shows.get(lang), chart.file)?;
+        writeln!(out, "\n![{}]({})", chart.shows, chart.file)?;
     }
     Ok(())
 }

@@ -5,102 +5,71 @@ use super::goals::{OURS, longest_over_median};
 use super::known::title;
 use super::plan::Cell;
 use super::run::Run;
-use fencelock_lab::Lang;
 use fencelock_lab::load::LoadMode;
 use std::fmt::Write as _;
 
 /// Exclusive locks of keys that tasks contend for.
-pub(crate) fn contended(out: &mut String, run: &Run, lang: Lang, cell: Cell, title: &str) -> std::fmt::Result {
-    let head = lang.pick(
-        "grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant",
-        "次/秒 | 与 fencelock 之比 | 等待 p50 | p99 | 最长 | Jain | 一次也没拿到的任务",
-    );
-    table(out, run, lang, cell, title, head, |figures| {
+pub(crate) fn contended(out: &mut String, run: &Run, cell: Cell, title: &str) -> std::fmt::Result {
+    let head = "grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant";
+    table(out, run, cell, title, head, |figures| {
         let (jain, starved) = (jain(figures), figures.starved);
         let [p50, p99, longest] = [figures.p50_us, figures.p99_us, figures.longest_us].map(micros);
         format!("{p50} | {p99} | {longest} | {jain} | {starved}")
     })
 }
 
-pub(crate) fn uncontended(out: &mut String, run: &Run, lang: Lang, cell: Cell) -> std::fmt::Result {
-    let (tasks, processes) = (cell.all_tasks(), cell.processes);
-    let title = match (lang, tasks) {
-        (Lang::En, 1) => "Uncontended keys, one task".to_owned(),
-        (Lang::En, _) => format!("Uncontended keys, {tasks} tasks in {processes} processes"),
-        (Lang::Zh, 1) => "互不争用的 key，一个任务".to_owned(),
-        (Lang::Zh, _) => format!("互不争用的 key，{processes} 个进程共 {tasks} 个任务"),
-    };
-    let head =
-        lang.pick("cycles/s | of fencelock's | acquire p50 | p99", "加锁解锁/秒 | 与 fencelock 之比 | 加锁 p50 | p99");
-    table(out, run, lang, cell, &title, head, |figures| {
-        format!("{} | {}", micros(figures.p50_us), micros(figures.p99_us))
-    })
+pub(crate) fn uncontended(out: &mut String, run: &Run, cell: Cell) -> std::fmt::Result {
+    let title = format!("Uncontended keys, {}", in_processes(cell));
+    let head = "cycles/s | of fencelock's | acquire p50 | p99";
+    table(out, run, cell, &title, head, |figures| format!("{} | {}", micros(figures.p50_us), micros(figures.p99_us)))
 }
 
 /// Readers of one key, and their writers.
-pub(crate) fn readers(out: &mut String, run: &Run, lang: Lang, cell: Cell) -> std::fmt::Result {
+pub(crate) fn readers(out: &mut String, run: &Run, cell: Cell) -> std::fmt::Result {
     let has_writers = cell.mode != (LoadMode::Shared { writers_ppm: 0 });
-    let mut title = match lang {
-        Lang::En => format!("Readers of one key, {}", in_processes(cell, lang)),
-        Lang::Zh => format!("同一个 key 的读锁，{}", in_processes(cell, lang)),
-    };
+    let mut title = format!("Readers of one key, {}", in_processes(cell));
     if has_writers {
-        title += lang.pick(", 1 % writers", "，1% 写锁");
+        title += ", 1 % writers";
     }
-    let head = lang.pick(
-        "grants/s | of fencelock's | wait p50 | p99 | writer p50 | longest writer | longest / p50 | Jain | tasks without a \
-         grant | server, us/grant | conflicts",
-        "次/秒 | 与 fencelock 之比 | 等待 p50 | p99 | 写者 p50 | 写者最长 | 最长 / p50 | Jain | 一次也没拿到的任务 | \
-         服务器，us/次 | 冲突",
-    );
-    table(out, run, lang, cell, &title, head, |figures| {
+    let head = "grants/s | of fencelock's | wait p50 | p99 | writer p50 | longest writer | longest / p50 | Jain | \
+                tasks without a grant | server, us/grant | conflicts";
+    table(out, run, cell, &title, head, |figures| {
         let [p50, p99, writer, longest] =
             [figures.p50_us, figures.p99_us, figures.writer_p50_us, figures.writer_longest_us].map(micros);
         let times = figures.writer_p50_us.zip(figures.writer_longest_us);
         let times = times.map_or_else(|| "-".into(), |(p50, max)| format!("{:.1}", longest_over_median(p50, max)));
-        format!("{p50} | {p99} | {writer} | {longest} | {times} | {}", of_any_mode(figures, lang))
+        format!("{p50} | {p99} | {writer} | {longest} | {times} | {}", of_any_mode(figures))
     })
 }
 
 /// Permits of one semaphore.
-pub(crate) fn permits(out: &mut String, run: &Run, lang: Lang, cell: Cell) -> std::fmt::Result {
+pub(crate) fn permits(out: &mut String, run: &Run, cell: Cell) -> std::fmt::Result {
     let LoadMode::Permits { limit, .. } = cell.mode else { return Ok(()) };
-    let title = match lang {
-        Lang::En => format!("A semaphore of {limit} permits, {}", in_processes(cell, lang)),
-        Lang::Zh => format!("{limit} 个许可的信号量，{}", in_processes(cell, lang)),
-    };
-    let head = lang.pick(
-        "grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant | server, us/grant | conflicts",
-        "次/秒 | 与 fencelock 之比 | 等待 p50 | p99 | 最长 | Jain | 一次也没拿到的任务 | 服务器，us/次 | 冲突",
-    );
-    table(out, run, lang, cell, &title, head, |figures| {
+    let title = format!("A semaphore of {limit} permits, {}", in_processes(cell));
+    let head = "grants/s | of fencelock's | wait p50 | p99 | longest | Jain | tasks without a grant | server, us/grant | \
+                conflicts";
+    table(out, run, cell, &title, head, |figures| {
         let [p50, p99, longest] = [figures.p50_us, figures.p99_us, figures.longest_us].map(micros);
-        format!("{p50} | {p99} | {longest} | {}", of_any_mode(figures, lang))
+        format!("{p50} | {p99} | {longest} | {}", of_any_mode(figures))
     })
 }
 
-fn in_processes(cell: Cell, lang: Lang) -> String {
+fn in_processes(cell: Cell) -> String {
     let (tasks, processes) = (cell.all_tasks(), cell.processes);
-    match (lang, tasks, processes) {
-        (Lang::En, 1, _) => "one task".to_owned(),
-        (Lang::En, _, 1) => format!("{tasks} tasks in one process"),
-        (Lang::En, ..) => format!("{tasks} tasks in {processes} processes"),
-        (Lang::Zh, 1, _) => "一个任务".to_owned(),
-        (Lang::Zh, ..) => format!("{processes} 个进程共 {tasks} 个任务"),
+    match (tasks, processes) {
+        (1, _) => "one task".to_owned(),
+        (_, 1) => format!("{tasks} tasks in one process"),
+        _ => format!("{tasks} tasks in {processes} processes"),
     }
 }
 
 /// The last columns of locks that several clients hold together.
-fn of_any_mode(figures: &Figures, lang: Lang) -> String {
+fn of_any_mode(figures: &Figures) -> String {
     let server = figures.server_us.map_or_else(|| "-".into(), |micros| format!("{micros:.1}"));
-    let conflicts = match (figures.audit, lang) {
-        (None, _) => "-".to_owned(),
-        (Some(audit), Lang::En) if audit.conflicts == 0 => format!("none in {} changes", audit.checked),
-        (Some(audit), Lang::Zh) if audit.conflicts == 0 => format!("{} 次变化中没有", audit.checked),
-        (Some(audit), Lang::En) => {
-            format!("**{} in {} changes: it does not exclude**", audit.conflicts, audit.checked)
-        }
-        (Some(audit), Lang::Zh) => format!("**{} 次变化中有 {} 次：没有互斥**", audit.checked, audit.conflicts),
+    let conflicts = match figures.audit {
+        None => "-".to_owned(),
+        Some(audit) if audit.conflicts == 0 => format!("none in {} changes", audit.checked),
+        Some(audit) => format!("**{} in {} changes: it does not exclude**", audit.conflicts, audit.checked),
     };
     format!("{} | {} | {server} | {conflicts}", jain(figures), figures.starved)
 }
@@ -110,7 +79,6 @@ fn of_any_mode(figures: &Figures, lang: Lang) -> String {
 fn table(
     out: &mut String,
     run: &Run,
-    lang: Lang,
     cell: Cell,
     name: &str,
     head: &str,
@@ -121,7 +89,7 @@ fn table(
         return Ok(());
     }
     let columns = head.split(" | ").count();
-    writeln!(out, "\n**{name}**\n\n| {} | {head} |\n|---{}|", lang.pick("library", "库"), "|---:".repeat(columns))?;
+    writeln!(out, "\n**{name}**\n\n| library | {head} |\n|---{}|", "|---:".repeat(columns))?;
     let ours = run.figures(OURS, cell).map(|figures| figures.per_s).filter(|per_s| *per_s > 0.0);
     let mut failed = Vec::new();
     for measured in rows {
@@ -132,16 +100,10 @@ fn table(
                 writeln!(out, "| {name} | {:.0} | {ratio} | {} |", figures.per_s, row(figures))?;
                 if let Some(error) = &figures.first_error {
                     let (count, error) = (figures.errors, cell_text(error));
-                    failed.push(match lang {
-                        Lang::En => format!("{name}: {count} errors, the first: {error}"),
-                        Lang::Zh => format!("{name}：{count} 个错误，第一个：{error}"),
-                    });
+                    failed.push(format!("{name}: {count} errors, the first: {error}"));
                 }
             }
-            Err(why) => failed.push(match lang {
-                Lang::En => format!("{name} was not measured: {}", cell_text(why)),
-                Lang::Zh => format!("{name} 未能测量：{}", cell_text(why)),
-            }),
+            Err(why) => failed.push(format!("{name} was not measured: {}", cell_text(why))),
         }
     }
     if !failed.is_empty() {

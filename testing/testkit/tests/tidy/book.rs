@@ -26,14 +26,9 @@ fn every_page_of_the_book_is_in_its_summary_exactly_once() {
     listed.sort();
     listed.dedup();
     assert_eq!(listed.len(), count, "a page is listed twice");
-    // The decisions have their own index.
-    let pages: Vec<_> = chapters().into_iter().map(|(path, _)| path).filter(|path| !is_decision(path)).collect();
+    let pages: Vec<_> = chapters().into_iter().map(|(path, _)| path).collect();
     assert!(pages.len() > 30, "only {} pages", pages.len());
-    assert_eq!(pages, listed.into_iter().filter(|path| !is_decision(path)).collect::<Vec<_>>());
-}
-
-fn is_decision(path: &str) -> bool {
-    path.starts_with("decisions/") && path != "decisions/README.md"
+    assert_eq!(pages, listed);
 }
 
 /// A built book contains no other files of the repository.
@@ -52,22 +47,17 @@ fn the_book_contains_no_link_to_files_outside() {
 }
 
 #[test]
-fn every_decision_is_numbered_and_listed() {
-    let index = fs::read_to_string(root().join("docs/decisions/README.md")).expect("an index");
-    let (mut number, listed) = (0, summary());
-    for (path, page) in chapters().into_iter().filter(|(path, _)| is_decision(path)) {
-        number += 1;
-        let file = path.strip_prefix("decisions/").expect("a decision");
-        assert!(file.starts_with(&format!("{number:04}-")), "{file} is not number {number}");
+fn every_design_note_is_in_the_index_and_every_former_decision_in_one_note() {
+    let index = fs::read_to_string(root().join("docs/design/README.md")).expect("an index");
+    for (path, page) in chapters() {
+        let Some(file) = path.strip_prefix("design/").filter(|file| *file != "README.md") else { continue };
         let title = page.text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a title");
-        let (_, title) = title.split_once(". ").expect("a number and a title");
-        assert!(index.contains(&format!("[{title}]({file})")), "{file} is not in the index as {title:?}");
-        assert!(listed.contains(&path), "{path} is not in the summary");
-        for heading in ["## Context", "## Decision", "## Consequences"] {
-            assert!(page.text.contains(heading), "{file} has no {heading}");
-        }
+        assert!(index.contains(&format!("| [{title}]({file}) |")), "{file} is not in the index as {title:?}");
     }
-    assert!(number > 20, "only {number} decisions");
+    let rows = index.lines().filter(|line| line.starts_with("| [")).filter_map(|line| line.split('|').nth(3));
+    let mut former: Vec<u32> = rows.flat_map(|row| row.split(',')).map(|n| n.trim().parse().expect("a number")).collect();
+    former.sort_unstable();
+    assert_eq!(former, (1..=71).collect::<Vec<_>>());
 }
 
 #[test]

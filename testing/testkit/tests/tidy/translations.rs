@@ -1,10 +1,21 @@
-//! The Chinese pages of the book. Where other tests compare the English page with the program, these compare the Chinese page with
-//! the English one.
+//! The Chinese pages of the book.
 
 use crate::pages::prose;
 use crate::tree::{Source, files, root};
-use std::collections::BTreeSet;
 use std::fs;
+
+/// The pages that exist in both languages, besides the README.
+const TRANSLATED: [&str; 9] = [
+    "choosing.md",
+    "cli.md",
+    "concepts.md",
+    "faq.md",
+    "getting-started.md",
+    "library.md",
+    "operations.md",
+    "redis.md",
+    "why-naive-locks-break.md",
+];
 
 fn page(lang: &str, name: &str) -> Source {
     let path = format!("docs/{lang}/{name}");
@@ -34,146 +45,19 @@ fn no_chinese_paragraph_is_wrapped() {
 }
 
 #[test]
-fn every_page_is_there_in_both_languages() {
-    let pages = |lang: &str| -> Vec<_> {
-        let files = files(".md").into_iter().filter(|page| page.path.starts_with(format!("docs/{lang}")));
-        files.map(|page| page.path.file_name().expect("a name").to_owned()).collect()
-    };
-    assert_eq!(pages("en"), pages("zh-CN"));
+fn the_translated_pages_are_there_in_both_languages() {
+    let chinese = files(".md").into_iter().filter(|page| page.path.starts_with("docs/zh-CN"));
+    let chinese: Vec<_> = chinese.map(|page| page.path.file_name().expect("a name").to_owned()).collect();
+    assert_eq!(chinese, TRANSLATED);
+    for name in TRANSLATED {
+        assert!(root().join("docs/en").join(name).exists(), "docs/en/{name}");
+    }
 }
 
-/// Other tests run the blocks of the English pages.
+/// Other tests run the blocks of the English page.
 #[test]
 fn both_languages_have_the_same_recipes() {
-    let code = |lang: &str, name: &str| -> String { page(lang, name).text.split("```").skip(1).step_by(2).collect() };
-    for name in ["cost.md", "fencing.md", "memory.md", "metrics.md", "operations.md"] {
-        assert!(!code("en", name).is_empty(), "{name} has no code");
-        assert_eq!(code("en", name), code("zh-CN", name), "{name}");
-    }
-}
-
-/// The page without what a program writes from one set of figures.
-fn written(mut page: Source) -> Source {
-    page.text.truncate(page.text.find("<!-- peers: begin").unwrap_or(page.text.len()));
-    page
-}
-
-/// The cells of all tables.
-fn rows(page: &Source) -> Vec<Vec<&str>> {
-    let lines = prose(page).into_iter().filter(|(_, line)| line.starts_with('|'));
-    lines.map(|(_, line)| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-fn quoted(text: &str) -> Vec<&str> {
-    let mut quoted: Vec<_> = text.split('`').skip(1).step_by(2).collect();
-    quoted.sort_unstable();
-    quoted
-}
-
-/// The numbers outside of code and links.
-fn numbers(text: &str) -> Vec<&str> {
-    let prose = text.split('`').step_by(2).map(|part| part.split("](").next().unwrap_or_default());
-    let digits = prose.flat_map(|part| part.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ','));
-    let mut numbers: Vec<_> = digits.map(|digits| digits.trim_matches(['.', ','])).filter(|n| !n.is_empty()).collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-#[test]
-fn both_languages_have_the_same_names_and_numbers_in_their_tables() {
-    let mut different = Vec::new();
-    for name in
-        ["cost.md", "json.md", "memory.md", "metrics.md", "performance.md", "sharing-keys.md", "threat-model.md"]
-    {
-        let (english, chinese) = (written(page("en", name)), written(page("zh-CN", name)));
-        let (english, chinese) = (rows(&english), rows(&chinese));
-        assert!(!english.is_empty() && english.len() == chinese.len(), "{name}: {} {}", english.len(), chinese.len());
-        for (english, chinese) in english.iter().flatten().zip(chinese.iter().flatten()) {
-            let same = (quoted(english), numbers(english)) == (quoted(chinese), numbers(chinese));
-            if !same || (!chinese.contains(is_chinese) && english != chinese) {
-                different.push(format!("{name}: {english:?} is {chinese:?}"));
-            }
-        }
-    }
-    assert!(different.is_empty(), "{different:#?}");
-}
-
-/// What a command reference says before the first command.
-fn general(reference: &str) -> &str {
-    let (_, text) = reference.split_once("\n## fencelock\n").expect("a general part");
-    text.split("\n### fencelock").next().unwrap_or_default()
-}
-
-/// The section of a command.
-fn section<'a>(reference: &'a str, command: &str) -> &'a str {
-    let (_, text) = reference.split_once(&format!("\n### {command}\n")).unwrap_or_else(|| panic!("no {command}"));
-    text.split("\n### fencelock").next().unwrap_or_default()
-}
-
-/// Options, variables, fields, URLs and their options.
-fn is_name(word: &str) -> bool {
-    let option = word.trim_start_matches('-');
-    let is_option = option.len() < word.len() && option.starts_with(|c: char| c.is_ascii_alphabetic());
-    is_option || word.starts_with("file:") || ["_", "=", "://"].iter().any(|part| word.contains(part))
-}
-
-/// What an English help text names, as the Chinese page must write it.
-fn named(help: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for line in help.lines() {
-        let line = line.strip_prefix("Usage: ").or(line.strip_prefix("       ")).unwrap_or(line);
-        let words: Vec<_> = line.split_whitespace().collect();
-        match words[..] {
-            ["fencelock", ..] if !line.starts_with(' ') => _ = names.insert(line.to_owned()),
-            ["-", value, ..] => _ = names.insert(format!("`{}`", value.trim_end_matches(':'))),
-            [code, _, ..] if line.starts_with("  ") && code.starts_with(|c: char| c.is_ascii_digit()) => {
-                names.insert(format!("| {code} |"));
-            }
-            _ => {}
-        }
-    }
-    let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for values in flat.split("[possible values: ").skip(1).filter_map(|text| text.split(']').next()) {
-        names.extend(values.split(", ").map(|value| format!("`{value}`")));
-    }
-    for value in flat.split("[default: ").skip(1).filter_map(|text| text.split(']').next()) {
-        names.extend((!value.contains(' ')).then(|| format!("默认 `{value}`")));
-    }
-    let words: Vec<_> = flat.split(' ').map(|word| word.trim_matches(|c| "`'\"()[].,;:".contains(c))).collect();
-    for (word, next) in words.iter().zip(words.iter().skip(1)).filter(|(word, _)| is_name(word)) {
-        let value = Some(next).filter(|next| word.starts_with("--") && next.starts_with('<') && next.ends_with('>'));
-        names.insert(value.map_or_else(|| (*word).to_owned(), |value| format!("{word} {value}")));
-    }
-    names
-}
-
-/// Whether the text has this name, and not only a longer one.
-fn has(text: &str, name: &str) -> bool {
-    let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    let open = name.ends_with(|c: char| !c.is_ascii_alphanumeric());
-    text.match_indices(name).any(|(at, _)| open || !goes_on(&text[at + name.len()..]))
-}
-
-#[test]
-fn the_chinese_command_reference_has_all_names_of_the_english_one() {
-    let (english, chinese) = (page("en", "cli-reference.md"), page("zh-CN", "cli-reference.md"));
-    let commands: Vec<_> = english.text.lines().filter_map(|line| line.strip_prefix("### ")).collect();
-    let listed: Vec<_> = chinese.text.lines().filter_map(|line| line.strip_prefix("### fencelock")).collect();
-    assert_eq!(commands.iter().map(|command| &command["fencelock".len()..]).collect::<Vec<_>>(), listed);
-    let (_, global) = general(&chinese.text).split_once("\n### 所有命令的选项\n").expect("the options of all commands");
-    let (global, _) = global.split_once("\n### ").expect("another section");
-    let (_, codes) = general(&chinese.text).split_once("\n### 管理锁的命令的退出码\n").expect("exit codes");
-    let mut missing = Vec::new();
-    let mut check = |command: &str, english: &str, chinese: &str| {
-        let names = named(english);
-        assert!(names.len() > 6, "{command}: {names:?}");
-        missing.extend(names.into_iter().filter(|name| !has(chinese, name)).map(|name| format!("{command}: {name}")));
-    };
-    check("fencelock", general(&english.text), general(&chinese.text));
-    for command in commands {
-        let said = section(&chinese.text, command);
-        let codes = if said.contains("(#管理锁的命令的退出码)") { codes } else { "" };
-        check(command, section(&english.text, command), &[said, global, codes].concat());
-    }
-    assert!(missing.is_empty(), "{missing:#?}");
+    let code = |lang: &str| -> String { page(lang, "operations.md").text.split("```").skip(1).step_by(2).collect() };
+    assert!(!code("en").is_empty());
+    assert_eq!(code("en"), code("zh-CN"));
 }
