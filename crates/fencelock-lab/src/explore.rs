@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::model::state::{Action, State};
 use crate::property::Property;
 use crate::scheme::Scheme;
-use crate::search::{self, System};
+use fencelock_search::System;
 
 /// The result of a search.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl System for Model<'_> {
 
 /// Visits every reachable state with these faults, in breadth-first order.
 pub(crate) fn explore(scheme: &Scheme, faults: Faults) -> Explored {
-    let found = search::explore(&Model { scheme, faults }, usize::MAX, |_| false);
+    let found = fencelock_search::explore(&Model { scheme, faults }, usize::MAX, |_| false);
     let broken = found.ways.into_iter().flat_map(|(bits, way)| {
         let violated = Property::ALL.into_iter().filter(move |property| bits & u32::from(property.bit()) != 0);
         violated.map(move |property| (property, way.clone()))

@@ -29,7 +29,6 @@
 mod columns;
 mod describe;
 mod diagram;
-mod digest;
 mod explore;
 mod fault;
 mod lang;
@@ -43,7 +42,6 @@ mod replay;
 mod scheme;
 mod scheme_results;
 mod schemes;
-pub mod search;
 mod server;
 mod server_error;
 pub mod svg;

@@ -20,7 +20,7 @@ const LONGEST_SCRIPT: usize = 60;
 /// The level of a crate. A crate may depend only on lower levels.
 fn level(name: &str) -> u8 {
     match name {
-        "fencelock-core" => 0,
+        "fencelock-core" | "fencelock-search" => 0,
         "fencelock-redis" | "fencelock-model" => 1,
         "fencelock" | "fencelock-conformance" => 2,
         "fencelock-testkit" => 3,

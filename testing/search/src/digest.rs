@@ -1,4 +1,5 @@
 //! Digests of states, which take the place of the states in a search of millions of them.
+#![allow(clippy::cast_possible_truncation, reason = "a hash takes words apart")]
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 

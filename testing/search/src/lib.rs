@@ -1,8 +1,48 @@
 //! An exhaustive breadth-first search of a system with finitely many states.
 //!
-//! It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
+//! A [`System`] is an initial state, the actions that are possible in a state, and the state after each of them. [`explore`] visits
+//! every reachable state. It keeps and compares whole states, so counts are exact, and every way that it finds is a shortest one.
+//! A [`Frontier`] keeps only digests, for millions of large states.
+//!
+//! ```
+//! use fencelock_search::{System, explore};
+//!
+//! /// Two clients that read a stock and write it back, minus one, without a lock.
+//! struct Sale;
+//!
+//! impl System for Sale {
+//!     /// The stock, and what each client has read.
+//!     type State = (u8, [Option<u8>; 2]);
+//!     /// The step of a client.
+//!     type Action = usize;
+//!
+//!     fn initial(&self) -> Self::State {
+//!         (2, [None; 2])
+//!     }
+//!     fn actions(&self, _: &Self::State, into: &mut Vec<usize>) {
+//!         into.extend([0, 1]);
+//!     }
+//!     fn step(&self, &(stock, mut read): &Self::State, client: usize) -> (Self::State, u32) {
+//!         match read[client].take() {
+//!             Some(seen) => ((seen - 1, read), u32::from(seen != stock)),
+//!             None if stock == 0 => ((stock, read), 0),
+//!             None => {
+//!                 read[client] = Some(stock);
+//!                 ((stock, read), 0)
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! let found = explore(&Sale, 1000, |_| false);
+//! let (_, lost_update) = &found.ways[0];
+//! assert_eq!(lost_update, &[0, 1, 0, 1]);
+//! ```
+#![forbid(unsafe_code)]
 
-pub use crate::digest::{ByDigest, digest};
+mod digest;
+
+pub use digest::{ByDigest, digest};
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
@@ -186,7 +226,6 @@ impl<T: Eq + Hash> Seen<T> {
     /// The slot that holds `state`, or the empty one where it belongs.
     fn slot_of(&self, state: &T) -> usize {
         let mask = self.slots.len() - 1;
-        #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
         let mut slot = digest(state) as usize & mask;
         while self.slots[slot] != EMPTY && self.states[self.slots[slot] as usize] != *state {
             slot = (slot + 1) & mask;
