@@ -86,8 +86,8 @@ pub(crate) enum Command {
     },
     /// Write a manual page, for `man -l -`.
     Man {
-        /// Print the page of one command: `run`, `lab stock` [default: the page of the whole program].
-        command: Vec<String>,
+        /// Print the page of one command, such as `run` [default: the page of the whole program].
+        command: Option<String>,
     },
 }
 

@@ -32,7 +32,6 @@ mod diagram;
 mod explore;
 mod fault;
 mod lang;
-mod live;
 pub mod load;
 mod model;
 mod not_replayed;
@@ -53,10 +52,6 @@ pub mod workers;
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};
 pub use lang::{Lang, Text};
-pub use live::{
-    Entrance, Host, LiveJob, Load, NotRun, Round, Score, Successor, Tally, WorkloadKind, chart, json_scores, scores,
-    work, workload_scheme_ids,
-};
 pub use not_replayed::NotReplayed;
 pub use page::{Page, page};
 pub use property::Property;

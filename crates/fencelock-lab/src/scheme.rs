@@ -184,12 +184,6 @@ impl Scheme {
         self.lines.iter().all(|line| !line.op.is_of_modes())
     }
 
-    /// Whether it is a semaphore.
-    pub fn is_semaphore(&self) -> bool {
-        let takes = |op| matches!(op, Op::TakeCount | Op::TakeCountAt(_) | Op::TakeByClock | Op::TakeByServer);
-        self.lines.iter().any(|line| takes(line.op))
-    }
-
     /// What happens when the property is violated.
     pub fn breach(&self, property: Property, lang: Lang) -> &'static str {
         match property {

@@ -3,7 +3,7 @@
 use crate::not_replayed::NotReplayed;
 use fencelock::Invalid;
 use fencelock::backends::{Server, servers};
-use redis::{Connection, ErrorKind, FromRedisValue, RedisError, RedisResult, Value, cmd};
+use redis::{Connection, ErrorKind, RedisError, RedisResult, Value, cmd};
 use std::time::Duration;
 
 /// The timeout of a server on the same machine or network.
@@ -29,18 +29,12 @@ pub(crate) struct ServerConnection(Connection);
 
 impl ServerConnection {
     pub(crate) fn connect(url: &str) -> RedisResult<Self> {
-        let this = Self::connect_to_be_stopped(url)?;
-        this.0.set_read_timeout(Some(PATIENCE))?;
-        this.0.set_write_timeout(Some(PATIENCE))?;
-        Ok(this)
-    }
-
-    /// For a process that will be stopped: on Linux, a read with a timeout fails with `EINTR` when the process
-    /// continues.
-    pub(crate) fn connect_to_be_stopped(url: &str) -> RedisResult<Self> {
         let invalid =
             |invalid: Invalid| RedisError::from((ErrorKind::InvalidClientConfig, "the URL", invalid.to_string()));
-        Ok(Self(single_server(url).map_err(invalid)?.client().get_connection_with_timeout(PATIENCE)?))
+        let connection = single_server(url).map_err(invalid)?.client().get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(connection))
     }
 
     pub(crate) fn command(&mut self, words: &[String]) -> RedisResult<Value> {
@@ -54,18 +48,6 @@ impl ServerConnection {
             return self.delete_in_transaction(lock);
         }
         self.command(words)
-    }
-
-    /// Runs several commands in one transaction.
-    pub(crate) fn transaction<T: FromRedisValue>(&mut self, commands: &[&[&str]]) -> RedisResult<T> {
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        for words in commands {
-            if let Some((name, rest)) = words.split_first() {
-                pipe.cmd(name).arg(rest);
-            }
-        }
-        pipe.query(&mut self.0)
     }
 
     /// `MULTI`, `DEL`, `EXEC`: returns the reply of `DEL`.
@@ -87,23 +69,6 @@ impl ServerConnection {
     pub(crate) fn remove(&mut self, keys: &[String]) {
         // An unreachable server cannot be cleaned up.
         let _: RedisResult<Value> = cmd("DEL").arg(keys).query(&mut self.0);
-    }
-
-    /// Removes every key whose name contains `part`. Scans all keys.
-    pub(crate) fn remove_matching(&mut self, part: &str) -> RedisResult<()> {
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(1000);
-            let (next, keys): (u64, Vec<String>) = scan.query(&mut self.0)?;
-            if !keys.is_empty() {
-                cmd("DEL").arg(keys).exec(&mut self.0)?;
-            }
-            if next == 0 {
-                return Ok(());
-            }
-            cursor = next;
-        }
     }
 
     /// The host and port of its master.

@@ -47,6 +47,6 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Lab(wanted) => lab::lab(wanted, context).await,
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
-        Command::Man { command } => pages::man(&command),
+        Command::Man { command } => pages::man(command.as_deref()),
     }
 }

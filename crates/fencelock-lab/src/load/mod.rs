@@ -43,7 +43,6 @@ mod workspace;
 
 pub use audit::{Audit, MAX_CHANGES};
 pub use error::NotMeasured;
-pub(crate) use holds::{Hold, Holds};
 pub use measure::measure;
 pub use plan::Plan;
 pub use preflight::preflight;

@@ -47,22 +47,8 @@ impl Harness {
     /// # Errors
     /// If the harness has exited.
     pub fn send(&self, line: &str) -> io::Result<()> {
-        send(line)
-    }
-
-    /// Writes a line, and waits for permission to continue.
-    ///
-    /// # Errors
-    /// If the harness has exited.
-    pub fn request(&self, line: &str) -> io::Result<()> {
-        // All replies are equal, so each request needs only one.
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        send(line)?;
-        match lines.recv() {
-            Ok(answer) if answer.trim_end() == GO => Ok(()),
-            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
-            Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush())
     }
 
     /// Reports that this worker is ready, and waits until all are.
@@ -70,11 +56,11 @@ impl Harness {
     /// # Errors
     /// If the harness has exited.
     pub fn ready(&self) -> io::Result<()> {
-        self.request(READY)
+        self.send(READY)?;
+        match self.receive() {
+            Some(answer) if answer.trim_end() == GO => Ok(()),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
-}
-
-fn send(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush())
 }
