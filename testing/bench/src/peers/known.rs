@@ -1,5 +1,5 @@
 use fencelock_lab::Text;
-use fencelock_lab::load::LoadMode;
+use fencelock_load::LoadMode;
 use fencelock_testkit::programs::{check, installed, php, python};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

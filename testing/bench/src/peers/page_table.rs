@@ -6,7 +6,7 @@ use super::known::title;
 use super::plan::Cell;
 use super::run::Run;
 use fencelock_lab::Lang;
-use fencelock_lab::load::LoadMode;
+use fencelock_load::LoadMode;
 use std::fmt::Write as _;
 
 /// Exclusive locks of keys that tasks contend for.

@@ -24,7 +24,7 @@ fn level(name: &str) -> u8 {
         "fencelock-redis" | "fencelock-model" => 1,
         "fencelock" | "fencelock-conformance" => 2,
         "fencelock-testkit" => 3,
-        "fencelock-interop" | "fencelock-lab" => 4,
+        "fencelock-interop" | "fencelock-lab" | "fencelock-load" => 4,
         "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 5,
         other => panic!("{other} has no level: add it here and in ARCHITECTURE.md"),
     }

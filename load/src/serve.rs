@@ -1,13 +1,13 @@
-//! A worker: its tasks, and its side of the [protocol](crate::load::protocol).
+//! A worker: its tasks, and its side of the [protocol](crate::protocol).
 
-use crate::load::error::NotMeasured;
-use crate::load::holds::Hold;
-use crate::load::locks::{Acquired, Requests, drawn, fixed, own};
-use crate::load::plan::millis;
-use crate::load::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
-use crate::load::shop::Shop;
-use crate::load::tally::Tally;
-use crate::load::wakeups::WakeUps;
+use crate::error::NotMeasured;
+use crate::holds::Hold;
+use crate::locks::{Acquired, Requests, drawn, fixed, own};
+use crate::plan::millis;
+use crate::protocol::{LoadJob, LoadMode, Log, WorkerMessage, Workload};
+use crate::shop::Shop;
+use crate::tally::Tally;
+use crate::wakeups::WakeUps;
 use crate::workers::{Harness, OnEof};
 use fencelock::backends::BootClock;
 use fencelock::{Client, Clock};

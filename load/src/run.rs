@@ -1,7 +1,7 @@
 //! Runs all workers, from the first start to the last log.
 
-use crate::load::error::NotMeasured;
-use crate::load::protocol::{GO, LoadJob, Log, WorkerMessage};
+use crate::error::NotMeasured;
+use crate::protocol::{GO, LoadJob, Log, WorkerMessage};
 use crate::workers::WorkerPool;
 use fencelock::backends::BootClock;
 use fencelock::{Clock, Moment};

@@ -1,10 +1,10 @@
-use crate::load::command_counter::CommandCounter;
-use crate::load::error::NotMeasured;
-use crate::load::plan::Plan;
-use crate::load::report::{LoadReport, Sale};
-use crate::load::run::{Mark, Progress, run};
-use crate::load::workspace::Workspace;
+use crate::command_counter::CommandCounter;
+use crate::error::NotMeasured;
+use crate::plan::Plan;
+use crate::report::{LoadReport, Sale};
+use crate::run::{Mark, Progress, run};
 use crate::workers::WorkerPool;
+use crate::workspace::Workspace;
 use std::io;
 use std::process::Command;
 

@@ -27,7 +27,7 @@ fn is_up_to_date(file: &Path, text: &str) {
 }
 
 fn project(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
 }
 
 #[test]

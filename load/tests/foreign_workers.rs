@@ -1,8 +1,8 @@
 //! Workers in another language, some of which break the protocol.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock_lab::load::{LoadReport, NotMeasured, Plan, Workload, measure};
-use fencelock_lab::workers::WorkerPool;
+use fencelock_load::workers::WorkerPool;
+use fencelock_load::{LoadReport, NotMeasured, Plan, Workload, measure};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Counts the commands that clients send to the servers, and the processor time of the servers.
 
-use crate::load::error::NotMeasured;
+use crate::error::NotMeasured;
 use fencelock::backends::Server;
 use redis::Connection;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The locks of a load: their names, and how a task acquires them.
 
-use crate::load::holds::Hold;
-use crate::load::protocol::LoadMode;
+use crate::holds::Hold;
+use crate::protocol::LoadMode;
 use fencelock::{Client, Error, Guard, Guards, Released, ReleasedAll};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! The workspace of one run: its own keys and files, removed at the end.
 
-use crate::load::command_counter::connect;
-use crate::load::error::NotMeasured;
-use crate::load::plan::Plan;
-use crate::load::protocol::Workload;
-use crate::load::shop::{self, StockLedger};
+use crate::command_counter::connect;
+use crate::error::NotMeasured;
+use crate::plan::Plan;
+use crate::protocol::Workload;
+use crate::shop::{self, StockLedger};
 use fencelock::backends::{BootClock, Server, scheme_of, servers_of};
 use fencelock::{Clock, Moment};
 use std::fs;

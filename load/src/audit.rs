@@ -3,7 +3,7 @@
 //! All processes of a run are on one machine, so their clocks agree. A hold begins when its request has returned and ends
 //! before its release is sent: if two of them overlap, both clients had the lock.
 
-use crate::load::protocol::{HoldChange, LoadMode};
+use crate::protocol::{HoldChange, LoadMode};
 use serde::{Deserialize, Serialize};
 
 /// The greatest number of changes in the log of one worker. Later changes are not checked.

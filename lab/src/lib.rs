@@ -1,5 +1,4 @@
-//! A model checker for lock schemes, replays of its counterexamples on a real server, and load tests with many
-//! processes.
+//! A model checker for lock schemes, and replays of its counterexamples on a real server.
 //!
 //! # Schemes
 //!
@@ -19,9 +18,6 @@
 //! Two or three clients, each of which acquires the lock at most once and tries at most twice; a lock lasts two ticks,
 //! a search six. Each fault happens at most once, but overruns, pauses and clock differences persist. A command and its
 //! reply are one step. Within these bounds, a search is complete.
-//!
-//! # Load
-//! [`load`] measures throughput and fairness of a backend, with [`workers`] in any language.
 #![forbid(unsafe_code)]
 // Clients, ticks and servers are counted in bytes; there are only a few of each.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
@@ -32,7 +28,6 @@ mod diagram;
 mod explore;
 mod fault;
 mod lang;
-pub mod load;
 mod model;
 mod not_replayed;
 mod page;
@@ -47,7 +42,6 @@ pub mod svg;
 mod table;
 mod trace;
 mod wire;
-pub mod workers;
 
 pub use diagram::diagram;
 pub use fault::{Fault, Faults};

@@ -1,12 +1,12 @@
 //! The result of a load.
 
-use crate::load::audit::Audit;
-use crate::load::command_counter::ServerCounts;
-use crate::load::plan::{Plan, millis};
-use crate::load::protocol::HoldChange;
-use crate::load::protocol::{LoadMode, Log, Workload};
-use crate::load::shop::LedgerEntries;
-use crate::load::waits::{Waits, three_digits};
+use crate::audit::Audit;
+use crate::command_counter::ServerCounts;
+use crate::plan::{Plan, millis};
+use crate::protocol::HoldChange;
+use crate::protocol::{LoadMode, Log, Workload};
+use crate::shop::LedgerEntries;
+use crate::waits::{Waits, three_digits};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -208,7 +208,7 @@ pub(crate) fn ratio(a: u64, b: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::protocol::WorkerMessage;
+    use crate::protocol::WorkerMessage;
 
     fn logs(lines: &[&str]) -> Vec<Log> {
         let log = |line: &&str| match WorkerMessage::parse(line) {

@@ -1,11 +1,11 @@
 //! Acquires the locks of one task before the measurement.
 
-use crate::load::command_counter::SERVER_TIMEOUT;
-use crate::load::holds::Hold;
-use crate::load::locks::{Requests, fixed, names};
-use crate::load::plan::Plan;
-use crate::load::protocol::LoadMode;
-use crate::load::workspace::LAST_COMMANDS;
+use crate::command_counter::SERVER_TIMEOUT;
+use crate::holds::Hold;
+use crate::locks::{Requests, fixed, names};
+use crate::plan::Plan;
+use crate::protocol::LoadMode;
+use crate::workspace::LAST_COMMANDS;
 use fencelock::backends::{Server, servers};
 use fencelock::{Error, Key};
 use std::time::Duration;

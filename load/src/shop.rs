@@ -1,8 +1,8 @@
 //! The shared stock of a flash sale. Only the lock prevents overlapping sales.
 
-use crate::load::command_counter;
-use crate::load::error::NotMeasured;
-use crate::load::protocol::LoadJob;
+use crate::command_counter;
+use crate::error::NotMeasured;
+use crate::protocol::LoadJob;
 use fencelock::backends::{Server, servers};
 use redis::aio::MultiplexedConnection;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Records what the tasks of this worker hold together.
 
-use crate::load::audit::MAX_CHANGES;
-use crate::load::protocol::HoldChange;
-use crate::load::protocol::{LoadJob, LoadMode, Workload};
+use crate::audit::MAX_CHANGES;
+use crate::protocol::HoldChange;
+use crate::protocol::{LoadJob, LoadMode, Workload};
 use fencelock::Moment;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

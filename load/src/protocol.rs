@@ -29,9 +29,9 @@
 //! three significant digits. Waits of exclusive locks among shared ones are also in `writer_waits`.
 //!
 //! With any other mode than exclusive locks, and one key, `holds` says what the tasks hold together, `[MICROSECONDS,EXCLUSIVE,OTHERS]`
-//! after each change, up to [`MAX_CHANGES`](crate::load::MAX_CHANGES) of them after the warm-up.
+//! after each change, up to [`MAX_CHANGES`](crate::MAX_CHANGES) of them after the warm-up.
 
-use crate::load::waits::Waits;
+use crate::waits::Waits;
 use fencelock::{Builder, Client};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

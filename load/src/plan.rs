@@ -1,6 +1,6 @@
-use crate::load::error::NotMeasured;
-use crate::load::locks::{fixed, names, one_of_many, own};
-use crate::load::protocol::{LoadJob, LoadMode, Sharing, Workload};
+use crate::error::NotMeasured;
+use crate::locks::{fixed, names, one_of_many, own};
+use crate::protocol::{LoadJob, LoadMode, Sharing, Workload};
 use fencelock::Key;
 use fencelock::backends::scheme_of;
 use std::time::Duration;

@@ -5,8 +5,8 @@
 //! [`serve`] as its entry point. Workers in other languages are separate programs.
 //!
 //! ```no_run
-//! use fencelock_lab::load::{Plan, Workload, measure, serve};
-//! use fencelock_lab::workers::WorkerPool;
+//! use fencelock_load::{Plan, Workload, measure, serve};
+//! use fencelock_load::workers::WorkerPool;
 //! use std::process::Command;
 //!
 //! if std::env::args().nth(1).as_deref() == Some("worker") {
@@ -21,6 +21,7 @@
 //! let report = measure(&plan, &WorkerPool::default(), &worker, &|progress| println!("{}", progress.grants)).unwrap();
 //! println!("{report}");
 //! ```
+#![forbid(unsafe_code)]
 
 mod audit;
 mod command_counter;
@@ -39,6 +40,7 @@ mod tally;
 mod text;
 mod waits;
 mod wakeups;
+pub mod workers;
 mod workspace;
 
 pub use audit::{Audit, MAX_CHANGES};

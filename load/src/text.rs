@@ -1,8 +1,8 @@
 //! The report as text, within 80 columns.
 
-use crate::load::audit::Audit;
-use crate::load::protocol::{LoadMode, Workload};
-use crate::load::report::{LoadReport, Sale, Wait, ratio};
+use crate::audit::Audit;
+use crate::protocol::{LoadMode, Workload};
+use crate::report::{LoadReport, Sale, Wait, ratio};
 use std::fmt::{self, Write};
 
 /// The length of a full bar.

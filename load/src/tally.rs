@@ -1,8 +1,8 @@
 //! The counters of a worker.
 
-use crate::load::holds::{Hold, Holds};
-use crate::load::protocol::{LoadJob, LoadMode, Log, Share};
-use crate::load::waits::Waits;
+use crate::holds::{Hold, Holds};
+use crate::protocol::{LoadJob, LoadMode, Log, Share};
+use crate::waits::Waits;
 use fencelock::Moment;
 use hdrhistogram::Histogram;
 use std::fmt::Display;
