@@ -13,7 +13,8 @@ use std::fmt::Write;
 pub struct Page {
     /// The text.
     pub text: String,
-    /// File names and contents of the pictures, which are stored in the directory `lab` next to the page.
+    /// File names and contents of the pictures, which are stored in the directory `lab` next to the English page. Both languages show
+    /// these.
     pub pictures: Vec<(String, String)>,
 }
 
@@ -55,8 +56,8 @@ impl Page {
                 Lang::En => write!(self.text, "\nSo after step {steps} {breach}.\n"),
                 Lang::Zh => write!(self.text, "\n到第 {steps} 步：{breach}。\n"),
             };
-            let _ = write!(self.text, "\n![{}](lab/{file})\n", trace.headline());
-            self.pictures.push((file, diagram(&trace)));
+            let _ = write!(self.text, "\n![{}]({}lab/{file})\n", trace.headline(), lang.pick("", "../en/"));
+            self.pictures.extend((lang == Lang::En).then(|| (file, diagram(&trace))));
         }
         let _ = write!(self.text, "\n{}\n", results.scheme.advice.get(lang));
     }
