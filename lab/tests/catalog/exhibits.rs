@@ -1,20 +1,12 @@
 //! The violations of each scheme with their number of steps, and the properties that hold with their number of states.
-#![allow(missing_docs)]
 
+use crate::{all, results_of};
 use fencelock_lab::{
-    Content, Fault, Faults, Home, Lang, Line, Op, Property, PropertyResult, Scheme, SchemeResults, catalog, find, page,
+    Content, Fault, Faults, Home, Lang, Line, Op, Property, PropertyResult, Scheme, SchemeResults, find, page, table,
 };
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-
-/// All schemes, searched once for all tests.
-fn results() -> &'static [SchemeResults] {
-    static RESULTS: LazyLock<Vec<SchemeResults>> =
-        LazyLock::new(|| catalog().into_iter().map(SchemeResults::of).collect());
-    &RESULTS
-}
 
 /// Compares a file of the project with its expected content. `FENCELOCK_UPDATE=1` writes it instead.
 fn is_up_to_date(file: &Path, text: &str) {
@@ -33,19 +25,19 @@ fn project(file: &str) -> PathBuf {
 #[test]
 fn the_shortest_violations_have_the_recorded_length() {
     let mut pins = String::new();
-    for results in results() {
+    for results in all() {
         for (property, faults, steps) in results.exhibits() {
             let faults = faults.name();
             let _ = writeln!(pins, "{:<24}{:<16}{faults:<13} {steps}", results.scheme.id, property.name());
         }
     }
-    is_up_to_date(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exhibits.txt"), &pins);
+    is_up_to_date(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/catalog/exhibits.txt"), &pins);
 }
 
 #[test]
 fn the_search_of_a_property_that_holds_is_complete() {
     let mut kept = 0;
-    for results in results() {
+    for results in all() {
         for property in Property::ALL {
             if let PropertyResult::Holds { states } = results.result(property) {
                 kept += 1;
@@ -58,7 +50,7 @@ fn the_search_of_a_property_that_holds_is_complete() {
 
 #[test]
 fn every_exhibit_is_violated_as_its_article_says() {
-    for results in results() {
+    for results in all() {
         if let Some((property, fault)) = results.scheme.exhibit {
             assert!(results.steps(property, fault).is_some(), "{} keeps {property:?}", results.scheme.id);
         } else {
@@ -69,7 +61,7 @@ fn every_exhibit_is_violated_as_its_article_says() {
 
 #[test]
 fn the_generated_pages_are_up_to_date() {
-    let results = results();
+    let results = all();
     let dir = project("docs/en");
     let english = page(results, Lang::En);
     is_up_to_date(&dir.join("why-naive-locks-break.md"), &english.text);
@@ -79,6 +71,12 @@ fn the_generated_pages_are_up_to_date() {
     }
     let chinese = page(results, Lang::Zh);
     is_up_to_date(&project("docs/zh-CN/why-naive-locks-break.md"), &chinese.text);
+}
+
+#[test]
+fn the_table_of_all_schemes_is_written_in_chinese() {
+    let chinese = table(all(), Lang::Zh, false);
+    assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
 }
 
 fn mutant(id: &str, change: impl FnOnce(&mut Scheme)) -> SchemeResults {
@@ -119,7 +117,7 @@ fn a_token_without_a_check_accepts_a_late_write() {
 fn a_lock_without_renewal_is_lost_in_an_overrun() {
     let results = mutant("fencelock", |scheme| scheme.is_renewed = false);
     assert!(results.steps(Property::Exclusion, Some(Fault::Overrun)).is_some());
-    assert_eq!(mutant("fencelock", |_| ()).steps(Property::Exclusion, Some(Fault::Overrun)), None);
+    assert_eq!(results_of("fencelock").steps(Property::Exclusion, Some(Fault::Overrun)), None);
 }
 
 #[test]
@@ -135,5 +133,5 @@ fn a_client_that_ignores_its_votes_overlaps_with_another() {
         count.no = count.yes;
     });
     assert!(results.steps(Property::Exclusion, Faults::NONE).is_some());
-    assert_eq!(mutant("s4-redlock", |_| ()).steps(Property::Exclusion, Faults::NONE), None);
+    assert_eq!(results_of("s4-redlock").steps(Property::Exclusion, Faults::NONE), None);
 }

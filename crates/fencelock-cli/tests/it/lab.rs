@@ -3,7 +3,7 @@ use crate::test::Test;
 use serde_json::Value;
 
 #[test]
-fn the_table_has_a_row_for_every_scheme_in_both_languages() {
+fn the_table_has_a_row_for_every_scheme() {
     let backend = TestBackend::files();
     let table = Test::new(&backend, "lab").output().stdout;
     assert!(table.starts_with("SCHEME                  ONE HOLDER   OWN LOCK ONLY  NO DEAD LOCK"), "{table}");
@@ -11,8 +11,6 @@ fn the_table_has_a_row_for_every_scheme_in_both_languages() {
         table.contains("\ns2-5-set-nx-ex          overrun: 6   overrun: 7     holds         overrun: 7\n"),
         "{table}"
     );
-    let chinese = Test::new(&backend, "lab --lang zh").output().stdout;
-    assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
     let json: Value = serde_json::from_str(&Test::new(&backend, "lab --json").output().stdout).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 27);
     assert_eq!(json[0]["properties"]["no-dead-lock"]["fault"], "crash");
