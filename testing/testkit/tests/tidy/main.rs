@@ -141,6 +141,27 @@ fn only_the_backends_use_redis() {
     }
 }
 
+/// A manifest with `test = false` saves a program of tests, of which there are none.
+#[test]
+fn a_target_without_a_program_of_tests_has_no_tests() {
+    let (sources, mut checked) = (files(".rs"), 0);
+    for this in crates() {
+        let untested = |head: &str| {
+            let mut tables = this.manifest.split("\n[");
+            tables.any(|table| table.starts_with(head) && table.lines().any(|line| line == "test = false"))
+        };
+        for file in sources.iter().filter(|file| file.path.starts_with(this.dir.join("src"))) {
+            let is_program = file.path.ends_with("src/main.rs") || file.path.starts_with(this.dir.join("src/bin"));
+            if untested(if is_program { "[bin]]" } else { "lib]" }) {
+                checked += 1;
+                let has_tests = file.text.contains("#[test]") || file.text.contains("::test]");
+                assert!(!has_tests, "the tests of {} do not run", file.path.display());
+            }
+        }
+    }
+    assert!(checked > 10, "only {checked} files were found");
+}
+
 #[test]
 fn only_tests_define_macros() {
     for file in files(".rs").into_iter().filter(|file| file.path.components().any(|part| part.as_os_str() == "src")) {

@@ -1,5 +1,4 @@
 //! Runs the example of an election with two processes.
-#![allow(missing_docs)]
 
 use fencelock_testkit::{TestProcess, redis_or_skip};
 use std::process::Command;

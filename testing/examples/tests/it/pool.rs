@@ -1,5 +1,4 @@
 //! Runs the pool of connections with many processes.
-#![allow(missing_docs)]
 
 use fencelock_testkit::redis_or_skip;
 use std::process::Command;

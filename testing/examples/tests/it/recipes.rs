@@ -1,5 +1,4 @@
 //! Runs the examples of the documentation.
-#![allow(missing_docs)]
 
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redis_or_skip};
 use rusqlite::{Connection, named_params};

@@ -1,5 +1,4 @@
 //! Runs both examples with real processes, with and without a lock.
-#![allow(missing_docs)]
 
 use fencelock_testkit::{RedisServer, redis_or_skip};
 use std::process::Command;

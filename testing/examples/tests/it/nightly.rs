@@ -1,5 +1,4 @@
 //! Runs the nightly job on many hosts, each a process.
-#![allow(missing_docs)]
 
 use fencelock_testkit::redis_or_skip;
 use std::process::Command;
