@@ -5,7 +5,7 @@ use crate::error::NotMeasured;
 use crate::plan::Plan;
 use crate::protocol::Workload;
 use crate::shop::{self, StockLedger};
-use fencelock::backends::{BootClock, Server, scheme_of, servers_of};
+use fencelock::backends::{BootClock, Server, file_directory, file_url, servers};
 use fencelock::{Clock, Moment};
 use std::fs;
 use std::path::PathBuf;
@@ -34,12 +34,15 @@ impl<'p> Workspace<'p> {
         let now = BootClock.now().since(Moment::default()).as_micros();
         let base = format!("{}:{}-{now}", plan.key, std::process::id());
         let name = format!("fencelock-bench-{}-{now}", std::process::id());
-        let site = scheme_of(&plan.url)?.bench(&plan.url, &name)?;
-        let servers = servers_of(&site);
-        let mut workspace = Self { plan, url: site.url, servers, directory: None, base: base.clone() };
+        let servers = servers(&plan.url)?;
+        // A lock file is never deleted while it may be in use, so the files of a run are in a directory of their own.
+        let is_file = plan.url.starts_with("file:");
+        let directory = is_file.then(|| file_directory(&plan.url)).transpose()?.map(|directory| directory.join(&name));
+        let url = directory.as_deref().map_or_else(|| plan.url.clone(), file_url);
+        let mut workspace = Self { plan, url, servers, directory: None, base: base.clone() };
         // Report an invalid key before anything is created.
         plan.locks(&base)?;
-        if let Some(directory) = site.directory {
+        if let Some(directory) = directory {
             workspace.create(directory)?;
         } else if plan.workload == Workload::FlashSale && workspace.servers.len() != 1 {
             workspace.create(std::env::temp_dir().join(name))?;
