@@ -56,9 +56,9 @@ impl ServerConnection {
         Ok(Value::Int(deleted))
     }
 
-    /// The value of a key, and its remaining milliseconds.
-    pub(crate) fn value_and_ttl(&mut self, key: &str) -> RedisResult<(Option<String>, i64)> {
-        redis::pipe().atomic().get(key).pttl(key).query(&mut self.0)
+    /// The value of a key.
+    pub(crate) fn value(&mut self, key: &str) -> RedisResult<Option<String>> {
+        cmd("GET").arg(key).query(&mut self.0)
     }
 
     /// The content of a key of any type, and its remaining milliseconds.

@@ -66,7 +66,7 @@ impl Model<'_> {
 
 /// The command of an operation of the client with this number, if it sends one to Redis. `permits` is the limit of a semaphore, and
 /// `content` returns the value that the client writes into the key.
-pub(crate) fn command_of(op: Op, client: usize, permits: u8, content: impl Fn(Content) -> Value) -> Option<Command> {
+fn command_of(op: Op, client: usize, permits: u8, content: impl Fn(Content) -> Value) -> Option<Command> {
     let limit = Word::Limit(permits);
     match op {
         Op::TakeCount => Some(Command { words: take_count(limit), node: 0 }),

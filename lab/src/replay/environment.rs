@@ -246,7 +246,7 @@ impl Replica {
 
     fn await_same(&mut self, master: &mut ServerConnection, key: &str) -> Result<(), NotReplayed> {
         let begun = BootClock.now();
-        while self.server.value_and_ttl(key)?.0 != master.value_and_ttl(key)?.0 {
+        while self.server.value(key)? != master.value(key)? {
             if BootClock.now().since(begun) > COPYING {
                 return Err(NotReplayed::NoReplica("a key written to the master does not arrive".to_owned()));
             }
