@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use fencelock_bench::peers::{Cell, Figures, KNOWN, Measured, PAGE, Peer, Run, Sale, docs, files, sell, stored};
-use fencelock_lab::load::{Audit, LoadMode, Workload};
+use fencelock_load::{Audit, LoadMode, Workload};
 use fencelock_testkit::redis_or_skip;
 use std::fs;
 use std::io::Write as _;

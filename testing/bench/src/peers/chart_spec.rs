@@ -2,7 +2,7 @@ use super::figures::Figures;
 use super::known::KNOWN;
 use super::plan::{CELLS, Cell, PERMITS, READERS};
 use super::run::Run;
-use fencelock_lab::load::{LoadMode, Workload};
+use fencelock_load::{LoadMode, Workload};
 
 /// A chart of one contended key in one mode, against the number of tasks.
 pub(crate) struct ChartSpec {
