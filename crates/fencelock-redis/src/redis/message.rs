@@ -28,13 +28,9 @@ pub(crate) struct Grant<'a> {
 
 impl<'a> Message<'a> {
     /// `<version> <run id> <holder id> <last token> <count> <lease, ms>`, a tab and the key, as `advance` in the scripts
-    /// writes it. The key follows a tab in every version from 1 on. In version 0, it is the sixth word.
+    /// writes it. The key follows a tab in every version.
     pub(crate) fn read(text: &'a str) -> Self {
-        let (words, key) = match text.split_once('\t') {
-            Some((words, key)) => (words, Some(key)),
-            None => ("", text.splitn(6, ' ').nth(5)),
-        };
-        let Some(key) = key else { return Self::Garbage };
+        let Some((words, key)) = text.split_once('\t') else { return Self::Garbage };
         Grant::read(words, key).map_or(Self::Hint { key }, Self::Grant)
     }
 }
@@ -87,8 +83,6 @@ mod tests {
             format!("01 5e4f {id} 1780000000000001 1 3000\tk y"),
             "9 whatever it says\tk y".to_owned(),
             "\tk y".to_owned(),
-            // Version 0.
-            format!("{id} 1780000000000001 1 3000 5e4f k y"),
         ] {
             assert_eq!(Message::read(&text), Message::Hint { key: "k y" }, "{text}");
         }
@@ -108,7 +102,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_garbage() {
-        for text in ["", "hello", "zz 1 1 2 s", "1 5e4f"] {
+        let without_tab = format!("1 5e4f {} 1780000000000001 1 3000 k", id());
+        for text in ["", "hello", "zz 1 1 2 s", &without_tab] {
             assert_eq!(Message::read(text), Message::Garbage, "{text}");
         }
     }

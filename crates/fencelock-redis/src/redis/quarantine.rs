@@ -238,7 +238,6 @@ pub(crate) struct Marker {
     pub(crate) until: Option<String>,
     pub(crate) quorum: Option<String>,
     pub(crate) nodes: Option<String>,
-    /// `None` in version 0.
     pub(crate) version: Option<String>,
 }
 

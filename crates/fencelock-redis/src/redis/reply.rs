@@ -195,8 +195,7 @@ fn occupant(value: &[u8], kind: &str) -> Occupant {
     let value = String::from_utf8_lossy(value);
     match later_value(&value).map(Foreign::other).or_else(|| shared::unlisted(&value)) {
         Some(foreign) => Occupant::Foreign(foreign),
-        // Version 0 hands over the complete entry, including the text after the tab.
-        None => Occupant::from_wire(value.split('\t').next().unwrap_or_default()),
+        None => Occupant::from_wire(&value),
     }
 }
 

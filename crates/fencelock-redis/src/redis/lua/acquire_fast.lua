@@ -23,7 +23,7 @@ if wanted and redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0 then
     local found = quorum ~= '' and redis.pcall('HMGET', marker, 'epoch', 'until', 'quorum', 'version')
     local till = found and not found.err and tonumber(found[2])
     open = not found or till and till <= math.floor(now / 1000) and found[1] == run_id and found[3] == quorum
-      and (not found[4] or found[4] == 'WIRE')
+      and found[4] == 'WIRE'
   end
   if open then
     local last = string.format('%d', now)

@@ -17,8 +17,7 @@ local now, exact = clock(ARGV[3])
 if not exact then return {'noclock'} end
 now = math.floor(now / 1000)
 
--- A client of version 0 that hands over writes the whole entry of the waiter into the lock.
-local claim, last = {id = id, value = string.match(value, '^[^\t]*'), mode = 'r', weight = 1, limit = 0}
+local claim, last = {id = id, value = value, mode = 'r', weight = 1, limit = 0}
 if shared then
   local rest = holds().rest(id, now)
   if not rest or shared.mode ~= 'r' then

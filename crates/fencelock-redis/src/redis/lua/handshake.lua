@@ -1,7 +1,7 @@
 -- Checks the marker of this run of the server. If the marker is missing or belongs to another run, the server may have
 -- lost grants, so it must not grant until every lease that it may have lost has expired.
 --
--- KEYS  1 marker    hash, without a TTL: "version" of the protocol; missing in markers of version 0, which are equal otherwise
+-- KEYS  1 marker    hash, without a TTL: "version" of the protocol
 --                                        "epoch" the run id of the server that wrote it
 --                                        "until" when its quarantine ends, ms by the server's clock, or 0
 --                                        "span" the length of that quarantine, ms

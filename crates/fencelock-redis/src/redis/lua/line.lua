@@ -59,7 +59,7 @@ local function advance(mine, client_time, claim_ttl, run_id, shared)
     else
       -- Without the server's time, every grant is exclusive.
       local claim = is_mine and mine or entry and EXCLUSIVE
-      if claim == EXCLUSIVE and exact and suffix ~= '' and suffix ~= '\tWIRE' then claim = grants().mode_of(suffix) end
+      if claim == EXCLUSIVE and exact and suffix ~= '\tWIRE' then claim = grants().mode_of(suffix) end
       if claim and shared and not grants().fits(shared, claim) then return 'blocked', unread, shared end
       leave(id)
       if is_mine then return 'mine', unread, shared end

@@ -201,7 +201,6 @@ const MUTANTS: Mutants = &[
         "",
     ),
     ("a claim accepts a marker that it cannot read", "if marker[4] and marker[4] ~= '1' then", "if false then"),
-    ("a claim refuses a marker of version 0", "if marker[4] and marker[4] ~=", "if marker[4] ~="),
     (
         "a handshake overwrites a marker that it cannot read",
         "if marker[5] and marker[5] ~= '1' then return {'version', marker[5]} end\nlocal epoch, till, quorum, nodes",

@@ -113,7 +113,7 @@ pub(super) fn fields(marker: &Marker) -> Vec<Reply> {
         ("quorum", &*written.quorum),
         ("span", &span),
         ("until", &until),
+        ("version", &*written.version),
     ];
-    let version = written.version.as_ref().map(|version| ("version", &**version));
-    fields.into_iter().chain(version).flat_map(|(name, value)| [text(name), text(value)]).collect()
+    fields.into_iter().flat_map(|(name, value)| [text(name), text(value)]).collect()
 }

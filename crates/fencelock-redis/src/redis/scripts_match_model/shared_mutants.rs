@@ -151,11 +151,6 @@ const MUTANTS: Mutants = &[
         "last = string.format('%.0f', fence())\n  shared",
     ),
     (
-        "a downgrade keeps the version that version 0 wrote behind the owner",
-        "value = string.match(value, '^[^\\t]*'), mode",
-        "value = value, mode",
-    ),
-    (
         "a downgrade changes the lock of another holder",
         "if not shared and not is_holder(value, id) then",
         "if false then",

@@ -110,7 +110,7 @@ pub(super) enum Command {
     Visit(Visit),
     DeleteMarker,
     /// A client of another version has written the marker.
-    MarkerVersion(Option<&'static str>),
+    MarkerVersion(&'static str),
 }
 
 /// Plain commands, without scripts.
@@ -184,23 +184,22 @@ const GARBAGE: [&str; 9] = [
     "2 30000 1 - ID host:1",
     "30000 1 - 22222222222222222222222222222222 host:1\t2",
 ];
-/// The fields after the common part of an entry; none in version 0.
-const VERSIONS: [Option<&str>; 15] = [
-    None,
-    Some("1"),
-    Some("1 r 1 0"),
-    Some("1 r 1 0"),
-    Some("1 s 1 2"),
-    Some("1 s 2 2"),
-    Some("1 r 1 4"),
-    Some("1 r 1 0 x"),
-    Some("1 s 3 2"),
-    Some("1 s 0 2"),
-    Some("1 s 1 1000001"),
-    Some("2"),
-    Some("2 s 3 10"),
-    Some(""),
-    Some("x\ty"),
+/// The fields after the common part of an entry.
+const VERSIONS: [&str; 14] = [
+    "1",
+    "1 r 1 0",
+    "1 r 1 0",
+    "1 s 1 2",
+    "1 s 2 2",
+    "1 r 1 4",
+    "1 r 1 0 x",
+    "1 s 3 2",
+    "1 s 0 2",
+    "1 s 1 1000001",
+    "2",
+    "2 s 3 10",
+    "",
+    "x\ty",
 ];
 
 /// The mode of a claim. The claims of a trace are mostly of one class.
@@ -260,7 +259,7 @@ fn named_entry(rng: &mut Rng) -> (Name, Entry) {
     let value = Value::Ours { holder, owner: Some(rng.pick(&OWNERS).into()) };
     let (ttl_ms, wanted) = (rng.pick(&TTLS), rng.pick(&WANTED).into());
     let channel = rng.pick(&[None, Some(Channel(0)), Some(Channel(1))]);
-    let version = rng.pick(&VERSIONS).map(Into::into);
+    let version = rng.pick(&VERSIONS).into();
     (Name::Holder(holder), Entry::Waiter(Waiter { ttl_ms, wanted, channel, value, version }))
 }
 
@@ -304,7 +303,7 @@ pub(super) fn of_quarantined_client(rng: &mut Rng, trace: usize) -> Command {
         0..=6 => Command::Visit(Visit::Handshake),
         7..=9 => Command::Visit(Visit::Init { joins: rng.percent(40) }),
         10 if rng.percent(60) => Command::DeleteMarker,
-        10 => Command::MarkerVersion(rng.pick(&[None, None, Some("1"), Some("2"), Some("x")])),
+        10 => Command::MarkerVersion(rng.pick(&["1", "1", "1", "2", "x"])),
         // The current holder: a quarantine prevents the hand-over.
         11..=13 => Command::Evict { seen: None, kind: rng.pick(&HOLD_KINDS), proposal: proposal(rng) },
         _ => command(rng, trace),

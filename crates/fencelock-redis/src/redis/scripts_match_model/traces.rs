@@ -37,7 +37,7 @@ fn downgrade(holder: usize) -> Step {
 
 fn joins(holder: usize, fields: &str) -> Step {
     let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
-    let version = Some(fields.into());
+    let version = fields.into();
     let entry = Entry::Waiter(Waiter { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
     step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
 }
@@ -135,10 +135,7 @@ pub(super) fn all() -> Vec<(usize, Vec<Step>)> {
         raise(1, 5),
         after(11_000, raise(0, 5)),
     ];
-    let text = format!("{:032x} host:1\t1 r 1 0", HOLDERS[0]);
-    let of_version_0 = Foreign::Set { value: Value::parse(&text), ttl_ms: Some(30_000), nx: false };
     let mut all = vec![
-        (CAP, vec![step(Command::Foreign(of_version_0)), downgrade(0)]),
         (CAP, raised.to_vec()),
         (CAP, [&waiting(Mode::Shared)[..], &conflict].concat()),
         (1, ended.to_vec()),
