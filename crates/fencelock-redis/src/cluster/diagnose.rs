@@ -1,7 +1,7 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::Cluster;
-use crate::quorum::{NodeReport, backend_report, clocks, merge};
+use crate::quorum::{NodeReport, clocks, joined, merge};
 use crate::redis::{Address, shown};
 use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};
 use futures_util::future::join_all;
@@ -10,20 +10,18 @@ use futures_util::future::join_all;
 const SKEW: &str = "shared locks and permits end earlier by this difference when their slot moves to a node whose clock is ahead; tokens allow for 1 s";
 
 impl Cluster {
-    pub(super) async fn findings(&self) -> Vec<Finding> {
+    pub(super) async fn report(&self) -> BackendReport {
         if let Err(unknown) = self.refresh().await {
-            return vec![Finding::new(
-                Level::Failure,
-                "connection",
-                unknown.to_string(),
-                "check the addresses and the nodes",
-            )];
+            let why = unknown.to_string();
+            let mut report = BackendReport::of_server(ServerReport::failed(&self.url.name, &why));
+            report.findings =
+                vec![Finding::new(Level::Failure, "connection", why, "check the addresses and the nodes")];
+            return report;
         }
         let reports = self.reports().await;
         let mut findings = vec![self.slots(&reports)];
         findings.extend(clocks(&reports, SKEW));
-        findings.extend(merge(reports));
-        findings
+        joined(findings, reports)
     }
 
     /// A lock on each master, or the named one on the node of its slot.
@@ -39,22 +37,6 @@ impl Cluster {
             Some(NodeReport::of_trial(shown(&address), &*node, key).await)
         });
         merge(join_all(reports).await.into_iter().flatten().collect())
-    }
-
-    pub(super) async fn backend_report(&self) -> BackendReport {
-        if let Err(unknown) = self.refresh().await {
-            return BackendReport::of_server(ServerReport::failed(&self.url.name, unknown.to_string()));
-        }
-        let (mut nodes, mut failed) = (Vec::new(), Vec::new());
-        for address in self.view.masters() {
-            match self.unused_node(&address) {
-                Ok(node) => nodes.push((shown(&address), node)),
-                Err(unknown) => failed.push(ServerReport::failed(shown(&address), unknown.to_string())),
-            }
-        }
-        let mut report = backend_report(nodes).await;
-        report.servers.extend(failed);
-        report
     }
 
     fn slots(&self, reports: &[NodeReport]) -> Finding {
@@ -94,7 +76,10 @@ impl Cluster {
             let name = shown(&address);
             match self.node(&address) {
                 Ok(node) => NodeReport::of(name, &*node).await,
-                Err(unknown) => NodeReport::silent(name, unknown.to_string()),
+                Err(unknown) => {
+                    let why = unknown.to_string();
+                    NodeReport::silent(name.clone(), ServerReport::failed(name, &why), why)
+                }
             }
         });
         join_all(reports).await

@@ -212,15 +212,11 @@ impl Backend for Cluster {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
     }
 
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.backend_report())
-    }
-
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(self.try_nodes(key))
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(self.findings())
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(self.report())
     }
 }

@@ -14,8 +14,9 @@ const CLOCK_FINE: Duration = Duration::from_millis(500);
 /// Reports a server that is listed under two addresses: its vote would count twice.
 pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
     for (number, report) in reports.iter().enumerate() {
-        let Some(identity) = &report.health.identity else { continue };
-        let same = |other: &&NodeReport| other.health.identity.as_ref() == Some(identity);
+        let Some(identity) = report.health().and_then(|health| health.identity.as_ref()) else { continue };
+        let same =
+            |other: &&NodeReport| other.health().is_some_and(|health| health.identity.as_ref() == Some(identity));
         if let Some(duplicate) = reports[..number].iter().find(same) {
             let text =
                 format!("{} and {} are the same server, so its loss costs two votes", duplicate.name, report.name);
@@ -28,7 +29,7 @@ pub(super) fn duplicates(reports: &[NodeReport]) -> Option<Finding> {
 /// Reports nodes that run on one machine, because they fail together. `None` if no node has a host.
 pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
     let mut by_host: BTreeMap<&str, usize> = BTreeMap::new();
-    for host in reports.iter().filter_map(|report| report.health.host.as_deref()) {
+    for host in reports.iter().filter_map(|report| report.health()?.host.as_deref()) {
         *by_host.entry(host).or_default() += 1;
     }
     let (host, nodes) = by_host.iter().max_by_key(|(_, nodes)| **nodes)?;
@@ -53,7 +54,7 @@ pub(super) fn hosts(reports: &[NodeReport], size: Size) -> Option<Finding> {
 /// The differences between the clocks: first among the nodes, then between them and this machine. `meaning` describes the
 /// effect of the first.
 pub(crate) fn clocks(reports: &[NodeReport], meaning: &str) -> Option<Finding> {
-    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.clock?))).collect();
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health()?.clock?))).collect();
     let ahead = known.iter().map(|(_, clock)| *clock).max_by_key(|clock| clock.ahead)?;
     let behind = known.iter().map(|(_, clock)| *clock).min_by_key(|clock| clock.ahead)?;
     let here = ClockOffset { ahead: 0, within: Duration::ZERO };
@@ -99,7 +100,7 @@ pub(crate) fn clocks(reports: &[NodeReport], meaning: &str) -> Option<Finding> {
 /// Whether a node started so recently that a lease that it lost may still be valid.
 pub(super) fn restarts(reports: &[NodeReport], longest: Option<Duration>) -> Option<Finding> {
     let longest = longest?;
-    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health.up_for?))).collect();
+    let known: Vec<_> = reports.iter().filter_map(|report| Some((&report.name, report.health()?.up_for?))).collect();
     let lately: Vec<_> = known
         .iter()
         .filter(|(_, up_for)| *up_for < longest)
@@ -132,10 +133,12 @@ fn span(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::Health;
+    use fencelock_core::{BackendReport, Health, ServerReport};
 
     fn node(name: &str, health: Health) -> NodeReport {
-        NodeReport { name: name.to_owned(), answers: true, health, findings: Vec::new() }
+        let mut server = ServerReport::new(name);
+        server.health = health;
+        NodeReport { name: name.to_owned(), answers: true, report: BackendReport::of_server(server) }
     }
 
     fn health(set: impl FnOnce(&mut Health)) -> Health {

@@ -3,20 +3,19 @@
 use super::Quorum;
 use super::compare::{clocks, duplicates, hosts, restarts};
 use super::findings::merge;
-use super::report::NodeReport;
-use fencelock_core::{Finding, Key, Level};
+use super::report::{NodeReport, joined};
+use fencelock_core::{BackendReport, Finding, Key, Level};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
 impl Quorum {
-    pub(super) async fn findings(&self) -> Vec<Finding> {
+    pub(super) async fn report(&self) -> BackendReport {
         let reports = self.reports().await;
         let mut findings = vec![self.size_finding(), self.answering(&reports)];
         findings.extend(duplicates(&reports).or_else(|| hosts(&reports, self.settings.size)));
         findings.extend(clocks(&reports, "tokens and quarantines allow for 1 s"));
         findings.extend(self.forgetting().or_else(|| restarts(&reports, self.longest_ttl())));
-        findings.extend(merge(reports));
-        findings
+        joined(findings, reports)
     }
 
     /// A lock on each node.
@@ -32,7 +31,7 @@ impl Quorum {
             tasks.push(tokio::spawn(async move {
                 let mut report = NodeReport::of(node.address(), &*node.backend).await;
                 // A quorum does not use all features of its nodes.
-                report.findings.retain(|finding| finding.subject != "features");
+                report.report.findings.retain(|finding| finding.subject != "features");
                 report
             }));
         }

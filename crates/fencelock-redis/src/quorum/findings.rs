@@ -15,9 +15,10 @@ pub(crate) fn merge(reports: Vec<NodeReport>) -> Vec<Finding> {
     let all = if answering == reports.len() { "each node" } else { "each that answers" };
     let mut lines: Vec<FindingGroup> = Vec::new();
     for report in reports {
-        for finding in report.findings {
+        let has_clock = report.health().is_some_and(|health| health.clock.is_some());
+        for finding in report.report.findings {
             // The comparison of the clocks is reported separately.
-            if finding.subject == "clock" && report.health.clock.is_some() {
+            if finding.subject == "clock" && has_clock {
                 continue;
             }
             match lines.iter_mut().find(|line| line.finding == finding) {
@@ -53,11 +54,11 @@ fn written(line: &FindingGroup, (answering, all): (usize, &str)) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::Health;
+    use fencelock_core::BackendReport;
 
     fn report(name: &str, findings: &[(&'static str, &str)]) -> NodeReport {
         let findings = findings.iter().map(|(subject, text)| Finding::fine(subject, *text)).collect();
-        NodeReport { name: name.to_owned(), answers: true, health: Health::default(), findings }
+        NodeReport { name: name.to_owned(), answers: true, report: BackendReport::of_findings(findings) }
     }
 
     fn texts(reports: Vec<NodeReport>) -> Vec<String> {

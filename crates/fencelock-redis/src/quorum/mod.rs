@@ -54,7 +54,7 @@ use fencelock_core::{
 };
 pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::{NodeReport, backend_report};
+pub(crate) use report::{NodeReport, joined};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;
@@ -328,16 +328,12 @@ impl Backend for Quorum {
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
     }
 
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.backend_report())
-    }
-
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(self.try_nodes(key))
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(self.findings())
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(self.report())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks everything on a server that the guarantees of a lock depend on.
+//! Checks everything on a server that the guarantees of a lock depend on, and reports what it is and what works there.
 
 use super::Redis;
 use super::acks::Acks;
@@ -7,15 +7,15 @@ use super::features;
 use super::health;
 use super::product::Product;
 use super::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
-use super::report::everything;
 use super::scan;
 use super::sentinel;
 use super::separation;
 use super::session::Session;
+use super::target::Target;
 use super::topology;
 use super::trial;
 use super::wire::WIRE;
-use fencelock_core::{Fault, Finding, Level, Topology, Ttl, Unknown};
+use fencelock_core::{BackendReport, Fault, Finding, Health, Level, ServerReport, Topology, Ttl, Unknown};
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,11 +23,48 @@ use std::time::Duration;
 /// The allowed difference of the server's clock: the fence is limited to a second around it.
 const CLOCK_FINE: Duration = Duration::from_millis(500);
 
-pub(crate) async fn diagnose(redis: &Redis) -> Vec<Finding> {
-    match redis.session().await {
-        Ok(session) => findings(redis, &session).await,
-        Err(unknown) => vec![away(&unknown)],
+pub(crate) async fn diagnose(redis: &Redis) -> BackendReport {
+    let mut server = ServerReport::new(redis.link.node());
+    let findings = match redis.session().await {
+        Ok(session) => findings(redis, &session, &mut server).await,
+        Err(unknown) => {
+            server.failure = Some(unknown.to_string());
+            vec![away(&unknown)]
+        }
+    };
+    let mut report = BackendReport::of_server(server);
+    (report.findings, report.options, report.wire) = (findings, options(&redis.link.target), WIRE.parse().ok());
+    report
+}
+
+/// All fields of `INFO`; none if it is refused.
+async fn everything(session: &Session) -> HashMap<String, String> {
+    let info = session.send(redis::cmd("INFO").arg("everything")).await;
+    info.map_or_else(
+        |_| HashMap::new(),
+        |info| health::fields(&redis::from_redis_value::<String>(info).unwrap_or_default()),
+    )
+}
+
+/// The options of the URL and their defaults. Files of passwords, certificates and keys are not named.
+fn options(target: &Target) -> Vec<(&'static str, String)> {
+    let millis = |span: Duration| span.as_millis().to_string();
+    let on = |is_on| if is_on { "on" } else { "off" }.to_owned();
+    let mut options = vec![
+        ("db", target.client.get_connection_info().redis_settings().db().to_string()),
+        ("prefix", target.prefix.clone()),
+        ("timeout", millis(target.limit)),
+        ("protocol", if target.resp3 { "resp3" } else { "resp2" }.to_owned()),
+        ("push", on(target.push)),
+        ("acks", target.acks.map_or(0, |acks| acks.replicas).to_string()),
+    ];
+    options.extend(target.acks.map(|acks| ("acks_timeout", millis(acks.limit))));
+    options.push(("quarantine", on(target.quarantine.is_some())));
+    if let Some(quarantine) = &target.quarantine {
+        options.push(("max_ttl", millis(quarantine.max_ttl.get())));
+        options.push(("trust_empty", quarantine.trust.to_string()));
     }
+    options
 }
 
 fn away(unknown: &Unknown) -> Finding {
@@ -41,22 +78,27 @@ fn away(unknown: &Unknown) -> Finding {
     Finding::new(Level::Failure, "connection", unknown.to_string(), advice)
 }
 
-async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
+async fn findings(redis: &Redis, session: &Session, server: &mut ServerReport) -> Vec<Finding> {
     let info = everything(session).await;
+    let product = Product::of(&info, &session.server_info.version);
     let topology = topology::topology(session, &info);
-    let mut findings = vec![connection(redis, session, &info, topology).await];
+    let mut findings = vec![connection(redis, session, &info, &product, topology).await];
     findings.extend(topology::diagnose(topology, &info));
     if let Some(mastership) = &session.mastership {
         findings.extend(sentinel::diagnose(mastership).await);
     }
     findings.extend(quarantine(redis, session).await);
-    findings.push(scripts(redis, session).await);
-    findings.push(features::finding(&features::features(redis, session, topology).await));
+    let tested = features::scripts(redis, session).await;
+    findings.push(scripts(tested.as_ref().err()));
+    (server.product, server.version, server.topology) = (product.name.map(str::to_owned), product.version, topology);
+    server.features = features::features(redis, session, topology, tested).await;
+    findings.push(features::finding(&server.features));
     findings.push(scan::diagnose(redis, session).await);
     findings.push(wake_ups(redis, session));
     findings.push(tracking(session));
     findings.extend(separation::diagnose(redis, session));
-    findings.push(clock(redis, session).await);
+    server.health = health::of(redis, session, &info).await;
+    findings.push(clock(&server.health));
     if info.is_empty() {
         findings.push(Finding::new(
             Level::Warning,
@@ -77,7 +119,13 @@ async fn findings(redis: &Redis, session: &Session) -> Vec<Finding> {
     findings
 }
 
-async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, String>, topology: Topology) -> Finding {
+async fn connection(
+    redis: &Redis,
+    session: &Session,
+    info: &HashMap<String, String>,
+    product: &Product,
+    topology: Topology,
+) -> Finding {
     let sent = redis.clock.now();
     let answer = session.send(&redis::cmd("PING")).await;
     let took = redis.clock.now().since(sent);
@@ -85,9 +133,8 @@ async fn connection(redis: &Redis, session: &Session, info: &HashMap<String, Str
         Ok(_) => Finding::fine(
             "connection",
             format!(
-                "{} is {}, {}, {} ms away, protocol {}, up for {}",
+                "{} is {product}, {}, {} ms away, protocol {}, up for {}",
                 redis.link.node(),
-                Product::of(info, &session.server_info.version),
                 topology::words(topology),
                 format_millis(took),
                 if session.server_info.resp3 { "RESP3" } else { "RESP2" },
@@ -182,18 +229,14 @@ fn uptime(info: &HashMap<String, String>) -> String {
     }
 }
 
-async fn scripts(redis: &Redis, session: &Session) -> Finding {
-    match features::scripts(redis, session).await {
-        Ok(()) => Finding::fine("scripts", "Lua scripts run"),
-        Err(error) if is_about_a_key(&words(&error)) => {
-            Finding::new(Level::Warning, "scripts", format!("not tested: {}", words(&error)), trial::OTHER_KEY)
-        }
-        Err(error) => Finding::new(Level::Failure, "scripts", refused(&error), trial::advice(fault_of(&error))),
+fn scripts(refused: Option<&RedisError>) -> Finding {
+    let Some(error) = refused else { return Finding::fine("scripts", "Lua scripts run") };
+    let why = words(error);
+    if is_about_a_key(&why) {
+        return Finding::new(Level::Warning, "scripts", format!("not tested: {why}"), trial::OTHER_KEY);
     }
-}
-
-fn refused(error: &RedisError) -> String {
-    format!("the server refuses to run scripts: {}", words(error))
+    let text = format!("the server refuses to run scripts: {why}");
+    Finding::new(Level::Failure, "scripts", text, trial::advice(fault_of(error)))
 }
 
 fn wake_ups(redis: &Redis, session: &Session) -> Finding {
@@ -236,8 +279,8 @@ fn lack(session: &Session, begins: &str, subject: &'static str, advice: fn(&str)
     Some(Finding::new(Level::Note, subject, text, advice(text)))
 }
 
-async fn clock(redis: &Redis, session: &Session) -> Finding {
-    let Some(offset) = health::clock(redis, session).await else {
+fn clock(health: &Health) -> Finding {
+    let Some(offset) = health.clock else {
         return Finding::new(
             Level::Note,
             "clock",
@@ -376,4 +419,27 @@ fn unconfirmed(replicas: u32, has_quarantine: bool) -> Finding {
         ),
         "acks=N in the URL waits for N of them; or let the protected resource check fencing tokens",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_have_their_defaults_and_no_secret() {
+        let of = |url| options(&Target::parse(url).unwrap());
+        let plain = of("redis://alice:s3cret@h");
+        assert!(!format!("{plain:?}").contains("s3cret") && !format!("{plain:?}").contains("alice"), "{plain:?}");
+        let value = |options: &[(&str, String)], wanted: &str| {
+            options.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.clone())
+        };
+        assert_eq!(value(&plain, "timeout").as_deref(), Some("1000"));
+        assert_eq!(value(&plain, "max_ttl"), None);
+        let set = of("redis://h/3?acks=1&timeout=300&quarantine=on&push=off");
+        for (name, expected) in
+            [("db", "3"), ("acks_timeout", "300"), ("quarantine", "on"), ("max_ttl", "60000"), ("push", "off")]
+        {
+            assert_eq!(value(&set, name).as_deref(), Some(expected), "{name}");
+        }
+    }
 }

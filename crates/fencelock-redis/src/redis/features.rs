@@ -27,8 +27,15 @@ pub(super) fn time_in_a_script(redis: &Redis) -> Cmd {
 }
 
 /// Tests which features work on the server of this session, without writing; what a trial has found counts as well.
-pub(super) async fn features(redis: &Redis, session: &Session, topology: Topology) -> Vec<Feature> {
-    let scripts = scripts(redis, session).await.map_err(|error| needs("EVALSHA and EVAL", &error));
+///
+/// `scripts`: the result of [`scripts`].
+pub(super) async fn features(
+    redis: &Redis,
+    session: &Session,
+    topology: Topology,
+    scripts: Result<(), RedisError>,
+) -> Vec<Feature> {
+    let scripts = scripts.map_err(|error| needs("EVALSHA and EVAL", &error));
     let locks = match topology {
         Topology::Replica => Err("it is a replica, which refuses writes".to_owned()),
         _ => scripts,

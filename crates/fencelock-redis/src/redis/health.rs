@@ -11,10 +11,8 @@ use std::time::Duration;
 /// Several samples, so that a pause of a scheduler or a network is not mistaken for a clock difference.
 const CLOCK_SAMPLES: usize = 3;
 
-pub(crate) async fn query(redis: &Redis, session: &Session) -> Health {
-    let info = session.send(redis::cmd("INFO").arg("server")).await.ok();
-    let info = info.and_then(|value| redis::from_redis_value::<String>(value).ok()).unwrap_or_default();
-    let up_for = fields(&info).get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+pub(super) async fn of(redis: &Redis, session: &Session, info: &HashMap<String, String>) -> Health {
+    let up_for = info.get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
     let mut health = Health::default();
     health.identity = Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty());
     health.host = Some(redis.link.target.host().to_lowercase()).filter(|host| !host.is_empty());
@@ -24,7 +22,7 @@ pub(crate) async fn query(redis: &Redis, session: &Session) -> Health {
 }
 
 /// The best of several samples; `None` if the server does not report its time.
-pub(crate) async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffset> {
+async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffset> {
     let mut best: Option<ClockOffset> = None;
     for _ in 0..CLOCK_SAMPLES {
         let before = redis.clock.wall_micros();

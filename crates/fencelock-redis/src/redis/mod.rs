@@ -15,7 +15,7 @@
 //! | `combiner`, `shared_batch`, `batch_sender`, `combined` | requests that are made at the same time, in one script |
 //! | `renewing`, `acks`, `quarantine` | renewals, replicas that confirm, a server that may have lost its locks |
 //! | `fault` | the errors of all versions |
-//! | `diagnose`, `report`, `features`, `topology`, `trial` | what works on a server |
+//! | `diagnose`, `features`, `topology`, `trial` | what works on a server |
 //! | `sentinel/` | which server the sentinels name, and until when its answers count |
 //! | `cluster_view`, `cluster_map`, `shard_channels`, `subscribed`, `renewing_singly` | a node of a cluster: its slots, wake-ups, a slot that is being moved |
 
@@ -62,7 +62,6 @@ mod quorum_node;
 mod renewing;
 mod renewing_singly;
 mod reply;
-mod report;
 mod resize;
 mod resolver;
 mod role;
@@ -370,15 +369,11 @@ impl Backend for Redis {
         Some(Arc::new(self.for_releases()?))
     }
 
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(report::report(self))
-    }
-
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(trial::try_out(self, key))
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(diagnose::diagnose(self))
     }
 }

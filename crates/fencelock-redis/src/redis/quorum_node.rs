@@ -1,9 +1,9 @@
 //! One server as a node of a quorum.
 
 use super::script::{self, Requested};
-use super::{Redis, health, reply};
+use super::{Redis, reply};
 use fencelock_core::{
-    Acquire, Answer, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, QuorumNode, Raise, Renewal,
+    Acquire, Answer, Claim, Completion, Downgrade, FencingToken, HolderId, Key, QuorumNode, Raise, Renewal,
 };
 use std::sync::Arc;
 
@@ -26,10 +26,6 @@ impl QuorumNode for Redis {
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         Box::pin(async move { self.write_stored(key, None, completion).await.map(drop) })
-    }
-
-    fn health(&self) -> Answer<'_, Health> {
-        Box::pin(async move { Ok(health::query(self, &*self.session().await?).await) })
     }
 
     fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
