@@ -1,5 +1,6 @@
 use super::Cluster;
-use crate::redis::{Address, Listed};
+use crate::server::list::Listed;
+use crate::url::hosts::Address;
 use fencelock_core::{Backend, Fault, Holding, Key, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ const MOVED_MAX: usize = 1000;
 
 impl Cluster {
     /// Lists the locks of all nodes. All nodes must reply: a lock that is not listed seems free.
-    pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+    pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         self.refresh().await?;
         let mut masters = self.view.masters();
         for _ in 0..TRIES {

@@ -15,36 +15,40 @@
 //!   quarantine.
 //!
 //! # Files
-//! `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
-//! `list` and `diagnose` send requests to all of them.
+//! `map` and `view` are the slots. `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
+//! and `list` send requests to all of them.
 
-mod diagnose;
 mod list;
+pub(crate) mod map;
 mod nodes;
 mod renewals;
 mod routing;
 mod scheme;
 mod suspects;
 mod url;
+pub(crate) mod view;
 
-use crate::redis::{ClusterView, Redis, Server, not_a_cluster};
+use crate::server::Redis;
+use crate::server::raw::Server;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
     CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
     Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
+use map::not_a_cluster;
 use nodes::Nodes;
 use routing::Refresh;
 pub use scheme::ClusterScheme;
 use std::sync::Arc;
 use suspects::Suspects;
 use url::ClusterUrl;
+use view::ClusterView;
 
 /// Locks on a Redis Cluster. It must be used inside a tokio runtime.
 #[derive(Debug)]
 pub struct Cluster {
-    url: ClusterUrl,
-    view: Arc<ClusterView>,
+    pub(crate) url: ClusterUrl,
+    pub(crate) view: Arc<ClusterView>,
     nodes: Nodes,
     /// A request for one of these nodes fetches a new map first.
     suspects: Suspects,

@@ -37,7 +37,7 @@ impl Requests for NodeClaims {
 }
 
 impl Quorum {
-    pub(super) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+    pub(crate) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let plan = self.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.block);
         let requests = NodeClaims { claim: Arc::new(claim.with_intent(Intent::Try)), proposal };
@@ -46,7 +46,7 @@ impl Quorum {
     }
 
     /// Notifies waiters of this process: a server does not report changes to the connection that made them.
-    pub(super) fn changed(&self, key: &Key) {
+    pub(crate) fn changed(&self, key: &Key) {
         self.listeners.send(&Event::Changed { key: key.clone() });
     }
 }

@@ -10,7 +10,7 @@ use fencelock_core::{
 };
 
 impl Quorum {
-    pub(super) async fn read_stored(&self, key: &Key) -> Result<CompletionRead, Unknown> {
+    pub(crate) async fn read_stored(&self, key: &Key) -> Result<CompletionRead, Unknown> {
         self.check_completions(key)?;
         self.enter().await?;
         let mut answers = self.send_to_all(key, patience, |node| {
@@ -31,7 +31,7 @@ impl Quorum {
     }
 
     /// A node counts only if it confirms that the holder holds the key.
-    pub(super) async fn write_stored(
+    pub(crate) async fn write_stored(
         &self,
         key: &Key,
         holder: HolderId,
@@ -59,7 +59,7 @@ impl Quorum {
     }
 
     /// Writes a completion to the nodes again, until a majority has it.
-    pub(super) async fn confirm_stored(&self, key: &Key, done: &Done) -> Result<(), Unknown> {
+    pub(crate) async fn confirm_stored(&self, key: &Key, done: &Done) -> Result<(), Unknown> {
         let mut answers = self.send_to_all(key, patience, |node| {
             let (key, completion) = (key.clone(), done.kept());
             async move { node.restore_completion(&key, &completion).await }
@@ -75,7 +75,7 @@ impl Quorum {
     }
 
     /// Every node must answer: a later read would find a completion that is left on one node, and restore it.
-    pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+    pub(crate) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
         // If a node is unreachable, nothing is removed.
         let mut answers = self.send_to_all(key, patience, |node| {
             let key = key.clone();
@@ -117,7 +117,7 @@ impl Quorum {
         if self.has_completions() { Ok(()) } else { Err(once::unsupported(self.settings.backend.clone(), key)) }
     }
 
-    pub(super) fn has_completions(&self) -> bool {
+    pub(crate) fn has_completions(&self) -> bool {
         self.nodes.iter().all(|node| node.backend.capabilities().completions)
     }
 

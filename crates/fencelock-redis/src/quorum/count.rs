@@ -36,7 +36,7 @@ impl Requests for NodeReleases {
 }
 
 impl Quorum {
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
+    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Vec<Result<Renew, Unknown>> {
         let Some(first) = renewals.first() else { return Vec::new() };
         let plan = self.plan(&first.key, |node| RenewCall::limit(renewals, |most| node.limit(most)));
         let call = RenewCall::new(Arc::clone(&self.settings), renewals.len(), plan);
@@ -44,7 +44,7 @@ impl Quorum {
         answers.unwrap_or_else(|ended| vec![Err(ended); renewals.len()])
     }
 
-    pub(super) async fn release_all(&self, key: &Key, holder: HolderId) -> Result<Release, Unknown> {
+    pub(crate) async fn release_all(&self, key: &Key, holder: HolderId) -> Result<Release, Unknown> {
         let claiming = self.nodes.iter().enumerate().filter(|(_, node)| node.is_claiming(&holder));
         let claiming = claiming.map(|(number, _)| number).collect();
         let call = ReleaseCall::new(Arc::clone(&self.settings), self.plan(key, patience), claiming);
@@ -56,7 +56,7 @@ impl Quorum {
     }
 
     /// Inspects one key until a majority agrees.
-    pub(super) async fn inspect_all(&self, key: &Key) -> NodeInspections {
+    pub(crate) async fn inspect_all(&self, key: &Key) -> NodeInspections {
         let mut answers = self.send_to_all(key, patience, |node| {
             let key = key.clone();
             async move { node.inspect(&key).await }
@@ -70,6 +70,6 @@ impl Quorum {
     }
 }
 
-pub(super) fn patience(node: &Node) -> Duration {
+pub(crate) fn patience(node: &Node) -> Duration {
     node.limit(PATIENCE)
 }

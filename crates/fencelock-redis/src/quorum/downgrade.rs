@@ -29,7 +29,7 @@ impl Requests for NodeDowngrades {
 }
 
 impl Quorum {
-    pub(super) async fn downgrade_all(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
+    pub(crate) async fn downgrade_all(&self, renewal: &Renewal) -> Result<Downgrade, Unknown> {
         let plan = self.plan(&renewal.key, |node| node.limit(renewal.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), NonZeroU32::MIN);
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, self.clock.now());

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 const FAR: Duration = Duration::from_secs(60 * 60 * 24);
 
 /// Sends the requests of one call.
-pub(super) trait Requests: Send + 'static {
+pub(crate) trait Requests: Send + 'static {
     /// Sends a request to `node`, and returns its reply.
     fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply>;
 }
@@ -53,7 +53,7 @@ enum Happened {
 
 impl Quorum {
     /// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
-    pub(super) async fn drive<C>(&self, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
+    pub(crate) async fn drive<C>(&self, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
     where
         C: Call<Output: Send + 'static> + Send + 'static,
     {

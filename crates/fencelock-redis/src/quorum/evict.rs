@@ -7,7 +7,7 @@ use fencelock_core::{Eviction, HolderInfo, Holding, Mode, NodeVote, Outcome, Quo
 use std::sync::Arc;
 
 impl Quorum {
-    pub(super) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+    pub(crate) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let mut answers = self.send_to_all(&seen.key, patience, |node| {
             let seen = seen.clone();
             async move { evict(&node, &seen).await }

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Quorum {
     /// The holds that a majority reports. If the replies of unreachable nodes would decide, the key is listed as reported.
-    pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+    pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
         for (number, node) in self.nodes.iter().cloned().enumerate() {
             let answers = answers.clone();

@@ -10,7 +10,7 @@
 //!
 //! **A node that may have lost its data** (restarted, flushed, failed over, or new) does not grant until every lease
 //! that it may have granted has expired: its *quarantine*, which each Redis node enforces by a marker
-//! (`redis/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
+//! (`scripts/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
 //! they create no lock. The marker also contains the set of nodes. If two clients are configured with different sets,
 //! all sets but one fail, so there are never two locks on one key.
 //!
@@ -24,27 +24,22 @@
 //!
 //! # Files
 //! `driver` carries out a call of core. `attempt` claims, `count` renews and releases, `downgrade`, `evict` and `inspection` do what
-//! they say, `poll` resumes a hold. `startup_check` and `compare` check the nodes.
+//! they say, `poll` resumes a hold. `startup_check` checks the nodes.
 
 mod attempt;
-mod compare;
 mod completions;
 mod count;
-mod diagnose;
 mod downgrade;
 mod driver;
 mod evict;
-mod findings;
 mod inspection;
 mod list;
 mod node;
 mod poll;
-mod report;
 mod scheme;
 mod startup_check;
 mod url;
 
-pub(crate) use compare::clocks;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
@@ -52,9 +47,7 @@ use fencelock_core::{
     Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
     no_downgrade,
 };
-pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::{NodeReport, joined};
 pub use scheme::QuorumScheme;
 use startup_check::StartupCheck;
 use std::sync::Arc;
@@ -69,8 +62,8 @@ use tokio::sync::mpsc;
 /// not.
 #[derive(Debug)]
 pub struct Quorum {
-    nodes: Arc<[Arc<Node>]>,
-    settings: Arc<Settings>,
+    pub(crate) nodes: Arc<[Arc<Node>]>,
+    pub(crate) settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
     /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal
     /// is greater.
@@ -151,7 +144,7 @@ impl Quorum {
         Ok(self)
     }
 
-    fn longest_ttl(&self) -> Option<Duration> {
+    pub(crate) fn longest_ttl(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 impl Quorum {
     /// Resumes a hold. It is renewed first, so the state that is then read stays valid for a full TTL. The nodes list
     /// only some of the readers of a shared lock with very many, so each node is polled for the token of this reader.
-    pub(super) async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+    pub(crate) async fn poll(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let (key, holder) = (claim.key.clone(), claim.holder.id);
         let renewal = Renewal::new(key.clone(), holder, claim.ttl);
         match self.renew_all(&[renewal]).await.pop() {

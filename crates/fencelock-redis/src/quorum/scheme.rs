@@ -1,7 +1,9 @@
 use super::url::{lazy, node_urls, on_demand, open};
-use crate::identity::{identity, in_order};
-use crate::password;
-use crate::redis::{Role, Server, register};
+use crate::server::node_setup::register;
+use crate::server::raw::Server;
+use crate::url::identity::{identity, in_order};
+use crate::url::password;
+use crate::url::role::Role;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 

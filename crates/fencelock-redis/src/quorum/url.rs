@@ -1,12 +1,14 @@
 use super::Quorum;
 use super::startup_check::{StartupCheck, check_nodes};
-use crate::redis::{DEFAULT_TIMEOUT, Redis, members, millis};
+use crate::server::Redis;
+use crate::server::node_setup::members;
+use crate::url::options::{DEFAULT_TIMEOUT, millis};
 use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The schemes of a quorum, and those of its nodes.
-pub(super) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
+pub(crate) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
 /// The option that only quorum URLs have.
 const NODE_TIMEOUT: &str = "node_timeout";
 /// The option of a node that limits each request.

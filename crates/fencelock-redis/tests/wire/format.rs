@@ -147,7 +147,7 @@ async fn what_this_version_writes_does_not_change() {
     let (kept, _) = kept.split_at(kept.find("completion: ").unwrap_or(kept.len()));
     assert_eq!(
         written, kept,
-        "the format changed: raise WIRE in redis/wire.rs, and keep the scripts of version {wire} as they are in tests/wire/v{wire}: \
+        "the format changed: raise WIRE in scripts/wire.rs, and keep the scripts of version {wire} as they are in tests/wire/v{wire}: \
          see tests/wire/main.rs"
     );
 }

@@ -6,7 +6,7 @@
 //!
 //! - **The scripts, and not the format.** This needs no new version, and the files here stay as they are: the tests run the first
 //!   scripts of this version against the present ones, because clients of all releases with one version share locks.
-//! - **The format.** `format.rs` then differs from `format.txt`. Raise `WIRE` in `redis/wire.rs`, and run
+//! - **The format.** `format.rs` then differs from `format.txt`. Raise `WIRE` in `scripts/wire.rs`, and run
 //!   `FENCELOCK_UPDATE=1 cargo test -p fencelock-redis`: it writes the directory of the new version, and leaves that of the one before,
 //!   which the client in `before.rs` then runs too. A directory is never written again. As long as no release has
 //!   a version, delete its directory instead, and have it written. You may drop a version that is no longer in use.
