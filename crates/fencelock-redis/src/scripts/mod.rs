@@ -20,8 +20,6 @@ pub(crate) mod message;
 pub(crate) mod quarantine;
 pub(crate) mod reply;
 pub(crate) mod script;
-#[cfg(test)]
-mod scripts_match_model;
 pub(crate) mod shared;
 pub(crate) mod unread;
 pub(crate) mod wire;

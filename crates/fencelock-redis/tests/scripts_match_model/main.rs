@@ -6,7 +6,10 @@
 //!
 //! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` runs only the batch of this seed.
 //! `FENCELOCK_SEQUENCES=n` runs this number of sequences.
+//!
+//! `scripts/` is compiled into this program: it needs nothing else of the crate, and so none of it has to be public.
 #![cfg(target_os = "linux")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod call;
 mod combined;
@@ -23,6 +26,9 @@ mod quarantined_client;
 mod real;
 mod replies;
 mod resize_mutants;
+#[allow(dead_code, unused_imports, unreachable_pub)]
+#[path = "../../src/scripts/mod.rs"]
+mod scripts;
 mod sent;
 mod shared_mutants;
 mod shrink;
