@@ -30,37 +30,34 @@ impl ClusterMap {
     }
 }
 
-impl Redis {
-    pub(crate) async fn cluster_map(&self) -> Result<ClusterMap, Unknown> {
-        let session = self.session().await?;
-        let mut pipe = redis::pipe();
-        pipe.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
-        let answers = session.send_all(&pipe).await;
-        self.link.check(&session);
-        let mut answers = answers.map_err(|error| self.unknown(&error))?.into_iter();
-        let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| self.no_cluster(&error))?;
-        let ranges = ranges(slots, self.link.target.host()).map_err(|error| unknown(self.link.node(), &error))?;
-        // A user may have the right to CLUSTER SLOTS without the right to CLUSTER INFO.
-        let info: Option<String> =
-            answers.next().and_then(Result::ok).and_then(|info| redis::from_redis_value(info).ok());
-        let is_ok = info.is_none_or(|info| info.contains("cluster_state:ok"));
-        let mut nodes: Vec<Address> = ranges.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        Ok(ClusterMap { map: SlotMap::new(first_of_each(ranges)), nodes, is_ok })
-    }
+pub(crate) async fn query(redis: &Redis) -> Result<ClusterMap, Unknown> {
+    let session = redis.session().await?;
+    let mut pipe = redis::pipe();
+    pipe.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+    let answers = session.send_all(&pipe).await;
+    redis.link.check(&session);
+    let mut answers = answers.map_err(|error| redis.unknown(&error))?.into_iter();
+    let slots = answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| no_cluster(redis, &error))?;
+    let ranges = ranges(slots, redis.link.target.host()).map_err(|error| unknown(redis.link.node(), &error))?;
+    // A user may have the right to CLUSTER SLOTS without the right to CLUSTER INFO.
+    let info: Option<String> = answers.next().and_then(Result::ok).and_then(|info| redis::from_redis_value(info).ok());
+    let is_ok = info.is_none_or(|info| info.contains("cluster_state:ok"));
+    let mut nodes: Vec<Address> = ranges.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    Ok(ClusterMap { map: SlotMap::new(first_of_each(ranges)), nodes, is_ok })
+}
 
-    fn no_cluster(&self, error: &RedisError) -> Unknown {
-        if let Some(why) = not_a_cluster(self.link.node(), error) {
-            return Unknown::new(self.link.node(), Fault::Unsupported, why);
-        }
-        let mut unknown = unknown(self.link.node(), error);
-        if unknown.nodes().iter().any(|node| node.fault == Fault::Denied) {
-            let why = format!("{}: allow this user CLUSTER SLOTS", words(error));
-            unknown = Unknown::new(self.link.node(), Fault::Denied, why);
-        }
-        unknown
+fn no_cluster(redis: &Redis, error: &RedisError) -> Unknown {
+    if let Some(why) = not_a_cluster(redis.link.node(), error) {
+        return Unknown::new(redis.link.node(), Fault::Unsupported, why);
     }
+    let mut unknown = unknown(redis.link.node(), error);
+    if unknown.nodes().iter().any(|node| node.fault == Fault::Denied) {
+        let why = format!("{}: allow this user CLUSTER SLOTS", words(error));
+        unknown = Unknown::new(redis.link.node(), Fault::Denied, why);
+    }
+    unknown
 }
 
 /// What to do if the error says that this server is no node of a cluster.

@@ -28,6 +28,7 @@ mod suspects;
 mod url;
 pub(crate) mod view;
 
+use crate::doctor::cluster as doctor;
 use crate::server::Redis;
 use crate::server::raw::Server;
 use fencelock_core::{
@@ -105,9 +106,7 @@ impl Cluster {
         }
         Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
     }
-}
 
-impl Cluster {
     /// A poll keeps a waiter alive, even while its slot is moved and no lock can be granted.
     async fn keep_position(&self, claim: &Claim) {
         let slot = self.slot(&claim.key);
@@ -204,7 +203,7 @@ impl Backend for Cluster {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_all())
+        Box::pin(list::list_all(self))
     }
 
     fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
@@ -217,10 +216,10 @@ impl Backend for Cluster {
     }
 
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(self.try_nodes(key))
+        Box::pin(doctor::try_nodes(self, key))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.report())
+        Box::pin(doctor::report(self))
     }
 }

@@ -1,7 +1,6 @@
-use super::Cluster;
 use crate::server::Redis;
 use crate::url::hosts::Address;
-use fencelock_core::{Backend, Event, Fault, Listener, Listeners, Unknown};
+use fencelock_core::{Event, Listeners};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,26 +10,6 @@ pub(crate) struct Nodes {
     used: Mutex<HashMap<Address, Arc<Redis>>>,
     /// The listeners of the client. Each node sends its events to them.
     pub(crate) listeners: Arc<Listeners>,
-}
-
-impl Cluster {
-    /// Returns the node at this address, and marks it as in use.
-    pub(crate) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
-        let node = self.unused_node(address)?;
-        Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
-    }
-
-    /// A node for one request. This does not mark it as in use.
-    pub(crate) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
-        if let Some(node) = self.nodes.known(address) {
-            return Ok(node);
-        }
-        let node = self.url.node(&self.view, address).and_then(Redis::at);
-        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()).unsent())?;
-        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
-        node.listen(listener);
-        Ok(Arc::new(node))
-    }
 }
 
 impl Nodes {
@@ -56,11 +35,11 @@ impl Nodes {
         self.used().values().cloned().collect()
     }
 
-    fn known(&self, address: &Address) -> Option<Arc<Redis>> {
+    pub(super) fn known(&self, address: &Address) -> Option<Arc<Redis>> {
         self.used().get(address).cloned()
     }
 
-    fn used(&self) -> MutexGuard<'_, HashMap<Address, Arc<Redis>>> {
+    pub(super) fn used(&self) -> MutexGuard<'_, HashMap<Address, Arc<Redis>>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

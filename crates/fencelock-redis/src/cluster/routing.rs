@@ -1,11 +1,11 @@
 //! Finds the node of a key, and follows redirections.
 
 use super::Cluster;
-use super::map::{ClusterMap, NODES_MAX};
+use super::map::{self, ClusterMap, NODES_MAX};
 use super::suspects::PendingRequest;
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{BootClock, Clock, Fault, Key, Moment, Unknown, hash_slot};
+use fencelock_core::{Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Unknown, hash_slot};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -34,6 +34,24 @@ pub(crate) struct Refresh {
 }
 
 impl Cluster {
+    /// Returns the node at this address, and marks it as in use.
+    pub(crate) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        let node = self.unused_node(address)?;
+        Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
+    }
+
+    /// A node for one request. This does not mark it as in use.
+    pub(crate) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        if let Some(node) = self.nodes.known(address) {
+            return Ok(node);
+        }
+        let node = self.url.node(&self.view, address).and_then(Redis::at);
+        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()).unsent())?;
+        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
+        node.listen(listener);
+        Ok(Arc::new(node))
+    }
+
     /// Sends a request to the node that serves the key. A node that does not serve it executes nothing and redirects the request
     /// to another node.
     pub(crate) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
@@ -169,7 +187,7 @@ impl Cluster {
             for address in more.next().unwrap_or_default() {
                 let node = self.unused_node(address)?;
                 queried.push((address.clone(), Arc::clone(&node)));
-                questions.spawn(async move { node.cluster_map().await });
+                questions.spawn(async move { map::query(&node).await });
             }
             let begun = Instant::now();
             while let Some(answer) = next(&mut questions, begun, more.len() > 0).await {

@@ -5,6 +5,7 @@ use crate::connection::session::Session;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::script;
 use crate::server::Redis;
+use crate::server::list::lists_a_page;
 use crate::url::target::Target;
 use fencelock_core::{Feature, Finding, Level, Topology, Unknown, number_in_slot};
 use redis::{Cmd, RedisError};
@@ -64,7 +65,7 @@ pub(crate) async fn features(
         Feature::new("tracking", limitation("no client tracking")),
         Feature::new("acks", tested(no_wait(), "WAIT").await),
         Feature::new("quarantine", run_id.and(time)),
-        Feature::new("list", redis.lists_a_page(session).await.map_err(|cause| needs_to_list(&cause))),
+        Feature::new("list", lists_a_page(redis, session).await.map_err(|cause| needs_to_list(&cause))),
     ];
     let tried = |feature: Feature| match redis.link.failure(feature.name).filter(|_| feature.works) {
         Some(reason) => Feature::new(feature.name, Err(reason)),

@@ -7,8 +7,8 @@ use crate::scripts::reply::Reply;
 use crate::scripts::script::{self, COMPLETION_KEY};
 use crate::scripts::unread::Unread;
 use crate::scripts::wire::{WIRE, later_value};
-use crate::server::Redis;
-use crate::server::completions;
+use crate::server::list::{key_of, page};
+use crate::server::{Redis, completions};
 use fencelock_core::{Fault, Finding, Key, Level, Unknown, side_key};
 use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,10 +60,10 @@ impl Found {
     async fn on(redis: &Redis, session: &Session) -> Result<Self, Unknown> {
         let (mut found, mut cursor) = (Self::default(), 0);
         for _ in 0..PAGES {
-            let (next, names) = redis.page(session, cursor, "*").await?;
+            let (next, names) = page(redis, session, cursor, "*").await?;
             // A lock with a queue may have no fence yet, and most locks with a fence have no queue. A completion outlives both.
             let key =
-                |name: &Vec<u8>| ["line", "fence", COMPLETION_KEY].iter().find_map(|what| redis.key_of(name, what));
+                |name: &Vec<u8>| ["line", "fence", COMPLETION_KEY].iter().find_map(|what| key_of(redis, name, what));
             let new: BTreeSet<Key> = names.iter().filter_map(key).filter(|key| !found.seen.contains(key)).collect();
             found.inspect(redis, session, &new).await?;
             found.seen.extend(new);

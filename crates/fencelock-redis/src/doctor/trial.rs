@@ -5,9 +5,9 @@ use crate::connection::fault::{is_about_a_key, words};
 use crate::connection::link::wake_channels;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::MarkerState;
-use crate::scripts::script::{self, Call};
+use crate::scripts::script;
 use crate::server::Redis;
-use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Level, Renew, Trial, Tried, Unknown, side_key};
+use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Level, Trial, Tried, Unknown, side_key};
 use redis::Value;
 use std::sync::{Arc, PoisonError};
 
@@ -36,14 +36,14 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         return vec![Tried::not_tried(why, "name a key that no program uses: --key KEY")];
     }
     let twin = Redis { link: Arc::clone(&redis.link), clock: Arc::clone(&redis.clock), in_trial: true };
-    let clean = || -> BoxFuture<'_, bool> { Box::pin(twin.clean(&key, named.is_none())) };
+    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, &key, named.is_none())) };
     let mut tried = Tried::default();
-    match twin.expires(&session, &key).await {
-        Ok(()) => tried = Trial::new(&twin, &key, ids).run(&clean).await,
+    match expires(&twin, &session, &key).await {
+        Ok(()) => tried = Trial::new(&twin, &key, ids).run(&clear).await,
         Err(cause) => tried.failures.push(("exclusive_locks", "renew", cause)),
     }
     if !tried.is_occupied {
-        clean().await;
+        clear().await;
     }
     if session.send(&features::time_in_a_script(redis)).await.is_err() {
         tried.failures.retain(|(feature, ..)| !BY_CLOCK.contains(feature));
@@ -143,33 +143,21 @@ pub(crate) const fn advice(fault: Fault) -> &'static str {
     }
 }
 
-impl Redis {
-    /// Whether keys of a trial end, whatever else is refused.
-    async fn expires(&self, session: &Session, key: &Key) -> Result<(), Unknown> {
-        let unused = side_key(&self.link.target.wire(key), script::ABSENT_KEY);
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return redis.call('PEXPIRE', KEYS[1], 1)").arg(1).arg(unused);
-        session.send(&eval).await.map(drop).map_err(|error| {
-            let cause = self.unknown(&error);
-            let node = cause.nodes().first().map(|node| (node.fault, format!("{} (PEXPIRE)", node.detail)));
-            node.map_or(cause, |(fault, detail)| Unknown::new(self.link.node(), fault, detail))
-        })
-    }
+/// Whether keys of a trial end, whatever else is refused.
+async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unknown> {
+    let unused = side_key(&redis.link.target.wire(key), script::ABSENT_KEY);
+    let mut eval = redis::cmd("EVAL");
+    eval.arg("return redis.call('PEXPIRE', KEYS[1], 1)").arg(1).arg(unused);
+    session.send(&eval).await.map(drop).map_err(|error| {
+        let cause = redis.unknown(&error);
+        let node = cause.nodes().first().map(|node| (node.fault, format!("{} (PEXPIRE)", node.detail)));
+        node.map_or(cause, |(fault, detail)| Unknown::new(redis.link.node(), fault, detail))
+    })
+}
 
-    /// Removes what the trial has left. Otherwise it expires.
-    async fn clean(&self, key: &Key, is_own: bool) -> bool {
-        let Ok(session) = self.session().await else { return false };
-        let call = script::trial_end(&self.link.target.wire(key), is_own);
-        matches!(session.send(&call.in_full()).await, Ok(Value::Int(1)))
-    }
-
-    /// Without the replicas, which another finding counts.
-    pub(crate) async fn renew_in_trial(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
-        let mut answers = Vec::new();
-        for call in calls {
-            let answer = self.send_script(session, &call).await;
-            answers.push(self.read_renewal(answer, None));
-        }
-        answers
-    }
+/// Removes what the trial has left. Otherwise it expires.
+async fn clean(redis: &Redis, key: &Key, is_own: bool) -> bool {
+    let Ok(session) = redis.session().await else { return false };
+    let call = script::trial_end(&redis.link.target.wire(key), is_own);
+    matches!(session.send(&call.in_full()).await, Ok(Value::Int(1)))
 }

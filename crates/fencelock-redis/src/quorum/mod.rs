@@ -23,37 +23,37 @@
 //!   claim gets the key.
 //!
 //! # Files
-//! `driver` carries out a call of core. `attempt` claims, `count` renews and releases, `downgrade`, `evict` and `inspection` do what
-//! they say, `poll` resumes a hold. `startup_check` checks the nodes.
+//! `driver` carries out a call of core, and `calls` has the requests of each. `holdings` and `inspection` read and end holds,
+//! `completions` read and write completions. `startup_check` checks the nodes.
 
-mod attempt;
+mod calls;
 mod completions;
-mod count;
-mod downgrade;
 mod driver;
-mod evict;
+mod holdings;
 mod inspection;
-mod list;
 mod node;
-mod poll;
 mod scheme;
 mod startup_check;
 mod url;
 
+use crate::doctor::quorum as doctor;
+use crate::server::Redis;
+use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
-    no_downgrade,
+    Completion, CompletionRead, ConnectError, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent,
+    Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
+    WriteCompletion, no_downgrade,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
-use startup_check::StartupCheck;
+use startup_check::{StartupCheck, check_nodes};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use url::of_nodes;
 
 /// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
@@ -77,6 +77,24 @@ pub struct Quorum {
 type NodeReplies<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 
 impl Quorum {
+    /// A quorum of the Redis servers at these URLs, each with a quarantine: a new, restarted or flushed server grants
+    /// nothing until every lease that it may have lost has ended. The options are those of [`Redis::open`], and
+    /// `max_ttl=` must be the same for all.
+    ///
+    /// A majority must answer; the others join when they become available.
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for an invalid URL and a server that is listed twice. [`ConnectError::Unknown`] if
+    /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
+    ///
+    /// # Cancel safety
+    /// The check only reads. The first claim starts the quarantine of new servers.
+    pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
+        let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
+        check_nodes(Size::new(nodes.len())?, &nodes).await?;
+        Ok(of_nodes(nodes.into_iter())?)
+    }
+
     /// Creates a quorum of these nodes; three or five are usual.
     ///
     /// The nodes are trusted not to have lost grants. Keep a node that may have lost some out of the quorum for the
@@ -212,7 +230,7 @@ impl Backend for Quorum {
         facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
-        (facts.modes, facts.completions) = (self.modes(), self.has_completions());
+        (facts.modes, facts.completions) = (self.modes(), completions::has_completions(self));
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -280,7 +298,7 @@ impl Backend for Quorum {
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(self.read_stored(key))
+        Box::pin(completions::read_stored(self, key))
     }
 
     fn write_completion<'a>(
@@ -289,15 +307,15 @@ impl Backend for Quorum {
         holder: &'a HolderId,
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
-        Box::pin(self.write_stored(key, *holder, completion))
+        Box::pin(completions::write_stored(self, key, *holder, completion))
     }
 
     fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
-        Box::pin(self.confirm_stored(key, done))
+        Box::pin(completions::confirm_stored(self, key, done))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(self.clear_stored(key, seen))
+        Box::pin(completions::clear_stored(self, key, seen))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
@@ -322,11 +340,11 @@ impl Backend for Quorum {
     }
 
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(self.try_nodes(key))
+        Box::pin(doctor::try_nodes(self, key))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.report())
+        Box::pin(doctor::report(self))
     }
 }
 

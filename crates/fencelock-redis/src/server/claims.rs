@@ -1,13 +1,13 @@
-//! Claims of a lock, and the subscriptions that wake waiters.
+//! Claims of a lock, the subscriptions that wake waiters, and changes of a hold that replicas must confirm.
 
 use super::{MOST_STEPS, Redis};
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{self, EpochCheck, MarkerState, Refusal};
-use crate::scripts::reply::{self, Claimed};
+use crate::scripts::reply::{self, Claimed, Remaining};
 use crate::scripts::script::{self, Path, Requested};
 use crate::scripts::unread;
-use fencelock_core::{Acquire, Claim, Fault, Intent, Key, Occupant, Unknown};
+use fencelock_core::{Acquire, Claim, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize, Unknown};
 use redis::Value;
 use std::sync::atomic::Ordering;
 
@@ -148,5 +148,90 @@ impl Redis {
         if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
             self.link.push_handler.changed(key);
         }
+    }
+
+    /// A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
+    pub(crate) async fn confirmed(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        answer: Acquire,
+    ) -> Result<Acquire, Unknown> {
+        if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
+            // No lease is too long for it: a poll may have a shorter TTL than the last renewal of its holder.
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+            self.confirm(session, &renewal).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn confirm(&self, session: &Session, renewal: &Renewal) -> Result<(), Unknown> {
+        let wire = self.link.target.wire(&renewal.key);
+        let call = script::renew(&wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
+        match self.renew_calls(session, vec![call]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => Ok(()),
+            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
+            // Only a poll can determine the current state.
+            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
+            }
+        }
+    }
+
+    /// The master has granted the lock, even if replicas did not confirm it.
+    fn after_the_grant(&self, cause: Unknown) -> Unknown {
+        if !cause.changed_nothing() {
+            return cause;
+        }
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
+    }
+
+    /// Turns an exclusive hold into a shared one.
+    pub(crate) async fn share(&self, renewal: &Renewal, token: Requested) -> Result<Downgrade, Unknown> {
+        let (node, wire) = (self.link.node(), self.link.target.wire(&renewal.key));
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, renewal.ttl)?;
+        }
+        let session = self.session().await?;
+        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
+        let answer = self.call_over(&session, &call).await?;
+        Refusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&wire, &answer);
+        let (answer, left) = reply::read_downgrade(node, answer)?;
+        if left == Remaining::More {
+            self.continue_hand_off(&renewal.key).await;
+        }
+        if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
+            self.confirm(&session, renewal).await?;
+        }
+        Ok(answer)
+    }
+
+    /// One script changes the limit. If there are more waiters or ended holds than it examines, the same script is called again.
+    /// The change is then complete, so an error of a later call is not returned; waiters that were not examined are refused at
+    /// their next poll.
+    pub(crate) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
+        Resize::check(self.link.node(), limit)?;
+        let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;
+        for _ in 0..MOST_STEPS {
+            let (Resize::Resized(done), Some(examined)) = (&answer, &ticket) else { break };
+            let next = self.resize_once(key, limit, Some((done.before, examined))).await;
+            let Ok((Resize::Resized(now), left)) = next else { break };
+            (answer, ticket) = (Resize::Resized(now), left);
+        }
+        Ok(answer)
+    }
+
+    async fn resize_once(
+        &self,
+        key: &Key,
+        limit: u32,
+        done: Option<(u32, &str)>,
+    ) -> Result<(Resize, Option<String>), Unknown> {
+        let (node, wire, now) = (self.link.node(), self.link.target.wire(key), self.clock.wall_micros());
+        let answer = self.call(|epoch_check| script::resize(&wire, limit, done, now, epoch_check)).await?;
+        Refusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&wire, &answer);
+        reply::read_resize(node, answer, limit)
     }
 }

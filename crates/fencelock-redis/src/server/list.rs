@@ -37,92 +37,90 @@ struct Found {
     moved: BTreeSet<Key>,
 }
 
-impl Redis {
-    pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
-        self.list_served().await.map(|listed| listed.holdings)
-    }
+pub(super) async fn list_all(redis: &Redis) -> Result<Vec<Holding>, Unknown> {
+    list_served(redis).await.map(|listed| listed.holdings)
+}
 
-    /// The locks that a node of a cluster serves.
-    pub(crate) async fn list_served(&self) -> Result<Listed, Unknown> {
-        self.list_within(BOUNDS).await
-    }
+/// The locks that a node of a cluster serves.
+pub(crate) async fn list_served(redis: &Redis) -> Result<Listed, Unknown> {
+    list_within(redis, BOUNDS).await
+}
 
-    /// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
-    /// Each page is processed before the next is requested: only held locks are kept.
-    async fn list_within(&self, bounds: Bounds) -> Result<Listed, Unknown> {
-        let session = self.session().await?;
-        let (mut found, mut cursor) = (Found::default(), 0);
-        for _ in 0..bounds.pages {
-            let (next, names) = self.page(&session, cursor, "fence").await?;
-            for names in names.chunks(SCAN_COUNT as usize) {
-                self.inspect_all(&session, names, &mut found).await?;
-                if found.held.len() > bounds.locks {
-                    return Err(self.too_many(&format!("more than {} locks are held", bounds.locks)));
-                }
-            }
-            if next == 0 {
-                let Found { held, moved } = found;
-                return Ok(Listed { holdings: held.into_values().collect(), moved: moved.into_iter().collect() });
-            }
-            cursor = next;
-        }
-        Err(self.too_many(&format!("SCAN has not ended after {} replies", bounds.pages)))
-    }
-
-    /// Whether this user may list locks.
-    pub(crate) async fn lists_a_page(&self, session: &Session) -> Result<(), Unknown> {
-        let (_, names) = self.page(session, 0, "fence").await?;
-        self.inspect_all(session, &names, &mut Found::default()).await
-    }
-
-    /// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
-    pub(crate) async fn page(
-        &self,
-        session: &Session,
-        cursor: u64,
-        what: &str,
-    ) -> Result<(u64, Vec<Vec<u8>>), Unknown> {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern(&self.link.target.prefix, what)).arg("COUNT").arg(SCAN_COUNT);
-        let answer = session.send(&scan).await;
-        self.link.check(session);
-        answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| self.unknown(&error))
-    }
-
-    async fn inspect_all(&self, session: &Session, fences: &[Vec<u8>], found: &mut Found) -> Result<(), Unknown> {
-        let keys: Vec<_> = fences.iter().filter_map(|name| self.key_of(name, "fence")).collect();
-        let calls = keys
-            .iter()
-            .map(|key| {
-                script::inspect(&self.link.target.wire(key), EpochCheck::without_marker(&session.server_info.run_id))
-            })
-            .collect();
-        let batch = send_batch(session, calls, None).await.map_err(|error| self.unknown(&error))?;
-        for (key, answer) in keys.into_iter().zip(batch.answers) {
-            let answer = match answer.map_err(|error| self.unknown(&error)) {
-                Err(cause) if cause.is_moved() => {
-                    found.moved.insert(key);
-                    continue;
-                }
-                answer => answer?,
-            };
-            if let Some(seen) = reply::read_inspect(self.link.node(), answer)? {
-                let holding = seen.holding(&key, self.clock.wall_micros());
-                found.held.insert(key, holding);
+/// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
+/// Each page is processed before the next is requested: only held locks are kept.
+async fn list_within(redis: &Redis, bounds: Bounds) -> Result<Listed, Unknown> {
+    let session = redis.session().await?;
+    let (mut found, mut cursor) = (Found::default(), 0);
+    for _ in 0..bounds.pages {
+        let (next, names) = page(redis, &session, cursor, "fence").await?;
+        for names in names.chunks(SCAN_COUNT as usize) {
+            inspect_all(redis, &session, names, &mut found).await?;
+            if found.held.len() > bounds.locks {
+                return Err(too_many(redis, &format!("more than {} locks are held", bounds.locks)));
             }
         }
-        Ok(())
+        if next == 0 {
+            let Found { held, moved } = found;
+            return Ok(Listed { holdings: held.into_values().collect(), moved: moved.into_iter().collect() });
+        }
+        cursor = next;
     }
+    Err(too_many(redis, &format!("SCAN has not ended after {} replies", bounds.pages)))
+}
 
-    fn too_many(&self, what: &str) -> Unknown {
-        let detail = format!("{what}, so they are not listed: list those of one prefix, with prefix= in the URL");
-        Unknown::new(self.link.node(), Fault::Other, detail)
-    }
+/// Whether this user may list locks.
+pub(crate) async fn lists_a_page(redis: &Redis, session: &Session) -> Result<(), Unknown> {
+    let (_, names) = page(redis, session, 0, "fence").await?;
+    inspect_all(redis, session, &names, &mut Found::default()).await
+}
 
-    pub(crate) fn key_of(&self, name: &[u8], what: &str) -> Option<Key> {
-        let wire = key_of_side_key(std::str::from_utf8(name).ok()?, what)?;
-        Key::new(wire.strip_prefix(self.link.target.prefix.as_str())?).ok()
+/// Names of side keys of this kind, all kinds for "*", and the next cursor; 0 at the end.
+pub(crate) async fn page(
+    redis: &Redis,
+    session: &Session,
+    cursor: u64,
+    what: &str,
+) -> Result<(u64, Vec<Vec<u8>>), Unknown> {
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(cursor).arg("MATCH").arg(pattern(&redis.link.target.prefix, what)).arg("COUNT").arg(SCAN_COUNT);
+    let answer = session.send(&scan).await;
+    redis.link.check(session);
+    answer.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| redis.unknown(&error))
+}
+
+async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found: &mut Found) -> Result<(), Unknown> {
+    let keys: Vec<_> = fences.iter().filter_map(|name| key_of(redis, name, "fence")).collect();
+    let calls = keys
+        .iter()
+        .map(|key| {
+            script::inspect(&redis.link.target.wire(key), EpochCheck::without_marker(&session.server_info.run_id))
+        })
+        .collect();
+    let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
+    for (key, answer) in keys.into_iter().zip(batch.answers) {
+        let answer = match answer.map_err(|error| redis.unknown(&error)) {
+            Err(cause) if cause.is_moved() => {
+                found.moved.insert(key);
+                continue;
+            }
+            answer => answer?,
+        };
+        if let Some(seen) = reply::read_inspect(redis.link.node(), answer)? {
+            let holding = seen.holding(&key, redis.clock.wall_micros());
+            found.held.insert(key, holding);
+        }
     }
+    Ok(())
+}
+
+fn too_many(redis: &Redis, what: &str) -> Unknown {
+    let detail = format!("{what}, so they are not listed: list those of one prefix, with prefix= in the URL");
+    Unknown::new(redis.link.node(), Fault::Other, detail)
+}
+
+pub(crate) fn key_of(redis: &Redis, name: &[u8], what: &str) -> Option<Key> {
+    let wire = key_of_side_key(std::str::from_utf8(name).ok()?, what)?;
+    Key::new(wire.strip_prefix(redis.link.target.prefix.as_str())?).ok()
 }
 
 /// The pattern of the names of side keys. The server filters by the prefix, if it appears in the name unchanged; the
@@ -178,7 +176,7 @@ mod tests {
 
     async fn refused(server: &ScriptedServer, bounds: Bounds) -> String {
         let redis = Redis::lazy(&server.url()).unwrap();
-        redis.list_within(bounds).await.unwrap_err().to_string()
+        list_within(&redis, bounds).await.unwrap_err().to_string()
     }
 
     #[tokio::test]

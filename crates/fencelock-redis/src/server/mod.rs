@@ -1,33 +1,27 @@
 //! Locks on one Redis server.
 //!
-//! The lock is the
-//! user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other programs that lock with `SET key value NX
-//! PX` and compare the value before they delete it see a normal lock. If several clients hold the key together, in another mode,
-//! its value names the mode, and two side keys store the holders. Next to it are a fencing token, a queue of waiters and their
+//! The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other programs that lock with `SET
+//! key value NX PX` and compare the value before they delete it see a normal lock. If several clients hold the key together, in another
+//! mode, its value names the mode, and two side keys store the holders. Next to it are a fencing token, a queue of waiters and their
 //! entries, in the same hash slot. A release hands the key to the first waiter in the same script, and publishes a message on the
 //! channel of its client.
 //!
 //! # Files
-//! `claims`, `confirmation` and `declared_keys` send claims; `renewing` and `renewing_singly` renew; `completions`, `evict`, `list`
-//! and `resize` do what they say. `node_setup` registers servers, `quorum_node` makes one a node of a quorum, and `raw` is a server
-//! without locks.
+//! `claims` acquire, downgrade and resize, `renewals` renew; `completions`, `evict` and `list` do what they say. `node_setup` registers
+//! servers, and `raw` is a server without locks.
 
 mod claims;
 pub(crate) mod completions;
-mod confirmation;
-mod declared_keys;
 mod evict;
 pub(crate) mod list;
 pub(crate) mod node_setup;
-mod quorum_node;
 pub(crate) mod raw;
-mod renewing;
-mod renewing_singly;
-mod resize;
+mod renewals;
 mod scheme;
 
 use crate::connection::fault::unknown;
 use crate::connection::link::Link;
+use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
 use crate::doctor::{server as doctor, trial};
 use crate::scripts::combined::Common;
@@ -37,16 +31,20 @@ use crate::scripts::script::{self, Call, Requested};
 use crate::url::target::Target;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Invalid, Key,
-    Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Completion, CompletionRead, ConnectError, Done, Downgrade, Eviction, FencingToken, Finding, HolderId, Holding,
+    Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub use raw::Server;
 use redis::{RedisError, Value};
 pub use scheme::RedisScheme;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
 const MOST_STEPS: usize = 4096;
+
+/// Part of the error of a server that lets a script use only the keys that its call declares.
+const UNDECLARED: &str = "undeclared key";
 
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
@@ -207,6 +205,48 @@ impl Redis {
         Refusal::check(self.link.node(), self.quarantine(), &answer)?;
         reply::read_inspect(self.link.node(), answer)
     }
+
+    pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
+        let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
+        self.quarantine()
+            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
+            .deriving_keys(derives_keys.load(Ordering::Relaxed) && !self.in_trial)
+            .guarding_slot(self.link.target.cluster.is_some())
+    }
+
+    /// Sends a call that may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which
+    /// is harmless, and from then on all calls of this session declare all keys.
+    pub(crate) async fn call_naming_keys(
+        &self,
+        session: &Session,
+        call: impl Fn(EpochCheck<'_>) -> Call,
+    ) -> Result<Value, RedisError> {
+        let answer = self.send_script(session, &call(self.epoch_check(session))).await;
+        match answer {
+            Err(error) if refuses_others(&session.server_info.derives_keys, &error) => {
+                tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
+                // Boxed, because it is rare and large.
+                Box::pin(self.send_script(session, &call(self.epoch_check(session)))).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
+    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
+        let session = self.session().await?;
+        if let Some(quarantine) = self.quarantine() {
+            let state = self.link.inspect_marker(&session, quarantine).await?;
+            self.link.warn_of(&session, &state);
+        }
+        Ok(())
+    }
+
+    /// The run id of the server, which does not depend on its address.
+    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
+        let session = self.session().await?;
+        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+    }
 }
 
 impl Backend for Redis {
@@ -252,7 +292,7 @@ impl Backend for Redis {
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(self.read_stored(key))
+        Box::pin(completions::read_stored(self, key))
     }
 
     fn write_completion<'a>(
@@ -261,15 +301,15 @@ impl Backend for Redis {
         holder: &'a HolderId,
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
-        Box::pin(self.write_stored(key, Some(holder), completion))
+        Box::pin(completions::write_stored(self, key, Some(holder), completion))
     }
 
     fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
-        Box::pin(self.confirm_stored(key, done))
+        Box::pin(completions::confirm_stored(self, key, done))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(self.clear_stored(key, seen))
+        Box::pin(completions::clear_stored(self, key, seen))
     }
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
@@ -288,11 +328,11 @@ impl Backend for Redis {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_all())
+        Box::pin(list::list_all(self))
     }
 
     fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.end(holding))
+        Box::pin(evict::evict(self, holding))
     }
 
     fn reconnected(&self) -> Option<Arc<dyn Backend>> {
@@ -306,4 +346,35 @@ impl Backend for Redis {
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(doctor::diagnose(self))
     }
+}
+
+impl QuorumNode for Redis {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(self.claim(claim, Some(proposal)))
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move {
+            let answer =
+                self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
+            reply::read_raise(self.link.node(), answer)
+        })
+    }
+
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        Box::pin(self.share(renewal, Requested::Proposed(proposal)))
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async move { completions::write_stored(self, key, None, completion).await.map(drop) })
+    }
+
+    fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+}
+
+/// Whether the error shows this for the first time.
+fn refuses_others(derives_keys: &AtomicBool, error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(UNDECLARED)) && derives_keys.swap(false, Ordering::Relaxed)
 }

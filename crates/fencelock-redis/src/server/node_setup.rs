@@ -12,24 +12,6 @@ use crate::url::target::Target;
 use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, RegisteredNode, Unknown};
 use std::sync::Arc;
 
-impl Redis {
-    /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
-    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
-        let session = self.session().await?;
-        if let Some(quarantine) = self.quarantine() {
-            let state = self.link.inspect_marker(&session, quarantine).await?;
-            self.link.warn_of(&session, &state);
-        }
-        Ok(())
-    }
-
-    /// The run id of the server, which does not depend on its address.
-    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
-        let session = self.session().await?;
-        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
-    }
-}
-
 /// The nodes of a quorum, one URL each. They connect with the first request.
 ///
 /// # Errors
