@@ -19,115 +19,133 @@ impl Redis {
         if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
             return Err(cause.clone());
         }
-        let had_channel = self.has_channel(&session, &claim.key);
-        if let Some(answer) = self.send_claim(&session, claim, proposal).await? {
-            self.watch_foreign(&session, &claim.key, &answer).await;
-            let answer = self.with_channel(&session, claim, answer, had_channel).await;
-            return self.confirmed(&session, claim, answer).await;
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(self.link.node(), claim.ttl)?;
         }
-        // The lease may have ended between the claim and the poll.
-        let poll = claim.with_intent(Intent::Poll);
-        let answer = self.send_claim(&session, &poll, proposal).await?.unwrap_or(Acquire::Gone);
-        self.confirmed(&session, claim, answer).await
+        let wire = self.link.target.wire(&claim.key);
+        let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&wire).is_some());
+        let answer = self.send_claim(&session, &wire, claim, proposal).await?;
+        self.watch_foreign(&session, &claim.key, &answer).await;
+        if session.shards.is_none() && session.acks.is_none() {
+            return Ok(answer);
+        }
+        // Boxed, because it is large: every claim of a single server would move its size.
+        Box::pin(self.after_claim(&session, &wire, claim, answer, had_channel)).await
     }
 
-    /// Whether a claim already has a channel, or needs none.
-    fn has_channel(&self, session: &Session, key: &Key) -> bool {
-        session.shards.as_ref().is_none_or(|shards| shards.channel(&self.link.target.wire(key)).is_some())
+    /// What a node of a cluster and replicas add to the answer: the channel of a waiter, and the confirmation of a grant.
+    async fn after_claim(
+        &self,
+        session: &Session,
+        wire: &str,
+        claim: &Claim,
+        answer: Acquire,
+        had_channel: bool,
+    ) -> Result<Acquire, Unknown> {
+        let answer = self.with_channel(session, wire, claim, answer, had_channel).await;
+        if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
+            // A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does. No lease is too
+            // long for it: a poll may have a shorter TTL than the last renewal of its holder.
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+            self.confirm(session, wire, &renewal).await?;
+        }
+        Ok(answer)
     }
 
     /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
     /// channel to the server. Until then the server hands over the lock without a message.
-    async fn with_channel(&self, session: &Session, claim: &Claim, answer: Acquire, had_channel: bool) -> Acquire {
+    async fn with_channel(
+        &self,
+        session: &Session,
+        wire: &str,
+        claim: &Claim,
+        answer: Acquire,
+        had_channel: bool,
+    ) -> Acquire {
         let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
             return answer;
         };
-        let wire = self.link.target.wire(&claim.key);
         if had_channel {
-            shards.waits(&wire, &claim.key);
+            shards.waits(wire, &claim.key);
             return answer;
         }
-        // Boxed, because it is rare and large: every claim would allocate and move its size.
-        let subscribed = Box::pin(async {
-            if !shards.subscribe(&wire, &claim.key).await {
-                return None;
-            }
-            // A node of a quorum has no waiters, so there is no proposal.
-            self.send_claim(session, &claim.with_intent(Intent::Poll), None).await.ok()
-        });
-        // The claim was executed and is in the queue. If the poll fails, the next one repeats it.
-        subscribed.await.map_or(answer, |polled| polled.unwrap_or(Acquire::Gone))
+        if !shards.subscribe(wire, &claim.key).await {
+            return answer;
+        }
+        // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A node of a cluster is none of a
+        // quorum, so there is no proposal.
+        self.send_claim(session, wire, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
     }
 
-    /// `None` if the claim already holds the key and a poll must confirm it.
+    /// Sends a claim until it is answered: again while the script has work left and after a handshake, and as a poll if it already
+    /// holds the key. All of it is sent on one connection, because another one might lead to another server.
     async fn send_claim(
         &self,
         session: &Session,
+        wire: &str,
         claim: &Claim,
         proposal: Option<u64>,
-    ) -> Result<Option<Acquire>, Unknown> {
-        let (node, wire) = (self.link.node(), self.link.target.wire(&claim.key));
-        if let Some(quarantine) = self.quarantine() {
-            quarantine.check(node, claim.ttl)?;
-        }
+    ) -> Result<Acquire, Unknown> {
+        let (node, mut is_marked, mut poll) = (self.link.node(), false, None);
         for _ in 0..MOST_STEPS {
-            let answer = self.send_checked(session, claim, proposal).await?;
-            let unread = self.link.note_unread(&wire, &answer);
+            let claim = poll.as_ref().unwrap_or(claim);
+            let channel = session.channel(wire);
+            let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
+            let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
+            let acquire =
+                |epoch_check: EpochCheck<'_>| script::acquire(wire, claim, path, token, &channel, epoch_check);
+            let common = || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(wire, claim));
+            let answer =
+                self.call_common(session, wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
+            session.has_claimed.store(true, Ordering::Relaxed);
+            session.ensure_master(node).await?;
+            match Refusal::read(node, self.quarantine(), &answer)? {
+                None => {}
+                Some(Refusal::Cause(cause)) => return Err(self.warned(session, cause)),
+                Some(Refusal::Handshake) if is_marked => {
+                    return Err(Unknown::new(node, Fault::Busy, "its marker was deleted again"));
+                }
+                Some(Refusal::Handshake) => {
+                    // Boxed, because it is rare and large: every claim would allocate and move its size.
+                    Box::pin(self.begin_epoch(session)).await?;
+                    is_marked = true;
+                    continue;
+                }
+            }
+            let unread = self.link.note_unread(wire, &answer);
             match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
-                Claimed::Answered(answer) => return Ok(Some(answer)),
-                Claimed::Yours => return Ok(None),
+                Claimed::Answered(answer) => return Ok(answer),
+                // The lease may have ended between the claim and the poll.
+                Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
+                Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
                 Claimed::More => {}
                 Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
-                Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
+                Claimed::Unreadable => return Err(unread::stuck(node, wire, unread.as_ref())),
             }
         }
         Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
     }
 
-    /// If the server requires a handshake, sends it and repeats the claim on the same connection, because another one might
-    /// lead to another server.
-    async fn send_checked(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Value, Unknown> {
-        let node = self.link.node();
-        let answer = self.send_once(session, claim, proposal).await?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => return Ok(answer),
-            Some(Refusal::Cause(cause)) => {
-                if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
-                    self.link.warn_of(session, &MarkerState::Quarantined(rest));
-                }
-                return Err(cause);
-            }
-            Some(Refusal::Handshake) => {}
+    /// The refusal of a claim, after a warning if it ends by itself.
+    fn warned(&self, session: &Session, cause: Unknown) -> Unknown {
+        if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+            self.link.warn_of(session, &MarkerState::Quarantined(rest));
         }
+        cause
+    }
+
+    /// Sends the handshake that the server requires before it grants.
+    async fn begin_epoch(&self, session: &Session) -> Result<(), Unknown> {
+        let node = self.link.node();
         if self.in_trial {
             // A handshake would write the marker.
             return Err(Unknown::new(node, Fault::Quarantined, "its marker belongs to another run"));
         }
-        if let Some(quarantine) = self.quarantine()
-            // Boxed, because it is rare and large: every claim would allocate and move its size.
-            && let MarkerState::Quarantined(rest) = Box::pin(self.link.handshake(session, quarantine)).await?
-        {
-            return Err(quarantine::quarantined(node, rest));
+        let Some(quarantine) = self.quarantine() else { return Ok(()) };
+        match self.link.handshake(session, quarantine).await? {
+            MarkerState::Quarantined(rest) => Err(quarantine::quarantined(node, rest)),
+            _ => Ok(()),
         }
-        let answer = self.send_once(session, claim, proposal).await?;
-        match Refusal::read(node, self.quarantine(), &answer)? {
-            None => Ok(answer),
-            Some(Refusal::Cause(cause)) => Err(cause),
-            Some(Refusal::Handshake) => Err(Unknown::new(node, Fault::Busy, "its marker was deleted again")),
-        }
-    }
-
-    async fn send_once(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Value, Unknown> {
-        let wire = self.link.target.wire(&claim.key);
-        let channel = session.channel(&wire);
-        let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-        let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
-        let acquire = |epoch_check: EpochCheck<'_>| script::acquire(&wire, claim, path, token, &channel, epoch_check);
-        let common = || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(&wire, claim));
-        let answer = self.call_common(session, &wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
-        session.has_claimed.store(true, Ordering::Relaxed);
-        session.ensure_master(self.link.node()).await?;
-        Ok(answer)
     }
 
     /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
@@ -150,24 +168,8 @@ impl Redis {
         }
     }
 
-    /// A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does.
-    pub(crate) async fn confirmed(
-        &self,
-        session: &Session,
-        claim: &Claim,
-        answer: Acquire,
-    ) -> Result<Acquire, Unknown> {
-        if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
-            // No lease is too long for it: a poll may have a shorter TTL than the last renewal of its holder.
-            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
-            self.confirm(session, &renewal).await?;
-        }
-        Ok(answer)
-    }
-
-    async fn confirm(&self, session: &Session, renewal: &Renewal) -> Result<(), Unknown> {
-        let wire = self.link.target.wire(&renewal.key);
-        let call = script::renew(&wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
+    async fn confirm(&self, session: &Session, wire: &str, renewal: &Renewal) -> Result<(), Unknown> {
+        let call = script::renew(wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(()),
             Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
@@ -202,7 +204,7 @@ impl Redis {
             self.continue_hand_off(&renewal.key).await;
         }
         if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
-            self.confirm(&session, renewal).await?;
+            self.confirm(&session, &wire, renewal).await?;
         }
         Ok(answer)
     }

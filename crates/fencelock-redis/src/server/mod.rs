@@ -141,6 +141,9 @@ impl Redis {
     }
 
     /// Calls the script of a lock, or sends the request together with others if it may be a common case and there are enough of them.
+    ///
+    /// The call may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which is harmless, and
+    /// from then on all calls of this session declare all keys.
     pub(crate) async fn call_common(
         &self,
         session: &Session,
@@ -160,7 +163,16 @@ impl Redis {
             }
         }
         in_flight.after_others(wire).await;
-        let answer = self.call_naming_keys(session, call).await;
+        let first = call(self.epoch_check(session));
+        let mut answer =
+            if self.in_trial { session.send(&first.in_trial()).await } else { self.link.call(session, &first).await };
+        if let Err(error) = &answer
+            && refuses_others(&session.server_info.derives_keys, error)
+        {
+            tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
+            // Boxed, because it is rare and large.
+            answer = Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await;
+        }
         in_flight.note(&answer);
         answer
     }
@@ -212,24 +224,6 @@ impl Redis {
             .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
             .deriving_keys(derives_keys.load(Ordering::Relaxed) && !self.in_trial)
             .guarding_slot(self.link.target.cluster.is_some())
-    }
-
-    /// Sends a call that may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which
-    /// is harmless, and from then on all calls of this session declare all keys.
-    pub(crate) async fn call_naming_keys(
-        &self,
-        session: &Session,
-        call: impl Fn(EpochCheck<'_>) -> Call,
-    ) -> Result<Value, RedisError> {
-        let answer = self.send_script(session, &call(self.epoch_check(session))).await;
-        match answer {
-            Err(error) if refuses_others(&session.server_info.derives_keys, &error) => {
-                tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
-                // Boxed, because it is rare and large.
-                Box::pin(self.send_script(session, &call(self.epoch_check(session)))).await
-            }
-            answer => answer,
-        }
     }
 
     /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
