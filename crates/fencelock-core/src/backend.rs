@@ -180,11 +180,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// What the backend consists of, and what works there.
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(std::future::ready(BackendReport::default()))
-    }
-
     /// Tries what a lock does, and takes it back: [`crate::Trial`] with a key that no program uses, or with `key`. It returns findings,
     /// also if it was not tried. Whatever is written is removed, and expires within 5 s if this program is killed. Nothing else is
     /// written: no directory, and no marker of a server that may have lost its locks.
@@ -193,8 +188,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(vec![Tried::not_tried("this backend has no trial", "")]))
     }
 
-    /// Checks what the guarantees of the backend depend on. It only reads.
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>>;
+    /// Checks what the guarantees of the backend depend on: what it consists of, what works there, and a [`Finding`] for each check.
+    /// It only reads.
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport>;
 }
 
 impl Claim {

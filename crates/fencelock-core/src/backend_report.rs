@@ -1,6 +1,8 @@
-//! The servers of a backend and their features, for programs. [`crate::Finding`] is the human-readable form.
+//! What a backend consists of, what works there, and what follows from it.
 
-/// The servers of a backend, what works on each of them, and the options in effect.
+use crate::{Finding, Health};
+
+/// The servers of a backend, what works on each of them, the options in effect, and what follows for the locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackendReport {
@@ -10,12 +12,19 @@ pub struct BackendReport {
     pub options: Vec<(&'static str, String)>,
     /// The version of the format in which clients share locks on this backend; `None` if there is none.
     pub wire: Option<u32>,
+    /// One for each check, for people. [`ServerReport::features`] has the same for programs.
+    pub findings: Vec<Finding>,
 }
 
 impl BackendReport {
     /// Of a backend with one server, without options.
     pub fn of_server(server: ServerReport) -> Self {
         Self { servers: vec![server], ..Self::default() }
+    }
+
+    /// Of a backend without servers.
+    pub fn of_findings(findings: Vec<Finding>) -> Self {
+        Self { findings, ..Self::default() }
     }
 }
 
@@ -35,6 +44,8 @@ pub struct ServerReport {
     pub failure: Option<String>,
     /// Its features. Empty if it did not reply.
     pub features: Vec<Feature>,
+    /// What it reports of itself.
+    pub health: Health,
 }
 
 impl ServerReport {
@@ -47,6 +58,7 @@ impl ServerReport {
             topology: Topology::Unknown,
             failure: None,
             features: Vec::new(),
+            health: Health::default(),
         }
     }
 

@@ -9,18 +9,24 @@
 //!
 //! [`RedisScheme`], [`ClusterScheme`] and [`QuorumScheme`] implement these URLs. `fencelock` includes them with its feature
 //! `redis`. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
+//!
+//! Each directory is a room: `scripts` knows what is sent and stored, `connection` sends it to one server, and `server` is the backend
+//! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, and `doctor` says what works there.
 #![forbid(unsafe_code)]
 
 mod cluster;
-mod identity;
-mod password;
+mod connection;
+mod doctor;
 mod quorum;
-mod redis;
+mod scripts;
+mod sentinel;
+mod server;
 mod servers;
+mod url;
 
 pub use cluster::{Cluster, ClusterScheme};
 pub use quorum::{Quorum, QuorumScheme};
 #[doc(hidden)]
-pub use redis::{LockScripts, lock_scripts};
-pub use redis::{Redis, RedisScheme, Server};
+pub use scripts::script::{LockScripts, lock_scripts};
+pub use server::{Redis, RedisScheme, Server};
 pub use servers::servers;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 async fn diagnosed(url: &str) -> Vec<Finding> {
     // Like `fencelock doctor`, which also diagnoses servers that it cannot connect to.
-    lazy(url).await.unwrap().diagnose().await
+    lazy(url).await.unwrap().diagnose().await.findings
 }
 
 fn of<'a>(findings: &'a [Finding], subject: &str) -> &'a Finding {
@@ -79,7 +79,7 @@ async fn one_server_under_two_names_is_a_failure_and_no_warning_about_hosts() {
 async fn the_findings_of_trusted_servers_promise_no_quarantine_after_a_restart() {
     let Some(server) = redis_or_skip() else { return };
     let url = redlock_url([&server], "trust_empty=true");
-    let findings = connect(&url).await.unwrap().diagnose().await;
+    let findings = connect(&url).await.unwrap().diagnose().await.findings;
     for subject in ["quarantine", "persistence"] {
         assert_eq!(of(&findings, subject).level, Level::Note, "{findings:?}");
     }
@@ -89,7 +89,7 @@ async fn the_findings_of_trusted_servers_promise_no_quarantine_after_a_restart()
 async fn a_report_names_each_server_and_why_one_is_unreachable() {
     let Some(mut servers) = servers_or_skip(3) else { return };
     servers[0].kill();
-    let report = lazy(&redlock_url(&servers, "")).await.unwrap().report().await;
+    let report = lazy(&redlock_url(&servers, "")).await.unwrap().diagnose().await;
     let failures: Vec<_> = report.servers.iter().map(|server| server.failure.is_some()).collect();
     assert_eq!(failures, [true, false, false], "{report:?}");
     assert_eq!(report.servers[1].topology, Topology::Single, "{report:?}");

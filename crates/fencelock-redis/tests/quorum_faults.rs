@@ -93,7 +93,7 @@ async fn a_quorum_works_without_a_server_that_rejects_scripts_and_names_two_at_o
     grants(&*quorum, &held).await;
     assert_eq!(quorum.release(&held.key, &held.holder.id).await, Ok(Release::Released));
     let refused = format!("127.0.0.1:{}: ", servers[1].port());
-    let findings = quorum.diagnose().await;
+    let findings = quorum.diagnose().await.findings;
     assert!(
         findings
             .iter()

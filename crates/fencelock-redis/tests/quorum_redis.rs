@@ -158,7 +158,7 @@ async fn it_connects_with_one_server_unavailable_and_diagnose_reports_it() {
     let quorum = connect(&url(&servers)).await.unwrap();
     let claim = claim("k");
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
-    let findings = quorum.diagnose().await;
+    let findings = quorum.diagnose().await.findings;
     let nodes = findings.iter().find(|finding| finding.subject == "quorum").unwrap();
     assert_eq!((nodes.level, nodes.text.as_str()), (Level::Warning, "2 of 3 nodes answer"));
     assert!(findings.iter().any(|finding| finding.level == Level::Failure
@@ -197,7 +197,7 @@ async fn servers_are_reached_over_tls_if_the_url_requires_it() {
     assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
     assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "the lock is on these servers");
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
-    assert!(quorum.diagnose().await.iter().all(|finding| finding.level < Level::Failure));
+    assert!(quorum.diagnose().await.findings.iter().all(|finding| finding.level < Level::Failure));
     let unknown = |answer| match answer {
         Err(ConnectError::Unknown(unknown)) => unknown,
         other => panic!("{other:?}"),

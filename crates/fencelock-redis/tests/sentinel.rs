@@ -43,7 +43,7 @@ async fn a_client_follows_its_master() {
     let Some(sentinels) = Sentinels::start_or_skip() else { return };
     let backend = connect(&sentinels.url("")).await.unwrap();
     assert_eq!(backend.name(), sentinels.url(""));
-    let report = backend.report().await;
+    let report = backend.diagnose().await;
     assert_eq!(report.servers[0].topology, Topology::SentinelMaster, "{report:?}");
     assert!(report.servers[0].features.iter().all(|feature| feature.works), "{report:?}");
     let first = claim("k", Duration::from_secs(300));

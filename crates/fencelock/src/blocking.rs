@@ -327,23 +327,14 @@ impl Client {
         self.engine.get(async move { client.try_out(key.as_deref()).await })
     }
 
-    /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
-    /// unavailable.
+    /// Checks what the guarantees of this backend depend on: what it consists of, what works there, and one [`Finding`] for each
+    /// check, also if the backend is unavailable. Without an answer of a server, its report says why.
     ///
     /// # Panics
     /// In a callback, which runs on the thread of a client.
-    pub fn diagnose(&self) -> Vec<Finding> {
+    pub fn diagnose(&self) -> BackendReport {
         let client = self.inner.clone();
         self.engine.wait(async move { client.diagnose().await }).unwrap_or_default()
-    }
-
-    /// Reports what the backend consists of and what works there, for programs. Without an answer of a server, its report says why.
-    ///
-    /// # Panics
-    /// In a callback, which runs on the thread of a client.
-    pub fn report(&self) -> BackendReport {
-        let client = self.inner.clone();
-        self.engine.wait(async move { client.report().await }).unwrap_or_default()
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,

@@ -241,7 +241,7 @@ impl Client {
         Err(Error::Lost { key, reason })
     }
 
-    /// Tries what a lock does, on a key of its own, and takes it back. `diagnose` and `report` then know what does not work. It
+    /// Tries what a lock does, on a key of its own, and takes it back. `diagnose` then knows what does not work. It
     /// returns findings, also if it was not tried: on a server that is in quarantine, and where a claim would create a directory or
     /// a marker. `key` names a key that no program uses, for a user who may not use every key; files need none.
     ///
@@ -258,21 +258,13 @@ impl Client {
         Ok(self.inner.backend.try_out(key.as_ref()).await)
     }
 
-    /// Checks what the guarantees of this backend depend on: returns one [`Finding`] for each check, also if the backend is
-    /// unavailable.
+    /// Checks what the guarantees of this backend depend on: what it consists of, what works there, and one [`Finding`] for each
+    /// check, also if the backend is unavailable. Without an answer of a server, its report says why.
     ///
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
-    pub async fn diagnose(&self) -> Vec<Finding> {
+    pub async fn diagnose(&self) -> BackendReport {
         self.inner.backend.diagnose().await
-    }
-
-    /// Reports what the backend consists of and what works there, for programs. Without an answer of a server, its report says why.
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe: it only reads.
-    pub async fn report(&self) -> BackendReport {
-        self.inner.backend.report().await
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,

@@ -312,7 +312,8 @@ fn only_the_first_claim_creates_a_missing_directory() {
     assert_eq!(now(locks.list()), Ok(vec![]));
     assert_eq!(now(locks.watch(&claim_of_k.key)), Ok(()));
     assert_eq!(free(&locks, &claim_of_k), Release::Absent);
-    assert!(!now(locks.diagnose()).is_empty() && now(locks.report()).servers.is_empty());
+    let report = now(locks.diagnose());
+    assert!(!report.findings.is_empty() && report.servers.is_empty());
     assert!(!scratch.path().join("deep").exists());
     take(&locks, "k");
     for created in ["deep", "deep/locks"] {

@@ -114,7 +114,7 @@ impl Control<'_> {
         let client = connect(self.holds.url)?;
         let names_it =
             |it: &Finding| it.subject == "eviction" && it.level >= Level::Warning && it.text.contains("allkeys-lru");
-        if client.diagnose().iter().any(names_it) {
+        if client.diagnose().findings.iter().any(names_it) {
             self.holds.recorder.seen("a doctor that warned of eviction");
         }
         self.holds.take(&client, "sleeper", key, LEASE)?;

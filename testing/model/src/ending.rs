@@ -163,8 +163,6 @@ impl KeyModel {
             let Value::Ours { holder, owner } = value else { unreachable!("it was compared") };
             self.lock = None;
             let owner = owner.unwrap_or_default();
-            // A client of version 0 that hands over writes the whole entry of the waiter into the lock.
-            let owner = owner.split_once('\t').map_or_else(|| owner.clone(), |(owner, _)| owner.into());
             let (mode, lease_ms) = (Mode::Shared, claim.ttl_ms.max(left_ms));
             self.add_hold(server, NewHold { holder, owner, mode, token, lease_ms });
             token

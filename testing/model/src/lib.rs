@@ -1,4 +1,4 @@
-//! A model of one Redis node with the scripts of `fencelock-redis/src/redis/lua`: their specification in Rust.
+//! A model of one Redis node with the scripts of `fencelock-redis/src/scripts/lua`: their specification in Rust.
 //!
 //! No socket, no clock, no random numbers: time, refusals and the subscribers of channels are inputs. Simulators use it as a node,
 //! and `fencelock-redis` compares it with the real scripts on a real server.

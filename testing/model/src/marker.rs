@@ -12,8 +12,8 @@ pub struct Marker {
 /// The content of a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MarkerContent {
-    /// The version of the wire format; `None` in version 0.
-    pub version: Option<Arc<str>>,
+    /// The version of the wire format.
+    pub version: Arc<str>,
     /// The run of the server that made the promise.
     pub epoch: Arc<str>,
     /// The end of the quarantine, or 0.
@@ -43,7 +43,7 @@ pub struct Expectation {
 
 impl Expectation {
     fn written(&self, until_ms: u64, span_ms: u64) -> MarkerContent {
-        let version = Some(VERSION.into());
+        let version = VERSION.into();
         MarkerContent {
             version,
             epoch: self.epoch.clone(),
@@ -106,7 +106,7 @@ pub enum InitResult {
 impl Marker {
     /// The version, if it is unknown. The script then reads and writes nothing else.
     fn unknown_version(&self) -> Option<Arc<str>> {
-        self.written.as_ref()?.version.clone().filter(|version| **version != *VERSION)
+        Some(self.written.as_ref()?.version.clone()).filter(|version| **version != *VERSION)
     }
 
     /// Whether a claim for this run and set may be granted.
@@ -133,9 +133,9 @@ impl Marker {
     }
 
     /// Another program has changed the version of the marker, if there is one.
-    pub fn foreign_version(&mut self, version: Option<&str>) -> Done {
+    pub fn foreign_version(&mut self, version: &str) -> Done {
         let Some(written) = &mut self.written else { return Done::No };
-        written.version = version.map(Into::into);
+        written.version = version.into();
         Done::Yes
     }
 

@@ -32,12 +32,10 @@ impl HandOff {
 }
 
 impl Message {
-    /// Only a message with exactly the words of this version is a grant. From version 1 on, the key follows the first tab;
-    /// in version 0, it is the sixth word.
+    /// Only a message with exactly the words of this version is a grant. The key follows the first tab in every version.
     pub fn read(text: &str) -> Self {
         let Some((words, key)) = text.split_once('\t') else {
-            let key = text.match_indices(' ').nth(4).map(|(end, _)| text[end + 1..].to_owned());
-            return key.map_or(Self::Garbage, |key| Self::Hint { key });
+            return Self::Garbage;
         };
         let key = key.to_owned();
         let words: Vec<&str> = words.split(' ').collect();

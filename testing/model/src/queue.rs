@@ -170,8 +170,7 @@ impl Entry {
             Self::Garbage(text) => text.to_string(),
             Self::Waiter(Waiter { ttl_ms, wanted, channel, value, version }) => {
                 let channel = channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
-                let version = version.as_ref().map(|version| format!("\t{version}")).unwrap_or_default();
-                format!("{ttl_ms} {wanted} {channel} {value}{version}")
+                format!("{ttl_ms} {wanted} {channel} {value}\t{version}")
             }
         }
     }
@@ -188,14 +187,14 @@ pub struct Waiter {
     pub channel: Option<Channel>,
     /// The value to write.
     pub value: Value,
-    /// The version of the wire format of its client, and the fields that it adds. `None`: version 0.
-    pub version: Option<Arc<str>>,
+    /// The version of the wire format of its client, and the fields that it adds.
+    pub version: Arc<str>,
 }
 
 impl Waiter {
     /// What it requests. What this version cannot read counts as less than an exclusive lock.
     pub fn mode(&self) -> Mode {
-        let Some(fields) = self.version.as_deref().and_then(|version| version.strip_prefix("1 ")) else {
+        let Some(fields) = self.version.strip_prefix("1 ") else {
             return Mode::Exclusive;
         };
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| number.to_string() == text);

@@ -98,7 +98,7 @@ impl KeyModel {
             }
             Some(resized) if resized != mode => {
                 take_memory(server, wrote)?;
-                waiter.version = Some(format!("{VERSION} s {} {limit}", mode.weight()).into());
+                waiter.version = format!("{VERSION} s {} {limit}", mode.weight()).into();
             }
             Some(_) => {}
         }

@@ -56,7 +56,7 @@ impl KeyModel {
             Mode::Permits { weight, limit, .. } => format!("{VERSION} s {weight} {limit}"),
             _ => VERSION.to_owned(),
         };
-        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: Some(version.into()) };
+        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: version.into() };
         self.waiters.entries.insert(me, Entry::Waiter(waiter));
         // Only the first waiter extends the life of the queue: it polls while the queue exists.
         if ahead == 0 {

@@ -3,7 +3,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::text::plain;
 use anstyle::{AnsiColor, Style};
-use fencelock::{Capabilities, Client, Feature, Finding, Level, ServerReport};
+use fencelock::{BackendReport, Capabilities, Client, Feature, Finding, Level, ServerReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -26,7 +26,8 @@ pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Conte
                 }
                 LockTrial::Of(key) => client.try_out(key.as_deref()).await?,
             };
-            let mut findings = client.diagnose().await;
+            let mut backend = client.diagnose().await;
+            let findings = &mut backend.findings;
             findings.extend(tried);
             findings.extend(kinds(client.capabilities()));
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
@@ -34,13 +35,13 @@ pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Conte
                 findings.retain(|finding| finding.level >= Level::Warning);
             }
             let answer = if wants_report {
-                format!("{}\n", report(client, &findings).await)
+                format!("{}\n", report(client, backend))
             } else if context.report.json {
-                format!("{}\n", json!({ "backend": client.name(), "findings": described(&findings) }))
+                format!("{}\n", json!({ "backend": client.name(), "findings": described(findings) }))
             } else if context.report.quiet && findings.is_empty() {
                 String::new()
             } else {
-                format!("{}\n{}", plain(&client.name()), in_columns(&findings, may_colour()))
+                format!("{}\n{}", plain(&client.name()), in_columns(findings, may_colour()))
             };
             print(&answer)?;
             Ok(if failed { Exit::Unreachable } else { Exit::Success })
@@ -49,8 +50,7 @@ pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Conte
 }
 
 /// All that is known about a backend.
-async fn report(client: &Client, findings: &[Finding]) -> Value {
-    let backend = client.report().await;
+fn report(client: &Client, backend: BackendReport) -> Value {
     let options: serde_json::Map<_, _> =
         backend.options.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let has = client.capabilities().modes;
@@ -63,7 +63,7 @@ async fn report(client: &Client, findings: &[Finding]) -> Value {
         "servers": backend.servers.iter().map(server).collect::<Value>(),
         "options": options,
         "modes": modes,
-        "findings": described(findings),
+        "findings": described(&backend.findings),
     })
 }
 

@@ -1,5 +1,5 @@
 use super::Raise;
-use crate::{Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, Health, HolderId, Key, Renewal};
+use crate::{Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, HolderId, Key, Renewal};
 use std::sync::Arc;
 
 /// A backend that can be a node of a quorum: several of them agree on one fencing token.
@@ -27,11 +27,6 @@ pub trait QuorumNode: Backend {
     /// the run that it belongs to held the key when the completion was written there. A node without
     /// [completions](crate::Capabilities::completions) refuses it with [`crate::once::unsupported`].
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()>;
-
-    /// The properties by which the quorum compares its nodes; [`Health::default`] for a backend without a server.
-    fn health(&self) -> Answer<'_, Health> {
-        Box::pin(async { Ok(Health::default()) })
-    }
 
     /// [`Backend::reconnected`], as a node.
     fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {

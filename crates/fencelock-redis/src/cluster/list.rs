@@ -1,5 +1,6 @@
 use super::Cluster;
-use crate::redis::{Address, Listed};
+use crate::server::list::{Listed, list_served};
+use crate::url::hosts::Address;
 use fencelock_core::{Backend, Fault, Holding, Key, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -9,55 +10,53 @@ const TRIES: u32 = 5;
 /// If more keys than this move during one list, the list is an error and must be repeated.
 const MOVED_MAX: usize = 1000;
 
-impl Cluster {
-    /// Lists the locks of all nodes. All nodes must reply: a lock that is not listed seems free.
-    pub(super) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
-        self.refresh().await?;
-        let mut masters = self.view.masters();
-        for _ in 0..TRIES {
-            let held = self.list_at(&masters).await?;
-            // A lock of a slot that was moved during the list may have been on neither node when that node was queried.
-            let before = self.view.copy();
-            self.refresh_now().await?;
-            if self.view.is_same(&before) {
-                return Ok(held.into_values().collect());
-            }
-            masters = self.view.masters();
+/// Lists the locks of all nodes. All nodes must reply: a lock that is not listed seems free.
+pub(crate) async fn list_all(cluster: &Cluster) -> Result<Vec<Holding>, Unknown> {
+    cluster.refresh().await?;
+    let mut masters = cluster.view.masters();
+    for _ in 0..TRIES {
+        let held = list_at(cluster, &masters).await?;
+        // A lock of a slot that was moved during the list may have been on neither node when that node was queried.
+        let before = cluster.view.copy();
+        cluster.refresh_now().await?;
+        if cluster.view.is_same(&before) {
+            return Ok(held.into_values().collect());
         }
-        let why = "slots are being moved to other nodes all the time: list the locks again after that";
-        Err(Unknown::new(&self.url.name, Fault::Moved, why))
+        masters = cluster.view.masters();
     }
+    let why = "slots are being moved to other nodes all the time: list the locks again after that";
+    Err(Unknown::new(&cluster.url.name, Fault::Moved, why))
+}
 
-    async fn list_at(&self, masters: &[Address]) -> Result<BTreeMap<Key, Holding>, Unknown> {
-        let nodes: Vec<_> = masters.iter().map(|address| self.node(address)).collect::<Result<_, _>>()?;
-        let (mut held, mut moved, mut causes) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for list in join_all(nodes.iter().map(|node| node.list_served())).await {
-            match list {
-                Ok(Listed { holdings, moved: keys }) => {
-                    held.extend(holdings.into_iter().map(|holding| (holding.key.clone(), holding)));
-                    moved.extend(keys);
-                }
-                Err(unknown) => causes.extend(unknown.nodes().to_vec()),
+async fn list_at(cluster: &Cluster, masters: &[Address]) -> Result<BTreeMap<Key, Holding>, Unknown> {
+    let nodes: Vec<_> = masters.iter().map(|address| cluster.node(address)).collect::<Result<_, _>>()?;
+    let (mut held, mut moved, mut causes) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for list in join_all(nodes.iter().map(|node| list_served(node))).await {
+        match list {
+            Ok(Listed { holdings, moved: keys }) => {
+                held.extend(holdings.into_iter().map(|holding| (holding.key.clone(), holding)));
+                moved.extend(keys);
             }
+            Err(unknown) => causes.extend(unknown.nodes().to_vec()),
         }
-        if !causes.is_empty() {
-            return Err(Unknown::of_nodes(causes));
-        }
-        self.inspect_again(moved, &mut held).await?;
-        Ok(held)
     }
+    if !causes.is_empty() {
+        return Err(Unknown::of_nodes(causes));
+    }
+    inspect_again(cluster, moved, &mut held).await?;
+    Ok(held)
+}
 
-    async fn inspect_again(&self, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
-        if moved.len() > MOVED_MAX {
-            let why = "very many keys are being moved to other nodes: list the locks again after that";
-            return Err(Unknown::new(&self.url.name, Fault::Moved, why));
-        }
-        for key in moved {
-            match self.inspect(&key).await? {
-                Some(holding) => held.insert(key, holding),
-                None => held.remove(&key),
-            };
-        }
-        Ok(())
+async fn inspect_again(cluster: &Cluster, moved: Vec<Key>, held: &mut BTreeMap<Key, Holding>) -> Result<(), Unknown> {
+    if moved.len() > MOVED_MAX {
+        let why = "very many keys are being moved to other nodes: list the locks again after that";
+        return Err(Unknown::new(&cluster.url.name, Fault::Moved, why));
     }
+    for key in moved {
+        match cluster.inspect(&key).await? {
+            Some(holding) => held.insert(key, holding),
+            None => held.remove(&key),
+        };
+    }
+    Ok(())
 }

@@ -15,36 +15,41 @@
 //!   quarantine.
 //!
 //! # Files
-//! `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
-//! `list` and `diagnose` send requests to all of them.
+//! `map` and `view` are the slots. `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
+//! and `list` send requests to all of them.
 
-mod diagnose;
 mod list;
+pub(crate) mod map;
 mod nodes;
 mod renewals;
 mod routing;
 mod scheme;
 mod suspects;
 mod url;
+pub(crate) mod view;
 
-use crate::redis::{ClusterView, Redis, Server, not_a_cluster};
+use crate::doctor::cluster as doctor;
+use crate::server::Redis;
+use crate::server::raw::Server;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
     CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
     Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
+use map::not_a_cluster;
 use nodes::Nodes;
 use routing::Refresh;
 pub use scheme::ClusterScheme;
 use std::sync::Arc;
 use suspects::Suspects;
 use url::ClusterUrl;
+use view::ClusterView;
 
 /// Locks on a Redis Cluster. It must be used inside a tokio runtime.
 #[derive(Debug)]
 pub struct Cluster {
-    url: ClusterUrl,
-    view: Arc<ClusterView>,
+    pub(crate) url: ClusterUrl,
+    pub(crate) view: Arc<ClusterView>,
     nodes: Nodes,
     /// A request for one of these nodes fetches a new map first.
     suspects: Suspects,
@@ -101,9 +106,7 @@ impl Cluster {
         }
         Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
     }
-}
 
-impl Cluster {
     /// A poll keeps a waiter alive, even while its slot is moved and no lock can be granted.
     async fn keep_position(&self, claim: &Claim) {
         let slot = self.slot(&claim.key);
@@ -200,7 +203,7 @@ impl Backend for Cluster {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_all())
+        Box::pin(list::list_all(self))
     }
 
     fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
@@ -212,15 +215,11 @@ impl Backend for Cluster {
         Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
     }
 
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.backend_report())
-    }
-
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(self.try_nodes(key))
+        Box::pin(doctor::try_nodes(self, key))
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(self.findings())
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::report(self))
     }
 }

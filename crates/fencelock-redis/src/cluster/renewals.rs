@@ -6,7 +6,8 @@
 //! extends the lease: it cannot detect a loss.
 
 use super::Cluster;
-use crate::redis::{Address, Redis};
+use crate::server::Redis;
+use crate::url::hosts::Address;
 use fencelock_core::{Backend, Fault, Renew, Renewal, Unknown};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ struct Part {
 }
 
 impl Cluster {
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
+    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
         let mut answers: Vec<Option<Result<Renew, Unknown>>> = vec![None; renewals.len()];
         let mut left: Vec<usize> = (0..renewals.len()).collect();
         for _ in 0..TRIES {
@@ -126,7 +127,7 @@ impl Cluster {
     }
 
     /// Sends requests with one key each, to the node that serves the slot and to the node that imports it.
-    pub(super) async fn singly<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
+    pub(crate) async fn singly<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
         &self,
         slot: u16,
         request: impl Fn(Arc<Redis>, Option<Arc<Redis>>) -> F + Send,

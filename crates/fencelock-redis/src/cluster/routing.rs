@@ -1,9 +1,11 @@
 //! Finds the node of a key, and follows redirections.
 
 use super::Cluster;
+use super::map::{self, ClusterMap, NODES_MAX};
 use super::suspects::PendingRequest;
-use crate::redis::{Address, ClusterMap, NODES_MAX, Redis, shown};
-use fencelock_core::{BootClock, Clock, Fault, Key, Moment, Unknown, hash_slot};
+use crate::server::Redis;
+use crate::url::hosts::{Address, shown};
+use fencelock_core::{Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Unknown, hash_slot};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -22,7 +24,7 @@ const MORE_AFTER: Duration = Duration::from_millis(200);
 
 /// The last query for a map.
 #[derive(Debug, Default)]
-pub(super) struct Refresh {
+pub(crate) struct Refresh {
     ended: Option<Moment>,
     failed: Option<Unknown>,
     /// The nodes that were named last.
@@ -32,9 +34,27 @@ pub(super) struct Refresh {
 }
 
 impl Cluster {
+    /// Returns the node at this address, and marks it as in use.
+    pub(crate) fn node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        let node = self.unused_node(address)?;
+        Ok(Arc::clone(self.nodes.used().entry(address.clone()).or_insert(node)))
+    }
+
+    /// A node for one request. This does not mark it as in use.
+    pub(crate) fn unused_node(&self, address: &Address) -> Result<Arc<Redis>, Unknown> {
+        if let Some(node) = self.nodes.known(address) {
+            return Ok(node);
+        }
+        let node = self.url.node(&self.view, address).and_then(Redis::at);
+        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()).unsent())?;
+        let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
+        node.listen(listener);
+        Ok(Arc::new(node))
+    }
+
     /// Sends a request to the node that serves the key. A node that does not serve it executes nothing and redirects the request
     /// to another node.
-    pub(super) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
+    pub(crate) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
         &self,
         key: &Key,
         request: impl Fn(Arc<Redis>) -> F + Send,
@@ -58,19 +78,19 @@ impl Cluster {
     }
 
     /// The hash slot of a lock.
-    pub(super) fn slot(&self, key: &Key) -> u16 {
+    pub(crate) fn slot(&self, key: &Key) -> u16 {
         hash_slot(&self.url.target.wire(key))
     }
 
     /// A request that is cancelled before its reply may have waited for a failed node. So the node is suspect until it replies.
-    pub(super) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
+    pub(crate) async fn watched<T>(&self, node: &Address, request: impl Future<Output = T> + Send) -> T {
         let pending = PendingRequest { suspects: &self.suspects, node, begun: Instant::now(), is_answered: false };
         let answer = request.await;
         pending.answered();
         answer
     }
 
-    pub(super) async fn owner(&self, slot: u16) -> Result<(Address, Arc<Redis>), Unknown> {
+    pub(crate) async fn owner(&self, slot: u16) -> Result<(Address, Arc<Redis>), Unknown> {
         let mut owner = self.view.owner(slot);
         if owner.as_ref().is_none_or(|owner| self.suspects.has(owner)) {
             let refreshed = self.refresh().await;
@@ -88,7 +108,7 @@ impl Cluster {
 
     /// Whether the request was not executed and a retry may succeed. After a failure, the next request for this node fetches a
     /// new map.
-    pub(super) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
+    pub(crate) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
         if cause.is_moved() {
             return true;
         }
@@ -104,7 +124,7 @@ impl Cluster {
     }
 
     /// The error of a node about a slot that is being moved does not contain the slot.
-    pub(super) fn explained(&self, slot: u16, cause: Unknown) -> Unknown {
+    pub(crate) fn explained(&self, slot: u16, cause: Unknown) -> Unknown {
         if !cause.is_moved() {
             return cause;
         }
@@ -118,7 +138,7 @@ impl Cluster {
     }
 
     /// Fetches a new map, unless it was fetched recently. Concurrent callers share the result.
-    pub(super) async fn refresh(&self) -> Result<(), Unknown> {
+    pub(crate) async fn refresh(&self) -> Result<(), Unknown> {
         let requested = BootClock.now();
         let mut refresh = self.refresh.lock().await;
         if refresh.ended.is_some_and(|ended| ended >= requested || requested.since(ended) < REFRESH_AT_MOST) {
@@ -130,7 +150,7 @@ impl Cluster {
     }
 
     /// Fetches a new map.
-    pub(super) async fn refresh_now(&self) -> Result<(), Unknown> {
+    pub(crate) async fn refresh_now(&self) -> Result<(), Unknown> {
         let mut refresh = self.refresh.lock().await;
         self.query_nodes(&mut refresh).await
     }
@@ -167,7 +187,7 @@ impl Cluster {
             for address in more.next().unwrap_or_default() {
                 let node = self.unused_node(address)?;
                 queried.push((address.clone(), Arc::clone(&node)));
-                questions.spawn(async move { node.cluster_map().await });
+                questions.spawn(async move { map::query(&node).await });
             }
             let begun = Instant::now();
             while let Some(answer) = next(&mut questions, begun, more.len() > 0).await {

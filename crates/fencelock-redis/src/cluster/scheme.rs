@@ -1,7 +1,7 @@
 use super::Cluster;
 use super::url::ClusterUrl;
-use crate::identity::identity;
-use crate::password;
+use crate::url::identity::identity;
+use crate::url::password;
 use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 

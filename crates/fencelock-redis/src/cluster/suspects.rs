@@ -1,4 +1,4 @@
-use crate::redis::Address;
+use crate::url::hosts::Address;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,26 +9,26 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The nodes that have not replied since the last map, or have replied that the cluster is down.
 #[derive(Debug, Default)]
-pub(super) struct Suspects(Mutex<HashSet<Address>>);
+pub(crate) struct Suspects(Mutex<HashSet<Address>>);
 
 /// A pending request. If it is cancelled, its node is suspect.
-pub(super) struct PendingRequest<'a> {
-    pub(super) suspects: &'a Suspects,
-    pub(super) node: &'a Address,
-    pub(super) begun: Instant,
-    pub(super) is_answered: bool,
+pub(crate) struct PendingRequest<'a> {
+    pub(crate) suspects: &'a Suspects,
+    pub(crate) node: &'a Address,
+    pub(crate) begun: Instant,
+    pub(crate) is_answered: bool,
 }
 
 impl Suspects {
-    pub(super) fn add(&self, node: &Address) {
+    pub(crate) fn add(&self, node: &Address) {
         self.nodes().insert(node.clone());
     }
 
-    pub(super) fn has(&self, node: &Address) -> bool {
+    pub(crate) fn has(&self, node: &Address) -> bool {
         self.nodes().contains(node)
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.nodes().clear();
     }
 
@@ -38,7 +38,7 @@ impl Suspects {
 }
 
 impl PendingRequest<'_> {
-    pub(super) fn answered(mut self) {
+    pub(crate) fn answered(mut self) {
         self.is_answered = true;
     }
 }

@@ -1,6 +1,9 @@
 //! `redis+cluster://[user:password@]host[:port],...`.
 
-use crate::redis::{Address, ClusterView, Role, Target, host_and_port, listed_twice, shown};
+use super::view::ClusterView;
+use crate::url::hosts::{Address, host_and_port, listed_twice, shown};
+use crate::url::role::Role;
+use crate::url::target::Target;
 use fencelock_core::Invalid;
 use std::sync::Arc;
 
@@ -10,18 +13,18 @@ const HOSTS_MAX: usize = 100;
 
 /// The content of a URL.
 #[derive(Debug)]
-pub(super) struct ClusterUrl {
+pub(crate) struct ClusterUrl {
     /// The URL without credentials and options.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The nodes that are queried first.
-    pub(super) seeds: Vec<Address>,
+    pub(crate) seeds: Vec<Address>,
     /// The options, and the credentials of all nodes.
-    pub(super) target: Target,
+    pub(crate) target: Target,
 }
 
 impl ClusterUrl {
     /// Errors do not contain the URL, which may include a password.
-    pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
+    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let (base, query) =
             url.split_once('?').map_or((url, String::new()), |(base, query)| (base, format!("?{query}")));
         let (scheme, rest) = match base.split_once("://") {
@@ -53,12 +56,12 @@ impl ClusterUrl {
     }
 
     /// The same cluster for releases only.
-    pub(super) fn for_releases(&self) -> Self {
+    pub(crate) fn for_releases(&self) -> Self {
         Self { name: self.name.clone(), seeds: self.seeds.clone(), target: self.target.for_releases() }
     }
 
     /// A node of this cluster.
-    pub(super) fn node(&self, view: &Arc<ClusterView>, address: &Address) -> Result<Target, Invalid> {
+    pub(crate) fn node(&self, view: &Arc<ClusterView>, address: &Address) -> Result<Target, Invalid> {
         self.target.node_of(view, address).map_err(|error| Invalid::new(error.to_string()))
     }
 }

@@ -1,7 +1,7 @@
 //! Completions on a quorum: written to a majority, read from a majority.
 
 use super::Quorum;
-use super::count::patience;
+use super::calls::patience;
 use super::inspection::faults;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
 use fencelock_core::{
@@ -9,123 +9,120 @@ use fencelock_core::{
     Unknown, WriteCompletion, once,
 };
 
-impl Quorum {
-    pub(super) async fn read_stored(&self, key: &Key) -> Result<CompletionRead, Unknown> {
-        self.check_completions(key)?;
-        self.enter().await?;
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let key = key.clone();
-            async move { node.read_completion(&key).await }
-        });
-        let (mut votes, mut causes) = (CompletionVotes::new(self.settings.size), Vec::new());
-        while let Some((node, answer)) = answers.recv().await {
-            let read = Self::known(answer, &mut causes)?;
-            match votes.vote(node, read) {
-                CompletionVerdict::Pending => {}
-                CompletionVerdict::Read(read) => return Ok(read),
-                CompletionVerdict::Unknown => break,
-                CompletionVerdict::ClocksDiffer(apart) => return Err(self.clocks_differ(apart)),
-            }
-        }
-        Err(Unknown::of_nodes(causes))
-    }
-
-    /// A node counts only if it confirms that the holder holds the key.
-    pub(super) async fn write_stored(
-        &self,
-        key: &Key,
-        holder: HolderId,
-        completion: &Completion,
-    ) -> Result<WriteCompletion, Unknown> {
-        self.check_completions(key)?;
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let (key, completion) = (key.clone(), completion.clone());
-            async move { node.write_completion(&key, &holder, &completion).await }
-        });
-        let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
-        while let Some((node, answer)) = answers.recv().await {
-            let standing = match Self::known(answer, &mut causes)? {
-                Some(WriteCompletion::Written) => NodeVote::Ours,
-                Some(WriteCompletion::NotHeld) => NodeVote::Absent,
-                None => NodeVote::Unknown,
-            };
-            match tally.vote(node, standing) {
-                Outcome::Ours => return Ok(WriteCompletion::Written),
-                Outcome::Absent | Outcome::Taken => return Ok(WriteCompletion::NotHeld),
-                Outcome::Pending | Outcome::Unknown => {}
-            }
-        }
-        Err(Unknown::of_nodes(causes))
-    }
-
-    /// Writes a completion to the nodes again, until a majority has it.
-    pub(super) async fn confirm_stored(&self, key: &Key, done: &Done) -> Result<(), Unknown> {
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let (key, completion) = (key.clone(), done.kept());
-            async move { node.restore_completion(&key, &completion).await }
-        });
-        let (mut confirmed, mut causes) = (0, Vec::new());
-        while let Some((_, answer)) = answers.recv().await {
-            confirmed += usize::from(Self::known(answer, &mut causes)?.is_some());
-            if confirmed >= self.settings.size.majority() {
-                return Ok(());
-            }
-        }
-        Err(Unknown::of_nodes(causes))
-    }
-
-    /// Every node must answer: a later read would find a completion that is left on one node, and restore it.
-    pub(super) async fn clear_stored(&self, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
-        // If a node is unreachable, nothing is removed.
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let key = key.clone();
-            async move { node.read_completion(&key).await }
-        });
-        while let Some((_, answer)) = answers.recv().await {
-            answer?;
-        }
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let (key, seen) = (key.clone(), seen.clone());
-            async move { node.clear_completion(&key, &seen).await }
-        });
-        let (mut seen_by, mut causes) = (Vec::new(), Vec::new());
-        while let Some((_, answer)) = answers.recv().await {
-            seen_by.extend(Self::known(answer, &mut causes)?);
-        }
-        if seen_by.len() < self.nodes.len() {
-            return Err(Unknown::of_nodes(causes));
-        }
-        // If one node has another completion, a later run has written it.
-        let any =
-            [ClearCompletion::Changed, ClearCompletion::Cleared].into_iter().find(|answer| seen_by.contains(answer));
-        Ok(any.unwrap_or(ClearCompletion::Absent))
-    }
-
-    /// `None` if the node did not answer. A completion that a node cannot read is an error of the call.
-    fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<Option<T>, Unknown> {
-        match answer {
-            Ok(answer) => Ok(Some(answer)),
-            Err(cause) if cause.nodes().iter().any(|node| node.fault == Fault::Unsupported) => Err(cause),
-            Err(cause) => {
-                causes.extend(faults(&cause));
-                Ok(None)
-            }
+pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<CompletionRead, Unknown> {
+    check_completions(quorum, key)?;
+    quorum.enter().await?;
+    let mut answers = quorum.send_to_all(key, patience, |node| {
+        let key = key.clone();
+        async move { node.read_completion(&key).await }
+    });
+    let (mut votes, mut causes) = (CompletionVotes::new(quorum.settings.size), Vec::new());
+    while let Some((node, answer)) = answers.recv().await {
+        let read = known(answer, &mut causes)?;
+        match votes.vote(node, read) {
+            CompletionVerdict::Pending => {}
+            CompletionVerdict::Read(read) => return Ok(read),
+            CompletionVerdict::Unknown => break,
+            CompletionVerdict::ClocksDiffer(apart) => return Err(clocks_differ(quorum, apart)),
         }
     }
+    Err(Unknown::of_nodes(causes))
+}
 
-    fn check_completions(&self, key: &Key) -> Result<(), Unknown> {
-        if self.has_completions() { Ok(()) } else { Err(once::unsupported(self.settings.backend.clone(), key)) }
+/// A node counts only if it confirms that the holder holds the key.
+pub(crate) async fn write_stored(
+    quorum: &Quorum,
+    key: &Key,
+    holder: HolderId,
+    completion: &Completion,
+) -> Result<WriteCompletion, Unknown> {
+    check_completions(quorum, key)?;
+    let mut answers = quorum.send_to_all(key, patience, |node| {
+        let (key, completion) = (key.clone(), completion.clone());
+        async move { node.write_completion(&key, &holder, &completion).await }
+    });
+    let (mut tally, mut causes) = (Tally::new(quorum.settings.size), Vec::new());
+    while let Some((node, answer)) = answers.recv().await {
+        let standing = match known(answer, &mut causes)? {
+            Some(WriteCompletion::Written) => NodeVote::Ours,
+            Some(WriteCompletion::NotHeld) => NodeVote::Absent,
+            None => NodeVote::Unknown,
+        };
+        match tally.vote(node, standing) {
+            Outcome::Ours => return Ok(WriteCompletion::Written),
+            Outcome::Absent | Outcome::Taken => return Ok(WriteCompletion::NotHeld),
+            Outcome::Pending | Outcome::Unknown => {}
+        }
     }
+    Err(Unknown::of_nodes(causes))
+}
 
-    pub(super) fn has_completions(&self) -> bool {
-        self.nodes.iter().all(|node| node.backend.capabilities().completions)
+/// Writes a completion to the nodes again, until a majority has it.
+pub(crate) async fn confirm_stored(quorum: &Quorum, key: &Key, done: &Done) -> Result<(), Unknown> {
+    let mut answers = quorum.send_to_all(key, patience, |node| {
+        let (key, completion) = (key.clone(), done.kept());
+        async move { node.restore_completion(&key, &completion).await }
+    });
+    let (mut confirmed, mut causes) = (0, Vec::new());
+    while let Some((_, answer)) = answers.recv().await {
+        confirmed += usize::from(known(answer, &mut causes)?.is_some());
+        if confirmed >= quorum.settings.size.majority() {
+            return Ok(());
+        }
     }
+    Err(Unknown::of_nodes(causes))
+}
 
-    fn clocks_differ(&self, apart: std::time::Duration) -> Unknown {
-        let detail = format!(
-            "the clocks of the nodes are {} apart, so the window is unknown: set them, for example with chrony",
-            Span(apart)
-        );
-        Unknown::new(self.settings.backend.clone(), Fault::Other, detail)
+/// Every node must answer: a later read would find a completion that is left on one node, and restore it.
+pub(crate) async fn clear_stored(quorum: &Quorum, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+    // If a node is unreachable, nothing is removed.
+    let mut answers = quorum.send_to_all(key, patience, |node| {
+        let key = key.clone();
+        async move { node.read_completion(&key).await }
+    });
+    while let Some((_, answer)) = answers.recv().await {
+        answer?;
     }
+    let mut answers = quorum.send_to_all(key, patience, |node| {
+        let (key, seen) = (key.clone(), seen.clone());
+        async move { node.clear_completion(&key, &seen).await }
+    });
+    let (mut seen_by, mut causes) = (Vec::new(), Vec::new());
+    while let Some((_, answer)) = answers.recv().await {
+        seen_by.extend(known(answer, &mut causes)?);
+    }
+    if seen_by.len() < quorum.nodes.len() {
+        return Err(Unknown::of_nodes(causes));
+    }
+    // If one node has another completion, a later run has written it.
+    let any = [ClearCompletion::Changed, ClearCompletion::Cleared].into_iter().find(|answer| seen_by.contains(answer));
+    Ok(any.unwrap_or(ClearCompletion::Absent))
+}
+
+/// `None` if the node did not answer. A completion that a node cannot read is an error of the call.
+fn known<T>(answer: Result<T, Unknown>, causes: &mut Vec<NodeFault>) -> Result<Option<T>, Unknown> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(cause) if cause.nodes().iter().any(|node| node.fault == Fault::Unsupported) => Err(cause),
+        Err(cause) => {
+            causes.extend(faults(&cause));
+            Ok(None)
+        }
+    }
+}
+
+fn check_completions(quorum: &Quorum, key: &Key) -> Result<(), Unknown> {
+    if has_completions(quorum) { Ok(()) } else { Err(once::unsupported(quorum.settings.backend.clone(), key)) }
+}
+
+pub(crate) fn has_completions(quorum: &Quorum) -> bool {
+    quorum.nodes.iter().all(|node| node.backend.capabilities().completions)
+}
+
+fn clocks_differ(quorum: &Quorum, apart: std::time::Duration) -> Unknown {
+    let detail = format!(
+        "the clocks of the nodes are {} apart, so the window is unknown: set them, for example with chrony",
+        Span(apart)
+    );
+    Unknown::new(quorum.settings.backend.clone(), Fault::Other, detail)
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 const FAR: Duration = Duration::from_secs(60 * 60 * 24);
 
 /// Sends the requests of one call.
-pub(super) trait Requests: Send + 'static {
+pub(crate) trait Requests: Send + 'static {
     /// Sends a request to `node`, and returns its reply.
     fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply>;
 }
@@ -51,38 +51,36 @@ enum Happened {
     Dropped,
 }
 
-impl Quorum {
-    /// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
-    pub(super) async fn drive<C>(&self, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
-    where
-        C: Call<Output: Send + 'static> + Send + 'static,
-    {
-        let (result, answer) = oneshot::channel();
-        let (took, taken) = oneshot::channel();
-        let mut slots = Vec::new();
-        slots.resize_with(2 * self.nodes.len() + 1, Slot::default);
-        let mut driver = Driver {
-            call,
-            requests,
-            nodes: Arc::clone(&self.nodes),
-            clock: Arc::clone(&self.clock),
-            seen: Arc::clone(&self.seen),
-            slots,
-            took: Duration::ZERO,
-            out: Vec::new(),
-            result: Some(result),
-            taken: Some(taken),
-        };
-        // Not in the task: a release of this holder may be called, and its task may run, before the task of its claim does. It waits
-        // for the claims that are registered as in flight.
-        driver.start();
-        tokio::spawn(driver.run());
-        let ended = |_| Unknown::new(self.settings.backend.clone(), Fault::Other, "the runtime has ended");
-        let answer = answer.await.map_err(ended)?;
-        // If the call is over, the receiver is gone.
-        let _ = took.send(());
-        Ok(answer)
-    }
+/// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
+pub(super) async fn drive<C>(quorum: &Quorum, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
+where
+    C: Call<Output: Send + 'static> + Send + 'static,
+{
+    let (result, answer) = oneshot::channel();
+    let (took, taken) = oneshot::channel();
+    let mut slots = Vec::new();
+    slots.resize_with(2 * quorum.nodes.len() + 1, Slot::default);
+    let mut driver = Driver {
+        call,
+        requests,
+        nodes: Arc::clone(&quorum.nodes),
+        clock: Arc::clone(&quorum.clock),
+        seen: Arc::clone(&quorum.seen),
+        slots,
+        took: Duration::ZERO,
+        out: Vec::new(),
+        result: Some(result),
+        taken: Some(taken),
+    };
+    // Not in the task: a release of this holder may be called, and its task may run, before the task of its claim does. It waits
+    // for the claims that are registered as in flight.
+    driver.start();
+    tokio::spawn(driver.run());
+    let ended = |_| Unknown::new(quorum.settings.backend.clone(), Fault::Other, "the runtime has ended");
+    let answer = answer.await.map_err(ended)?;
+    // If the call is over, the receiver is gone.
+    let _ = took.send(());
+    Ok(answer)
 }
 
 impl<C: Call, R: Requests> Driver<C, R> {

@@ -7,32 +7,32 @@ use fencelock_core::{
 
 /// The replies of all nodes about one key so far.
 #[derive(Debug)]
-pub(super) struct NodeInspections {
+pub(crate) struct NodeInspections {
     size: Size,
     answers: Vec<Option<Result<Option<Holding>, Unknown>>>,
 }
 
 impl NodeInspections {
-    pub(super) fn new(size: Size) -> Self {
+    pub(crate) fn new(size: Size) -> Self {
         Self { size, answers: vec![None; size.nodes()] }
     }
 
-    pub(super) fn on_reply(&mut self, node: usize, answer: Result<Option<Holding>, Unknown>) {
+    pub(crate) fn on_reply(&mut self, node: usize, answer: Result<Option<Holding>, Unknown>) {
         self.answers[node] = Some(answer);
     }
 
     /// A node whose list does not contain the key reports it as free; a node without a list reports nothing.
-    pub(super) fn on_list_reply(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
+    pub(crate) fn on_list_reply(&mut self, node: usize, list: &Result<Vec<Holding>, Unknown>) {
         let answer = list.as_ref().map(|_| None).map_err(Clone::clone);
         self.answers[node].get_or_insert(answer);
     }
 
-    pub(super) fn first_seen(&self) -> Option<&Holding> {
+    pub(crate) fn first_seen(&self) -> Option<&Holding> {
         self.holdings().next()
     }
 
     /// Whether further replies cannot change the result.
-    pub(super) fn is_clear(&self) -> bool {
+    pub(crate) fn is_clear(&self) -> bool {
         match self.sight() {
             InspectionResult::Pending => false,
             InspectionResult::Held { holders, .. } => holders
@@ -42,7 +42,7 @@ impl NodeInspections {
         }
     }
 
-    pub(super) fn sight(&self) -> InspectionResult<Occupant> {
+    pub(crate) fn sight(&self) -> InspectionResult<Occupant> {
         let mut inspection = Inspection::new(self.size);
         let mut sight = InspectionResult::Pending;
         for (node, answer) in self.answers.iter().enumerate() {
@@ -57,7 +57,7 @@ impl NodeInspections {
     }
 
     /// The holders of the key, by majority. Attempts without a majority do not hold it.
-    pub(super) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
+    pub(crate) fn holding(&self, key: &Key) -> Result<Option<Holding>, Unknown> {
         match self.sight() {
             InspectionResult::Held { holders, unnamed } => {
                 let mut infos = holders.into_iter().map(|occupant| self.info_of(occupant));
@@ -94,7 +94,7 @@ impl NodeInspections {
     }
 
     /// The token of a hold that a majority reports, if known: `Ok(None)` if there is no such hold.
-    pub(super) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
+    pub(crate) fn fence_of_holder(&self, holder: HolderId) -> Result<Option<FencingToken>, Unknown> {
         let holds = || self.holdings().flat_map(|holding| holding.holders.iter());
         let of_holder = holds().find(|hold| hold.holder_id() == Some(holder));
         let fence = of_holder.and_then(|hold| self.fence_of(&hold.occupant));
@@ -136,6 +136,6 @@ fn held(holding: &Holding) -> Seen<Occupant> {
     Seen::Held { unnamed: holding.holders.count().saturating_sub(listed), holders }
 }
 
-pub(super) fn faults(unknown: &Unknown) -> Vec<NodeFault> {
+pub(crate) fn faults(unknown: &Unknown) -> Vec<NodeFault> {
     unknown.nodes().to_vec()
 }

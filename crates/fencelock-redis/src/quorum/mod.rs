@@ -10,7 +10,7 @@
 //!
 //! **A node that may have lost its data** (restarted, flushed, failed over, or new) does not grant until every lease
 //! that it may have granted has expired: its *quarantine*, which each Redis node enforces by a marker
-//! (`redis/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
+//! (`scripts/quarantine.rs`). A round counts the node as unreachable. Renewals and releases are served meanwhile, because
 //! they create no lock. The marker also contains the set of nodes. If two clients are configured with different sets,
 //! all sets but one fail, so there are never two locks on one key.
 //!
@@ -23,45 +23,38 @@
 //!   claim gets the key.
 //!
 //! # Files
-//! `driver` carries out a call of core. `attempt` claims, `count` renews and releases, `downgrade`, `evict` and `inspection` do what
-//! they say, `poll` resumes a hold. `startup_check` and `compare` check the nodes.
+//! `driver` carries out a call of core, and `calls` has the requests of each. `holdings` and `inspection` read and end holds,
+//! `completions` read and write completions. `startup_check` checks the nodes.
 
-mod attempt;
-mod compare;
+mod calls;
 mod completions;
-mod count;
-mod diagnose;
-mod downgrade;
 mod driver;
-mod evict;
-mod findings;
+mod holdings;
 mod inspection;
-mod list;
 mod node;
-mod poll;
-mod report;
 mod scheme;
 mod startup_check;
 mod url;
 
-pub(crate) use compare::clocks;
+use crate::doctor::quorum as doctor;
+use crate::server::Redis;
+use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown, WriteCompletion,
-    no_downgrade,
+    Completion, CompletionRead, ConnectError, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent,
+    Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
+    WriteCompletion, no_downgrade,
 };
-pub(crate) use findings::merge;
 use node::{Node, SHORTEST_LIMIT};
-pub(crate) use report::{NodeReport, backend_report};
 pub use scheme::QuorumScheme;
-use startup_check::StartupCheck;
+use startup_check::{StartupCheck, check_nodes};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::mpsc;
 pub(crate) use url::node_urls;
+use url::of_nodes;
 
 /// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///
@@ -70,8 +63,8 @@ pub(crate) use url::node_urls;
 /// not.
 #[derive(Debug)]
 pub struct Quorum {
-    nodes: Arc<[Arc<Node>]>,
-    settings: Arc<Settings>,
+    pub(crate) nodes: Arc<[Arc<Node>]>,
+    pub(crate) settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
     /// The greatest fence that any node has reported. Nodes with different fences grant the same token if the proposal
     /// is greater.
@@ -85,6 +78,24 @@ pub struct Quorum {
 type NodeReplies<T> = mpsc::UnboundedReceiver<(usize, Result<T, Unknown>)>;
 
 impl Quorum {
+    /// A quorum of the Redis servers at these URLs, each with a quarantine: a new, restarted or flushed server grants
+    /// nothing until every lease that it may have lost has ended. The options are those of [`Redis::open`], and
+    /// `max_ttl=` must be the same for all.
+    ///
+    /// A majority must answer; the others join when they become available.
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for an invalid URL and a server that is listed twice. [`ConnectError::Unknown`] if
+    /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
+    ///
+    /// # Cancel safety
+    /// The check only reads. The first claim starts the quarantine of new servers.
+    pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
+        let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
+        check_nodes(Size::new(nodes.len())?, &nodes).await?;
+        Ok(of_nodes(nodes.into_iter())?)
+    }
+
     /// Creates a quorum of these nodes; three or five are usual.
     ///
     /// The nodes are trusted not to have lost grants. Keep a node that may have lost some out of the quorum for the
@@ -152,7 +163,7 @@ impl Quorum {
         Ok(self)
     }
 
-    fn longest_ttl(&self) -> Option<Duration> {
+    pub(crate) fn longest_ttl(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.backend.capabilities().longest_ttl).min()
     }
 
@@ -220,7 +231,7 @@ impl Backend for Quorum {
         facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
-        (facts.modes, facts.completions) = (self.modes(), self.has_completions());
+        (facts.modes, facts.completions) = (self.modes(), completions::has_completions(self));
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -288,7 +299,7 @@ impl Backend for Quorum {
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(self.read_stored(key))
+        Box::pin(completions::read_stored(self, key))
     }
 
     fn write_completion<'a>(
@@ -297,15 +308,15 @@ impl Backend for Quorum {
         holder: &'a HolderId,
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
-        Box::pin(self.write_stored(key, *holder, completion))
+        Box::pin(completions::write_stored(self, key, *holder, completion))
     }
 
     fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
-        Box::pin(self.confirm_stored(key, done))
+        Box::pin(completions::confirm_stored(self, key, done))
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(self.clear_stored(key, seen))
+        Box::pin(completions::clear_stored(self, key, seen))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
@@ -329,16 +340,12 @@ impl Backend for Quorum {
         Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
     }
 
-    fn report(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(self.backend_report())
-    }
-
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(self.try_nodes(key))
+        Box::pin(doctor::try_nodes(self, key))
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(self.findings())
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::report(self))
     }
 }
 

@@ -9,16 +9,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// The default minimum limit of a node. Pauses of a garbage collector or scheduler are usually shorter.
-pub(super) const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 /// The time limit of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A node of a quorum, and its health.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) backend: Arc<dyn QuorumNode>,
+pub(crate) struct Node {
+    pub(crate) backend: Arc<dyn QuorumNode>,
     /// The minimum time limit for a reply.
-    pub(super) shortest_limit: Duration,
+    pub(crate) shortest_limit: Duration,
     health: Mutex<NodeHealth>,
     /// The origin of the times in `health`.
     created: Instant,
@@ -28,7 +28,7 @@ pub(super) struct Node {
 
 /// A claim in flight. A release waits for its end.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     node: Arc<Node>,
     holder: HolderId,
     ended: watch::Sender<()>,
@@ -44,29 +44,29 @@ impl Drop for InFlight {
 }
 
 impl Node {
-    pub(super) fn new(backend: Arc<dyn QuorumNode>, shortest_limit: Duration) -> Self {
+    pub(crate) fn new(backend: Arc<dyn QuorumNode>, shortest_limit: Duration) -> Self {
         let (health, claims) = (Mutex::default(), Mutex::default());
         Self { backend, shortest_limit, health, created: Instant::now(), claims }
     }
 
     /// The name of the node without its scheme.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let name = self.backend.name();
         name.split_once("://").map_or(name.as_str(), |(_, address)| address).to_owned()
     }
 
     /// The time limit for a reply, at most `most`.
-    pub(super) fn limit(&self, most: Duration) -> Duration {
+    pub(crate) fn limit(&self, most: Duration) -> Duration {
         lock(&self.health).limit(most, self.shortest_limit)
     }
 
     /// Why a request to this node would fail now; `None` if it may succeed.
-    pub(super) fn down(&self) -> Option<Unknown> {
+    pub(crate) fn down(&self) -> Option<Unknown> {
         lock(&self.health).down().cloned()
     }
 
     /// Awaits a reply within the limit.
-    pub(super) async fn with_timeout<T>(
+    pub(crate) async fn with_timeout<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Unknown>>,
@@ -79,13 +79,13 @@ impl Node {
     }
 
     /// Records a reply after `took`, or a failure.
-    pub(super) fn note(&self, took: Duration, failure: Option<&Unknown>) {
+    pub(crate) fn note(&self, took: Duration, failure: Option<&Unknown>) {
         let change = lock(&self.health).on_answer(took, failure, self.now());
         self.log(change, failure);
     }
 
     /// Probes a node that is left out, in the background, if a probe is due.
-    pub(super) fn probe(self: &Arc<Self>, key: &Key) {
+    pub(crate) fn probe(self: &Arc<Self>, key: &Key) {
         if !lock(&self.health).begin_probe(self.now()) {
             return;
         }
@@ -117,19 +117,19 @@ impl Node {
     }
 
     /// Registers a claim of this holder as in flight, until the returned value is dropped.
-    pub(super) fn in_flight(self: &Arc<Self>, holder: HolderId) -> InFlight {
+    pub(crate) fn in_flight(self: &Arc<Self>, holder: HolderId) -> InFlight {
         let (ended, claim) = watch::channel(());
         lock(&self.claims).insert(holder, claim);
         InFlight { node: Arc::clone(self), holder, ended }
     }
 
     /// Whether a claim of this holder is in flight.
-    pub(super) fn is_claiming(&self, holder: &HolderId) -> bool {
+    pub(crate) fn is_claiming(&self, holder: &HolderId) -> bool {
         lock(&self.claims).contains_key(holder)
     }
 
     /// Waits until no claim of this holder is in flight: a release that overtakes its claim would free nothing.
-    pub(super) async fn quiet(&self, holder: &HolderId) {
+    pub(crate) async fn quiet(&self, holder: &HolderId) {
         let claim = lock(&self.claims).get(holder).cloned();
         if let Some(mut claim) = claim {
             // The channel carries no values; it closes when the claim ends.

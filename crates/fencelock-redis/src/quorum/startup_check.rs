@@ -1,6 +1,6 @@
 //! Checks the nodes before a quorum serves.
 
-use crate::redis::Redis;
+use crate::server::Redis;
 use fencelock_core::{Backend, ConnectError, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ const STRAGGLERS: Duration = Duration::from_millis(250);
 
 /// The check of a quorum before its first use. It is not repeated after it has passed.
 #[derive(Debug)]
-pub(super) struct StartupCheck {
+pub(crate) struct StartupCheck {
     nodes: Vec<Arc<Redis>>,
     passed: OnceCell<()>,
 }
 
 impl StartupCheck {
-    pub(super) fn new(nodes: Vec<Arc<Redis>>) -> Self {
+    pub(crate) fn new(nodes: Vec<Arc<Redis>>) -> Self {
         Self { nodes, passed: OnceCell::new() }
     }
 
     /// Runs the check unless it has passed. No claim is sent before that.
-    pub(super) async fn run(&self, size: Size) -> Result<(), Unknown> {
+    pub(crate) async fn run(&self, size: Size) -> Result<(), Unknown> {
         let check = async || match check_nodes(size, &self.nodes).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Unknown(cause)) => Err(cause.unsent()),
@@ -35,7 +35,7 @@ impl StartupCheck {
 }
 
 /// Checks that a majority answers, that all answering nodes are different servers, and that none belongs to another set.
-pub(super) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
+pub(crate) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), ConnectError> {
     let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
     for node in nodes {
         let (node, answers) = (Arc::clone(node), answers.clone());

@@ -1,12 +1,14 @@
 use super::Quorum;
-use super::startup_check::{StartupCheck, check_nodes};
-use crate::redis::{DEFAULT_TIMEOUT, Redis, members, millis};
-use fencelock_core::{ConnectError, Invalid, Quorum as Size, QuorumNode};
+use super::startup_check::StartupCheck;
+use crate::server::Redis;
+use crate::server::node_setup::members;
+use crate::url::options::{DEFAULT_TIMEOUT, millis};
+use fencelock_core::{ConnectError, Invalid, QuorumNode};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The schemes of a quorum, and those of its nodes.
-pub(super) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
+pub(crate) const SCHEMES: [(&str, &str); 2] = [("redlock", "redis"), ("redlock+tls", "rediss")];
 /// The option that only quorum URLs have.
 const NODE_TIMEOUT: &str = "node_timeout";
 /// The option of a node that limits each request.
@@ -61,7 +63,7 @@ fn timeout_of_nodes(options: &str) -> Result<Option<Duration>, Invalid> {
     Ok(None)
 }
 
-fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
+pub(super) fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> {
     let nodes: Vec<_> = nodes.map(|node| node as Arc<dyn QuorumNode>).collect();
     if nodes.len() == 2 {
         tracing::warn!(
@@ -69,26 +71,6 @@ fn of_nodes(nodes: impl Iterator<Item = Arc<Redis>>) -> Result<Quorum, Invalid> 
         );
     }
     Quorum::trusting_empty(nodes)
-}
-
-impl Quorum {
-    /// A quorum of the Redis servers at these URLs, each with a quarantine: a new, restarted or flushed server grants
-    /// nothing until every lease that it may have lost has ended. The options are those of [`Redis::open`], and
-    /// `max_ttl=` must be the same for all.
-    ///
-    /// A majority must answer; the others join when they become available.
-    ///
-    /// # Errors
-    /// [`ConnectError::Url`] for an invalid URL and a server that is listed twice. [`ConnectError::Unknown`] if
-    /// fewer than a majority answer, or if any of them belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
-    ///
-    /// # Cancel safety
-    /// The check only reads. The first claim starts the quarantine of new servers.
-    pub async fn connect(urls: &[String]) -> Result<Self, ConnectError> {
-        let nodes: Vec<Arc<Redis>> = members(urls)?.into_iter().map(Arc::new).collect();
-        check_nodes(Size::new(nodes.len())?, &nodes).await?;
-        Ok(of_nodes(nodes.into_iter())?)
-    }
 }
 
 /// One `redis://` or `rediss://` URL for each node. Its errors do not contain the URL, which may include passwords.

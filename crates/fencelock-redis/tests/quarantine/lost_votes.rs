@@ -55,7 +55,7 @@ async fn a_lost_vote_admits_no_second_holder(mode: Mode) {
         Reply::Int(0),
         "only the other two nodes have granted"
     );
-    let findings = quorum.diagnose().await;
+    let findings = quorum.diagnose().await.findings;
     let kept_out =
         |finding: &&fencelock_core::Finding| finding.subject == "quarantine" && finding.level == Level::Warning;
     assert_eq!(findings.iter().filter(kept_out).count(), 1, "{findings:#?}");

@@ -1,7 +1,7 @@
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
-    Eviction, Fault, FencingToken, Finding, Health, HolderId, Holding, Key, Listener, QuorumNode, Raise, Release,
-    Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, QuorumNode, Raise,
+    Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ impl Backend for DeadNode {
         nothing()
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(async { Vec::new() })
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async { BackendReport::of_server(ServerReport::failed(self.name(), "it is dead")) })
     }
 }
 
@@ -99,10 +99,6 @@ impl QuorumNode for DeadNode {
     }
 
     fn restore_completion<'a>(&'a self, _: &'a Key, _: &'a Completion) -> Answer<'a, ()> {
-        nothing()
-    }
-
-    fn health(&self) -> Answer<'_, Health> {
         nothing()
     }
 }

@@ -1,8 +1,8 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion, CompletionRead,
-    Downgrade, Eviction, Fault, FencingToken, Finding, Health, HolderId, Holding, Key, Listener, Moment, QuorumNode,
-    Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
+    CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, Moment, QuorumNode,
+    Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -148,8 +148,13 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.evict(seen).await })
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        self.memory.diagnose()
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async {
+            match self.travel().await {
+                Ok(memory) => memory.diagnose().await,
+                Err(unknown) => BackendReport::of_server(ServerReport::failed(self.name(), unknown.to_string())),
+            }
+        })
     }
 }
 
@@ -168,9 +173,5 @@ impl QuorumNode for Node {
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         Box::pin(async { self.travel().await?.restore_completion(key, completion).await })
-    }
-
-    fn health(&self) -> Answer<'_, Health> {
-        Box::pin(async { self.travel().await?.health().await })
     }
 }

@@ -1,4 +1,4 @@
-//! A client of an earlier version: its scripts, called as it calls them.
+//! The first client of this version: its scripts, called as it calls them.
 
 use fencelock_testkit::{RedisServer, Reply, RespClient};
 
@@ -12,55 +12,24 @@ pub(crate) const HELD: &str = "fencelock:{k}:held";
 pub(crate) const ONCE: &str = "fencelock:{k}:once";
 pub(crate) const MARKER: &str = "fencelock:node";
 const FENCE: &str = "fencelock:{k}:fence";
-/// The set of nodes and the longest TTL of a single server, as all versions write it.
+/// The set of nodes and the longest TTL of a single server, as it writes it.
 pub(crate) const ALONE: &str = "60000 single";
 
-/// A version of the wire format, by the first client that had it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    Zero,
-    One,
-}
+const KEYS: [&str; 7] = [KEY, FENCE, LINE, WAITERS, ALIVE, HOLDS, HELD];
 
-impl Version {
-    /// All versions whose clients must work with those of this one.
-    pub(crate) const ALL: [Self; 2] = [Self::Zero, Self::One];
-
-    fn script(self, name: &str) -> String {
-        let read = |name: &str| {
-            let path = format!("{}/tests/wire/v{}/{name}.lua", env!("CARGO_MANIFEST_DIR"), self as u8);
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
-        };
-        let script = read(name);
-        if script.contains("--@granting\n") { script.replace("--@granting\n", &read("granting")) } else { script }
-    }
-
-    const fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Zero => &[KEY, FENCE, LINE, WAITERS, ALIVE],
-            Self::One => &[KEY, FENCE, LINE, WAITERS, ALIVE, HOLDS, HELD],
-        }
-    }
-
-    /// What a message says: `<holder id> <last token> <how many> <lease, ms> <run id> <key>` in version 0, and in version 1
-    /// `1 <run id> <holder id> <last token> <how many> <lease, ms>`, a tab and the key.
-    fn read(self, text: &str) -> Option<Handed> {
-        let words: Vec<_> = text.splitn(6, [' ', '\t']).collect();
-        let (id, token) = match (self, &words[..]) {
-            (Self::Zero, [id, token, _, _, _, KEY]) => (*id, token),
-            (Self::One, ["1", _, id, token, _, rest]) if rest.ends_with("\tk") && !rest.contains(' ') => (*id, token),
-            _ => return None,
-        };
-        let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-        Some(Handed { id: id.to_owned(), token: token.parse().ok()? }).filter(|_| is_id)
-    }
+fn script(name: &str) -> String {
+    let read = |name: &str| {
+        let path = format!("{}/tests/wire/v1/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let script = read(name);
+    if script.contains("--@granting\n") { script.replace("--@granting\n", &read("granting")) } else { script }
 }
 
 /// One waiter or holder, with a channel of its own.
 pub(crate) struct Before {
     client: RespClient,
     subscriber: RespClient,
-    version: Version,
     pub(crate) id: String,
     run_id: String,
     guarded: bool,
@@ -73,30 +42,41 @@ pub(crate) struct Handed {
     pub(crate) token: u64,
 }
 
+impl Handed {
+    /// `1 <run id> <holder id> <last token> <how many> <lease, ms>`, a tab and the key.
+    fn read(text: &str) -> Option<Self> {
+        let words: Vec<_> = text.splitn(6, [' ', '\t']).collect();
+        let ["1", _, id, token, _, rest] = words[..] else { return None };
+        let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_ours = is_id && rest.ends_with("\tk") && !rest.contains(' ');
+        Some(Self { id: id.to_owned(), token: token.parse().ok()? }).filter(|_| is_ours)
+    }
+}
+
 impl Before {
-    pub(crate) fn new(version: Version, server: &RedisServer, number: u128) -> Self {
+    pub(crate) fn new(server: &RedisServer, number: u128) -> Self {
         let id = format!("{number:032x}");
         let (mut client, mut subscriber) = (server.connect().unwrap(), server.connect().unwrap());
         let info = client.command(&["INFO", "server"]);
         let run_id = info.text().unwrap().lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
         assert!(matches!(subscriber.command(&["SUBSCRIBE", &channel(&id)]), Reply::Array(_)));
-        Self { client, subscriber, version, id, run_id, guarded: false }
+        Self { client, subscriber, id, run_id, guarded: false }
     }
 
     /// A client that requires a quarantine.
-    pub(crate) fn guarded(version: Version, server: &RedisServer, number: u128) -> Self {
-        Self { guarded: true, ..Self::new(version, server, number) }
+    pub(crate) fn guarded(server: &RedisServer, number: u128) -> Self {
+        Self { guarded: true, ..Self::new(server, number) }
     }
 
     fn eval_with(&mut self, name: &str, keys: &[&str], arguments: &[&str]) -> Reply {
-        let (script, count) = (self.version.script(name), keys.len().to_string());
+        let (script, count) = (script(name), keys.len().to_string());
         let words: Vec<&str> = ["EVAL", &script, &count].iter().chain(keys).chain(arguments).copied().collect();
         self.client.command(&words)
     }
 
     fn eval(&mut self, name: &str, arguments: &[&str]) -> Reply {
         let marker: &[&str] = if self.guarded { &[MARKER] } else { &[] };
-        let keys = [self.version.keys(), marker].concat();
+        let keys = [&KEYS[..], marker].concat();
         self.eval_with(name, &keys, arguments)
     }
 
@@ -110,10 +90,10 @@ impl Before {
     /// The first word of the reply, and the whole reply.
     pub(crate) fn acquire(&mut self, intent: &str) -> (String, Reply) {
         let time = self.micros();
-        if self.version == Version::Zero || intent == "poll" {
+        if intent == "poll" {
             return self.claim(intent, "own", &time);
         }
-        // As version 1 sends a claim that can be a common case.
+        // As it sends a claim that can be a common case.
         let (value, channel) = (format!("{} before:1", self.id), channel(&self.id));
         let packed = format!("{}\t{intent}\t{time}\t3000\t3000\t{channel}", self.packed_check());
         match self.eval("acquire", &[&value, "30000", "1", &packed]) {
@@ -122,7 +102,7 @@ impl Before {
         }
     }
 
-    /// The run id and the set of nodes in one argument, as version 1 sends them.
+    /// The run id and the set of nodes in one argument, as it sends them.
     fn packed_check(&self) -> String {
         format!("{}\t{}", self.run_id, if self.guarded { ALONE } else { "" })
     }
@@ -153,9 +133,6 @@ impl Before {
 
     pub(crate) fn release(&mut self) -> String {
         let (id, time) = (self.id.clone(), self.micros());
-        if self.version == Version::Zero {
-            return words(self.pass("release", &[&id, &time, "3000"])).0;
-        }
         let packed = format!("{}\t{time}\t3000", self.packed_check());
         match self.eval("release", &[&format!("{id} "), &packed]) {
             Reply::Int(1) => "released".to_owned(),
@@ -224,14 +201,14 @@ impl Before {
         words(self.eval_with("write_completion", &[KEY, ONCE], &[&id, &text, &until, &token, "3600000"])).0
     }
 
-    /// The messages on its channel so far, as this version reads them: `None` for each message that it cannot read.
+    /// The messages on its channel so far, as it reads them: `None` for each message that it cannot read.
     pub(crate) fn received(&mut self) -> Vec<Option<Handed>> {
         self.subscriber.send(&["PING", "enough"]).unwrap();
         let mut received = Vec::new();
         loop {
             let Reply::Array(parts) = self.subscriber.receive() else { panic!("no reply on a channel") };
             match parts.iter().map(|part| part.text().unwrap_or_default()).collect::<Vec<_>>()[..] {
-                ["message", _, text] => received.push(self.version.read(text)),
+                ["message", _, text] => received.push(Handed::read(text)),
                 ["pong", "enough"] => return received,
                 ref other => panic!("{other:?}"),
             }

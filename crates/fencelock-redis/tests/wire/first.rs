@@ -1,6 +1,6 @@
-//! What only clients with version 1 do together: the present client, and the first one of this version.
+//! Shared locks, permits and completions of the present client and the first one of this version.
 
-use crate::before::{Before, HELD, KEY, ONCE, Version};
+use crate::before::{Before, HELD, KEY, ONCE};
 use crate::current::{Current, id, key};
 use crate::mixed::{stand_still, value};
 use fencelock_core::{
@@ -10,7 +10,7 @@ use fencelock_core::{
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 
 fn first(server: &RedisServer, number: u128) -> Before {
-    Before::new(Version::One, server, number)
+    Before::new(server, number)
 }
 
 async fn in_mode(server: &RedisServer, number: u128, mode: Mode) -> Current {

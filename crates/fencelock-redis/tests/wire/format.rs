@@ -131,7 +131,7 @@ async fn written(server: RedisServer) -> String {
 #[tokio::test]
 async fn what_this_version_writes_does_not_change() {
     let Some(server) = redis_or_skip() else { return };
-    let wire = Current::new(&server, 9).await.backend.report().await.wire.unwrap();
+    let wire = Current::new(&server, 9).await.backend.diagnose().await.wire.unwrap();
     let written = written(server).await;
     let path = format!("{}/tests/wire/v{wire}/format.txt", env!("CARGO_MANIFEST_DIR"));
     let (written, completion) = written.split_at(written.find("completion: ").unwrap());
@@ -147,7 +147,7 @@ async fn what_this_version_writes_does_not_change() {
     let (kept, _) = kept.split_at(kept.find("completion: ").unwrap_or(kept.len()));
     assert_eq!(
         written, kept,
-        "the format changed: raise WIRE in redis/wire.rs, and keep the scripts of version {wire} as they are in tests/wire/v{wire}: \
+        "the format changed: raise WIRE in scripts/wire.rs, and keep the scripts of version {wire} as they are in tests/wire/v{wire}: \
          see tests/wire/main.rs"
     );
 }

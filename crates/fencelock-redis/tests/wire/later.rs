@@ -36,7 +36,7 @@ fn subscriber(server: &RedisServer, number: u128) -> RespClient {
 }
 
 async fn finding(server: &RedisServer, subject: &str) -> Finding {
-    let findings = lazy(&server.url()).await.unwrap().diagnose().await;
+    let findings = lazy(&server.url()).await.unwrap().diagnose().await.findings;
     findings.into_iter().find(|finding| finding.subject == subject).unwrap()
 }
 
@@ -253,7 +253,7 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
     let refused = init(&url, true).await.unwrap_err().to_string();
     assert!(refused.contains("later fencelock") && !refused.contains("repeat"), "{refused}");
     assert_eq!(server.command(&["HGETALL", MARKER]), before);
-    let findings = lazy(&url).await.unwrap().diagnose().await;
+    let findings = lazy(&url).await.unwrap().diagnose().await.findings;
     assert!(
         findings.iter().any(|finding| finding.level == Level::Failure && finding.text.contains("version \"2\"")),
         "{findings:?}"
@@ -264,7 +264,7 @@ async fn a_marker_of_a_later_version_refuses_every_grant_and_stays_as_it_is() {
 async fn a_marker_of_a_later_version_is_reported_without_a_quarantine_in_the_url() {
     let Some(server) = redis_or_skip() else { return };
     let reported = async || {
-        let findings = lazy(&server.url()).await.unwrap().diagnose().await;
+        let findings = lazy(&server.url()).await.unwrap().diagnose().await.findings;
         findings.into_iter().find(|finding| finding.subject == "quarantine")
     };
     server.command(&["HSET", MARKER, "version", "1", "epoch", "e", "until", "0", "quorum", "q", "nodes", "n"]);
@@ -301,7 +301,7 @@ async fn doctor_says_that_it_may_not_search_for_other_versions() {
     let Some(server) = redis_or_skip() else { return };
     server.command(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-scan"]);
     let url = server.url().replace("redis://", "redis://app:x@");
-    let findings = lazy(&url).await.unwrap().diagnose().await;
+    let findings = lazy(&url).await.unwrap().diagnose().await.findings;
     let note = findings.into_iter().find(|finding| finding.subject == "wire").unwrap();
     assert!(note.level == Level::Note && note.text.contains("may not SCAN"), "{note:?}");
     assert!(note.advice.contains("operator"), "{note:?}");

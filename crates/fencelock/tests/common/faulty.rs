@@ -1,5 +1,7 @@
 use fencelock::backends::TokioClock;
-use fencelock::{Backend, Capabilities, Clock, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown};
+use fencelock::{
+    Backend, BackendReport, Capabilities, Clock, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
+};
 use fencelock_core::{
     Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Intent, Listener,
     Release, Renew, Renewal, Resize, WriteCompletion,
@@ -263,7 +265,7 @@ impl Backend for Faulty {
         self.inner.evict(seen)
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         self.inner.diagnose()
     }
 }

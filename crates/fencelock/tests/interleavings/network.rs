@@ -3,7 +3,7 @@
 use crate::mutants::Mutant;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock::{
-    Backend, Capabilities, Clock, Drift, Eviction, Fault, Finding, HolderId, Holding, Key, Moment, Unknown,
+    Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
 };
 use fencelock_core::{
     Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Listener,
@@ -297,7 +297,7 @@ impl Backend for Network {
         self.memory.evict(seen)
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         self.memory.diagnose()
     }
 }

@@ -337,7 +337,7 @@ async fn the_doctor_counts_the_replicas() {
         ("?acks=1", Level::Fine, "a lock counts when 1 of 1 replicas have it"),
         ("?acks=2", Level::Failure, "acks=2, but only 1 is online"),
     ] {
-        let findings = pair.client(options).await.diagnose().await;
+        let findings = pair.client(options).await.diagnose().await.findings;
         let found = findings.iter().find(|finding| ["role", "replicas"].contains(&finding.subject)).unwrap();
         assert_eq!(found.level, level, "{options:?}: {found:?}");
         assert!(found.text.contains(words), "{options:?}: {found:?}");

@@ -82,7 +82,7 @@ impl Lacking {
 
     /// What `doctor` says does not work.
     async fn lacks(&self, options: &str, features: &[&str]) {
-        let report = client(&self.url(options)).await.report().await;
+        let report = client(&self.url(options)).await.diagnose().await;
         let server = &report.servers[0];
         let lacking: Vec<_> = server.features.iter().filter(|feature| !feature.works).collect();
         assert_eq!(lacking.iter().map(|feature| feature.name).collect::<Vec<_>>(), features, "{server:#?}");
@@ -94,7 +94,7 @@ impl Lacking {
     }
 
     async fn doctor(&self, options: &str, subject: &str) -> String {
-        let findings = client(&self.url(options)).await.diagnose().await;
+        let findings = client(&self.url(options)).await.diagnose().await.findings;
         let found = findings.iter().find(|finding| finding.subject == subject);
         found.unwrap_or_else(|| panic!("{subject}: {findings:#?}")).text.clone()
     }
@@ -205,7 +205,7 @@ async fn only_literal_keys_in_scripts() {
     let Some(lacking) = Lacking::start(rule) else { return };
     let error = lacking.refused("").await;
     assert!(error.contains("bad lua script") && error.contains("connect to the server itself"), "{error}");
-    let findings = client(&lacking.url("")).await.diagnose().await;
+    let findings = client(&lacking.url("")).await.diagnose().await.findings;
     let features = findings.iter().find(|finding| finding.subject == "features").unwrap();
     assert_eq!(features.level, Level::Failure, "{features:?}");
 }
@@ -308,7 +308,7 @@ async fn a_server_that_closes_a_connection_once_is_no_proxy() {
             Ok(client) => client,
             Err(_) => crate::support::client(&lacking.url("")).await,
         };
-        let report = client.report().await;
+        let report = client.diagnose().await;
         assert!(report.servers[0].features.iter().all(|feature| feature.works), "{command}: {report:#?}");
     }
 }
@@ -318,7 +318,7 @@ async fn a_replica_has_no_locks() {
     let Some(lacking) = Lacking::start(|_| Intercept::Forward) else { return };
     let master = RedisServer::start().unwrap();
     lacking.server.follow(master.port());
-    let report = client(&lacking.url("")).await.report().await;
+    let report = client(&lacking.url("")).await.diagnose().await;
     assert_eq!(report.servers[0].topology, Topology::Replica);
     let of_modes = ["exclusive_locks", "shared_locks", "semaphores"];
     let lacks = |name| report.servers[0].features.iter().any(|feature| feature.name == name && !feature.works);
@@ -337,7 +337,7 @@ async fn a_server_whose_peers_accept_writes_is_a_failure() {
         Intercept::Forward
     };
     let Some(lacking) = Lacking::start(rule) else { return };
-    let findings = client(&lacking.url("")).await.diagnose().await;
+    let findings = client(&lacking.url("")).await.diagnose().await.findings;
     let found = findings.iter().find(|finding| finding.subject == "active-active").unwrap();
     assert_eq!(found.level, Level::Failure);
     assert!(found.text.contains("two clients can hold one lock"), "{found:?}");

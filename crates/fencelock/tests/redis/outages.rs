@@ -231,7 +231,7 @@ async fn a_handshake_that_stalls_is_repeated_completely() {
         let _ = client.lock("k").try_acquire().await;
         eventually("back", async || client.lock("k").try_acquire().await.is_ok()).await;
         assert!(proxy.dropped_replies() >= 2, "{word}");
-        let findings = client.diagnose().await;
+        let findings = client.diagnose().await.findings;
         for subject in ["wake-ups", "tracking"] {
             let finding = findings.iter().find(|finding| finding.subject == subject).unwrap();
             assert_eq!(finding.level, Level::Fine, "{word}: {finding:?}");

@@ -48,7 +48,7 @@ async fn the_rights_of_the_page_suffice_for_everything_a_holder_and_a_waiter_do(
         command(&server, &["DEL", &format!("a:{key}")]);
         let why = tokio::time::timeout(secs(10), next.lost()).await.expect("tracking reports at once");
         assert_eq!(why, LossReason::Deleted, "{key}");
-        let findings = one.diagnose().await;
+        let findings = one.diagnose().await.findings;
         let bad = findings.iter().find(|finding| finding.text.contains("refused"));
         assert!(bad.is_none(), "{key}: {bad:?}");
     }

@@ -1,8 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
-    Eviction, Fault, FencingToken, Finding, Holder, HolderId, Holding, Intent, Key, Listener, Mode, Modes, Occupied,
-    Owner, QuorumNode, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    CompletionRead, Downgrade, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
+    Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -325,7 +325,7 @@ impl Backend for FaultyBackend {
         })
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         self.memory.diagnose()
     }
 }

@@ -1,8 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClearCompletion, Completion, CompletionRead, Downgrade,
-    Eviction, FencingToken, Finding, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode, Release, Renew,
-    Renewal, Resize, Resized, Ttl, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    CompletionRead, Downgrade, Eviction, FencingToken, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode,
+    Release, Renew, Renewal, Resize, Resized, Ttl, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 
@@ -282,7 +282,7 @@ impl Backend for FaultyModes {
         })
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         self.memory.diagnose()
     }
 }

@@ -16,14 +16,12 @@ pub(crate) enum Kind {
     },
     /// A writer that downgrades.
     Downgrader,
-    /// Of version 0.
-    Before,
 }
 
 impl Kind {
     pub(crate) fn mode(self) -> Mode {
         match self {
-            Self::Writer | Self::Downgrader | Self::Before => Mode::Exclusive,
+            Self::Writer | Self::Downgrader => Mode::Exclusive,
             Self::Shared => Mode::Shared,
             Self::Permits { weight, limit } => Mode::permits(weight, limit).unwrap(),
         }

@@ -1,6 +1,6 @@
 //! What a search must have reached. One that has not proves nothing.
 
-use crate::client::{Kind, Phase};
+use crate::client::Phase;
 use crate::world::{Act, World, holder};
 use fencelock_core::Mode;
 use fencelock_model::{Name, Value};
@@ -42,8 +42,6 @@ pub(crate) enum Coverage {
     PlainHolds,
     /// The other program found the key taken.
     PlainRefused,
-    /// A client of version 0 handed the key to one of version 1.
-    HandedOverByVersion0,
     /// A larger limit let a waiter in.
     GrownAdmits,
     /// More permits are in use than the new limit.
@@ -66,7 +64,6 @@ pub(crate) const SEVERAL: &[Coverage] = &[Coverage::SeveralAtOnce];
 pub(crate) const AFTER_READERS: &[Coverage] = &[Coverage::WriterAfterReaders];
 pub(crate) const DOWNGRADED: &[Coverage] = &[Coverage::DowngradeAdmits];
 pub(crate) const OTHER_LIMIT: &[Coverage] = &[Coverage::OtherLimit];
-pub(crate) const VERSION_0: &[Coverage] = &[Coverage::HandedOverByVersion0];
 
 /// A set of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,10 +107,7 @@ pub(crate) fn of(before: &World, act: Act, after: &World) -> CoverageSet {
         Act::Downgrade(_) => set.insert_if(Coverage::DowngradeAdmits, new > 0 && held(after) > 1),
         Act::Release(i) => {
             let others_wait = (0..after.clients.len()).any(|other| after.waits(other));
-            let to_new =
-                (0..after.clients.len()).any(|other| granted(other) && after.clients[other].kind != Kind::Before);
             set.insert_if(Coverage::Cancelled, before.waits(i) && others_wait);
-            set.insert_if(Coverage::HandedOverByVersion0, before.clients[i].kind == Kind::Before && to_new);
         }
         Act::Duplicate(_) => set.insert_if(Coverage::Duplicated, before.key != after.key),
         Act::PlainSet => set.insert_if(Coverage::PlainRefused, after.plain_until_ms.is_none()),

@@ -1,5 +1,5 @@
 //! Every order in which a few clients can share a key, wait, renew, downgrade, stop and release, on the model of the scripts, with
-//! clients of version 0 and programs that use the key without the scripts. Each rule is dropped once, and the search finds the shortest
+//! programs that use the key without the scripts. Each rule is dropped once, and the search finds the shortest
 //! way to the damage.
 //!
 //! Waiters learn of a hand-off by their next poll, or by its message, which may be late, repeated or lost.
@@ -11,13 +11,11 @@ mod coverage;
 mod messages;
 mod resizing;
 mod search;
-mod version_0;
 mod world;
 
 use client::{Client, Kind, PERMIT};
 use coverage::{
-    AFTER_READERS, BLOCKED, Coverage, DOWNGRADED, LEASES, OTHER_LIMIT, PERMITS, PLAIN, QUEUE, READERS, RESIZED,
-    SEVERAL, VERSION_0,
+    AFTER_READERS, BLOCKED, Coverage, DOWNGRADED, LEASES, OTHER_LIMIT, PERMITS, PLAIN, QUEUE, READERS, RESIZED, SEVERAL,
 };
 use search::{breaks, holds};
 use world::{Rule, Setting};
@@ -49,9 +47,8 @@ fn plain(setting: Setting, duplicates: u8) -> Setting {
 }
 
 fn fixed() -> Vec<Row> {
-    let (downgrader, before) = (Kind::Downgrader, Kind::Before);
+    let downgrader = Kind::Downgrader;
     let beside_plain = "a writer that downgrades, a reader, a plain client, a duplicate";
-    let before_beside_plain = "a client of version 0, a reader, a plain client, a duplicate";
     vec![
         (
             "a writer and two readers",
@@ -83,13 +80,6 @@ fn fixed() -> Vec<Row> {
         ),
         ("clients with two limits", setting(&[PERMIT, PERMIT, permit(1, 3)]), &[LEASES, PERMITS, OTHER_LIMIT]),
         ("a writer and two permits", setting(&[WRITER, PERMIT, PERMIT]), &[LEASES, QUEUE, BLOCKED, PERMITS, SEVERAL]),
-        (
-            "a client of version 0 and two readers",
-            setting(&[before, READER, READER]),
-            &[LEASES, QUEUE, BLOCKED, READERS, SEVERAL, VERSION_0],
-        ),
-        (before_beside_plain, plain(setting(&[before, READER]), 1), &[LEASES, QUEUE, BLOCKED, PLAIN, VERSION_0]),
-        ("two clients of version 0 and a permit", setting(&[before, before, PERMIT]), &[LEASES, QUEUE, VERSION_0]),
     ]
 }
 
@@ -148,7 +138,6 @@ fn a_removed_rule_leads_to_a_violation() {
     breaks(Rule::PollsByTheLimitBefore, &resized, "a waiter is refused", 5);
     let weights = Setting { resizes: 1, ..setting(&[permit(2, 2), PERMIT, PERMIT]) };
     breaks(Rule::ResizeKeepsEveryWaiter, &weights, "a waiter is refused", 5);
-    breaks(Rule::DropsUnknownEntries, &setting(&[Kind::Before, READER, Kind::Before]), "order", 4);
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl World {
         if let Some(Entry::Waiter(waiter)) = self.key.waiters.entries.get_mut(&Name::Holder(holder(i)))
             && let Mode::Permits { weight, limit, .. } = self.clients[i].kind.mode()
         {
-            waiter.version = Some(format!("1 s {weight} {limit}").into());
+            waiter.version = format!("1 s {weight} {limit}").into();
         }
     }
 }

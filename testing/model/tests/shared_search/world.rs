@@ -24,7 +24,6 @@ pub(crate) enum Rule {
     IgnoresLimits,
     CancelsWithoutAdvance,
     RenewsEndedHolds,
-    DropsUnknownEntries,
     ResizeForgetsThePermitsInUse,
     ResizeLeavesWaiters,
     PollsByTheLimitBefore,
@@ -248,11 +247,7 @@ impl World {
             self.key.queue = WaiterQueue::default();
         }
         let mut sent = Outbox::default();
-        let answer = self.as_seen_by(i, |world| {
-            world.served_by_version_0(i, rule, |world| {
-                world.key.acquire(server, &claim, &Gate::Open, &mut |message| sent.send(message)).unwrap()
-            })
-        });
+        let answer = self.key.acquire(server, &claim, &Gate::Open, &mut |message| sent.send(message)).unwrap();
         if rule == Rule::OvertakesWaiters && self.key.queue.members.is_empty() {
             self.key.queue = queue;
         }
@@ -271,7 +266,6 @@ impl World {
         let answer = self.sends(i, intent, server, rule);
         let (now_ms, mode) = (self.now_ms(), self.clients[i].kind.mode());
         self.clients[i].last = if intent == Intent::Poll { Sent::Poll } else { Sent::Enqueue };
-        let settled = self.clients[i].kind != Kind::Before && rule == Rule::Production;
         match answer {
             Acquire::Granted { fence, .. } => {
                 let repeated = fence <= self.token;
@@ -292,12 +286,12 @@ impl World {
             }
             _ => self.clients[i].phase = Phase::Over,
         }
-        if settled { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
+        if rule == Rule::Production { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
     }
 
     fn renew(&mut self, i: usize, server: &Server, rule: Rule) {
         self.clients[i].renewals -= 1;
-        let answer = self.as_seen_by(i, |world| world.key.renew(server, holder(i), TTL_MS, TTL_MS).unwrap());
+        let answer = self.key.renew(server, holder(i), TTL_MS, TTL_MS).unwrap();
         let now_ms = self.now_ms();
         let Phase::Holding(belief) = &mut self.clients[i].phase else { return };
         if matches!(answer, Renew::Renewed { .. }) || rule == Rule::RenewsEndedHolds {
@@ -324,14 +318,12 @@ impl World {
         }
         let mut sent = Outbox::default();
         let publish = &mut |message| sent.send(message);
-        let released = self.as_seen_by(i, |world| {
-            world.served_by_version_0(i, rule, |world| {
-                world.key.release(server, holder(i), server.now_us, HAND_OFF_MS, &Gate::Open, publish).unwrap()
-            })
-        });
+        let released = self.key.release(server, holder(i), server.now_us, HAND_OFF_MS, &Gate::Open, publish).unwrap();
         self.deliver_later(sent);
-        let is_settled = self.clients[i].kind != Kind::Before && !matches!(released, Release::Taken(_));
-        if is_settled { checks::first_waiter_has_no_room(&self.key, self.now_us) } else { Ok(()) }
+        match released {
+            Release::Taken(_) => Ok(()),
+            _ => checks::first_waiter_has_no_room(&self.key, self.now_us),
+        }
     }
 
     fn downgrade(&mut self, i: usize, server: &Server, rule: Rule) -> Result<(), String> {

@@ -66,9 +66,9 @@ mod writer_mark;
 
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal,
-    Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Completion, CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release,
+    Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use std::io;
 use std::os::fd::OwnedFd;
@@ -245,7 +245,7 @@ impl Backend for File {
         Box::pin(async { vec![self.trial().await] })
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
-        Box::pin(async { self.findings() })
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async { BackendReport::of_findings(self.findings()) })
     }
 }

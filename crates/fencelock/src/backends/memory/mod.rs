@@ -7,9 +7,9 @@ mod slot;
 
 use completions::Completions;
 use fencelock_core::{
-    Acquire, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener, Listeners,
-    Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener,
+    Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use scheme::MemoryScheme;
 use slot::{Slot, Step};
@@ -249,9 +249,10 @@ impl Backend for Memory {
         Box::pin(async { self.step(&seen.key, |slot, step| slot.evict(seen, step)) })
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, Vec<Finding>> {
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(async {
-            vec![Finding::fine("backend", "memory of this process: other processes do not see these locks")]
+            let text = "memory of this process: other processes do not see these locks";
+            BackendReport::of_findings(vec![Finding::fine("backend", text)])
         })
     }
 }

@@ -1,0 +1,101 @@
+use super::fault::is_no_script;
+use crate::scripts::script::Call;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use std::sync::LazyLock;
+
+/// A connection that sends many commands in one pipeline; each has its own error.
+pub(crate) trait PipelineSender {
+    fn carry(&self, commands: &Pipeline) -> impl Future<Output = RedisResult<Vec<RedisResult<Value>>>> + Send;
+}
+
+impl PipelineSender for MultiplexedConnection {
+    async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        let answers = self.clone().send_packed_commands(commands, 0, commands.len()).await?;
+        Ok(answers.into_iter().map(Value::extract_error).collect())
+    }
+}
+
+/// The result of a batch.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// One for each call, in order.
+    pub(crate) answers: Vec<RedisResult<Value>>,
+    /// The reply to the command after the calls.
+    pub(crate) after: Option<RedisResult<Value>>,
+}
+
+/// Sends a batch by digest; if the server has not cached the script, sends one call in full, and the rest by digest again.
+///
+/// The command `after` follows the calls in the same pipeline, and follows repeated calls once more.
+pub(crate) async fn send_batch(
+    carrier: &impl PipelineSender,
+    calls: Vec<Call>,
+    after: Option<&Cmd>,
+) -> RedisResult<Batch> {
+    let (parts, digests): (Vec<_>, Vec<_>) = calls.into_iter().map(Call::into_parts).unzip();
+    let sent = Sent::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
+    let mut batch = sent.carry(carrier, after.is_some()).await?;
+    let unknown: Vec<usize> =
+        (0..parts.len()).filter(|i| matches!(&batch.answers[*i], Err(error) if is_no_script(error))).collect();
+    let Some(first) = unknown.first() else { return Ok(batch) };
+    let again = unknown.iter().filter_map(|i| {
+        let (call, (lua, tracked)) = (sent.call(*i)?, parts[*i]);
+        Some((if i == first { lua.in_full(call) } else { call.clone() }, tracked))
+    });
+    let again = Sent::new(again, after).carry(carrier, after.is_some()).await?;
+    for (i, again) in unknown.iter().zip(again.answers) {
+        batch.answers[*i] = again;
+    }
+    batch.after = again.after;
+    Ok(batch)
+}
+
+/// Commands of one pipeline.
+struct Sent {
+    commands: Pipeline,
+    /// The indexes of the calls, and of their replies.
+    indexes: Vec<usize>,
+}
+
+impl Sent {
+    fn new(calls: impl Iterator<Item = (Cmd, bool)>, after: Option<&Cmd>) -> Self {
+        let (mut commands, mut indexes) = (redis::pipe(), Vec::new());
+        for (call, tracked) in calls {
+            if tracked {
+                commands.add_command(CACHING.clone());
+            }
+            indexes.push(commands.len());
+            commands.add_command(call);
+        }
+        if let Some(after) = after.filter(|_| !indexes.is_empty()) {
+            commands.add_command(after.clone());
+        }
+        Self { commands, indexes }
+    }
+
+    fn call(&self, number: usize) -> Option<&Cmd> {
+        self.commands.cmd_iter().nth(*self.indexes.get(number)?)
+    }
+
+    async fn carry(&self, carrier: &impl PipelineSender, after: bool) -> RedisResult<Batch> {
+        if self.indexes.is_empty() {
+            return Ok(Batch { answers: Vec::new(), after: None });
+        }
+        let mut answers: Vec<_> = carrier.carry(&self.commands).await?.into_iter().map(Some).collect();
+        let mut answer = |index: usize| answers.get_mut(index).and_then(Option::take).unwrap_or_else(missing);
+        let called = self.indexes.iter().map(|index| answer(*index)).collect();
+        Ok(Batch { answers: called, after: after.then(|| answer(self.commands.len() - 1)) })
+    }
+}
+
+/// Sent before a call whose keys are to be tracked.
+static CACHING: LazyLock<Cmd> = LazyLock::new(|| {
+    let mut caching = redis::cmd("CLIENT");
+    caching.arg("CACHING").arg("YES");
+    caching
+});
+
+fn missing() -> RedisResult<Value> {
+    Err((redis::ErrorKind::Parse, "fewer replies than requests").into())
+}

@@ -1,0 +1,320 @@
+use super::fault::{is_no_script, unknown};
+use super::logged_keys::LoggedKeys;
+use super::peers::{Peer, Peers};
+use super::push_handler::PushHandler;
+use super::session::Session;
+use crate::scripts::quarantine::{self, Marker, MarkerState, Quarantine};
+use crate::scripts::script::{self, Call};
+use crate::scripts::unread::Unread;
+use crate::url::target::Target;
+use fencelock_core::{Answer, BootClock, Clock, Fault, Moment, Unknown};
+use redis::{RedisError, Value};
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// The pause between logins while a server refuses a password that is being changed.
+const BETWEEN_LOGINS: Duration = Duration::from_secs(1);
+
+/// Keeps one session alive on demand: the next request after a disconnect connects again.
+///
+/// No other reconnect loop is needed: waiters poll every second and holders renew. The reconnect loop of the driver could
+/// silently connect to another server, and would repeat commands that may not be idempotent.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) target: Target,
+    pub(crate) push_handler: Arc<PushHandler>,
+    /// The servers of its list, including itself; empty for a single server.
+    pub(crate) peers: OnceLock<Arc<Peers>>,
+    channel: String,
+    /// The locks with unreadable entries that have been logged.
+    unread_logged: LoggedKeys,
+    live: Mutex<Option<Arc<Session>>>,
+    dial: tokio::sync::Mutex<Dial>,
+    /// The features that a trial has found not to work, with the reasons.
+    pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
+    /// The name of a lock that no client uses, if the user has named one for a trial.
+    pub(crate) probe: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Dial {
+    sessions: u64,
+    /// The last failed attempt, and its end.
+    failed: Option<(Moment, Unknown)>,
+    /// What has been logged about the server.
+    logged: Vec<String>,
+}
+
+impl Link {
+    pub(crate) fn new(target: Target) -> Result<Self, fencelock_core::Invalid> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| {
+            fencelock_core::Invalid::new(format!("the operating system returned no random numbers: {error}"))
+        })?;
+        let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
+        let push_handler = Arc::new(PushHandler::new(&target));
+        let (peers, live, dial) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default());
+        let unread_logged = LoggedKeys::default();
+        Ok(Self {
+            target,
+            push_handler,
+            peers,
+            channel,
+            unread_logged,
+            live,
+            dial,
+            failed: Mutex::default(),
+            probe: Mutex::default(),
+        })
+    }
+
+    /// Gives each server of a list its peers, before any of them is used.
+    pub(crate) fn join_all(links: &[Arc<Self>]) {
+        let weak = |link: &Arc<Self>| -> Weak<dyn Peer> { Arc::<Self>::downgrade(link) };
+        let peers = Arc::new(Peers::new(links.iter().map(weak).collect()));
+        for link in links {
+            let _ = link.peers.set(Arc::clone(&peers));
+        }
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.target.name
+    }
+
+    /// Whether the server reports changes of keys to the live session.
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.live().is_some_and(|session| session.server_info.tracking)
+    }
+
+    /// Returns the live session, or a new one. If many callers wait while the server is unavailable, one connects, and its
+    /// error is the result for all: a hundred callers do not wait for a hundred timeouts.
+    pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
+        match self.live() {
+            Some(session) => Ok(session),
+            // Boxed, because it is rare and large: every request would allocate and move its size.
+            None => Box::pin(self.dial(now)).await,
+        }
+    }
+
+    async fn dial(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
+        let requested = now();
+        let mut dial = self.dial.lock().await;
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        if let Some((ended, unknown)) = &dial.failed
+            && (*ended >= requested || unknown.is_revoked() && requested.since(*ended) < BETWEEN_LOGINS)
+        {
+            return Err(unknown.clone());
+        }
+        dial.sessions += 1;
+        match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {
+            Ok(session) => {
+                let session = Arc::new(session);
+                self.target.files.accept();
+                dial.failed = None;
+                if !self.target.is_internal {
+                    dial.log_limitations(&self.target.name, &session);
+                }
+                *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
+                Ok(session)
+            }
+            Err(unknown) => {
+                let unknown = unknown.map_fault(|fault| self.target.files.kind(fault));
+                dial.failed = Some((now(), unknown.clone()));
+                Err(unknown)
+            }
+        }
+    }
+
+    /// Sends a script by its digest, and in full if the server has not cached it: after a restart, a failover or `SCRIPT FLUSH`.
+    /// The error NOSCRIPT means that the script was not executed.
+    pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
+        let answer = match session.send(call.by_digest()).await {
+            Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
+            answer => answer,
+        };
+        self.check(session);
+        answer
+    }
+
+    /// Reads the marker of the server of this session. It writes nothing.
+    pub(crate) async fn inspect_marker(
+        &self,
+        session: &Session,
+        quarantine: &Quarantine,
+    ) -> Result<MarkerState, Unknown> {
+        let node = self.target.name.as_str();
+        let run_id = session.server_info.run_id.as_str();
+        if run_id.is_empty() {
+            return Err(no_run_id(node, session));
+        }
+        let mut query = redis::pipe();
+        query.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
+        let answers = session.send_all(&query).await;
+        self.check(session);
+        let mut answers = answers.map_err(|error| unknown(node, &error))?.into_iter();
+        let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| unknown(node, &error));
+        let read = |error: redis::ParsingError| unknown(node, &error.into());
+        let [epoch, until, quorum, nodes, version]: [Option<String>; 5] =
+            redis::from_redis_value(next()?).map_err(read)?;
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(next()?).map_err(read)?;
+        let now_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+        MarkerState::seen(node, quarantine, run_id, &Marker { epoch, until, quorum, nodes, version }, now_ms)
+    }
+
+    /// For a claim at a server without a marker of this run: starts its quarantine, and logs if the server does not
+    /// grant. A server without any marker is only marked if the list is confirmed.
+    pub(crate) async fn handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
+        let node = self.target.name.as_str();
+        session.check_identity(node).await?;
+        // A client that trusts an unknown server asserts that the list is correct.
+        if let Some(peers) = self.peers.get().filter(|_| !quarantine.trust)
+            && self.inspect_marker(session, quarantine).await? == MarkerState::Unmarked
+        {
+            peers.may_mark(self.node()).await?;
+        }
+        let state = self.send_handshake(session, quarantine).await;
+        match &state {
+            Ok(state) => self.warn_of(session, state),
+            // The caller of a claim receives the error.
+            Err(cause) => tracing::debug!(node, "grants nothing: {cause}"),
+        }
+        state
+    }
+
+    /// Logs once for each session that the server does not grant.
+    pub(crate) fn warn_of(&self, session: &Session, state: &MarkerState) {
+        let trusts = self.target.quarantine.as_ref().is_some_and(|quarantine| quarantine.trust);
+        let why = match state {
+            MarkerState::Serving => return,
+            // The next claim puts it into service.
+            MarkerState::Restarted | MarkerState::Unmarked if trusts => return,
+            MarkerState::Quarantined(rest) => quarantine::forgotten(*rest),
+            MarkerState::Restarted | MarkerState::Unmarked => quarantine::NOT_BEGUN.to_owned(),
+        };
+        if !session.quarantine_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
+        }
+    }
+
+    /// Logs that a script found an unreadable waiter entry, not more than once an hour for each lock. `doctor` finds all.
+    pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
+        let unread = Unread::of(answer)?;
+        if self.unread_logged.is_due(wire, BootClock.now()) {
+            let advice = Unread::advice(wire);
+            tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(wire));
+        }
+        Some(unread)
+    }
+
+    /// Checks the marker of the server of this session, and writes it if it belongs to another run. Repeating it is
+    /// harmless.
+    async fn send_handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
+        let node = self.target.name.as_str();
+        let run_id = session.server_info.run_id.as_str();
+        if run_id.is_empty() {
+            return Err(no_run_id(node, session));
+        }
+        let answer = self.call(session, &script::handshake(quarantine, run_id)).await;
+        MarkerState::read(node, quarantine, answer.map_err(|error| unknown(node, &error))?)
+    }
+
+    /// Drops a dead session, so that the next request connects, and notifies the listeners that messages may be lost.
+    pub(crate) fn check(&self, session: &Session) {
+        if !session.is_dead() {
+            return;
+        }
+        let dropped = {
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            live.take_if(|live| live.number == session.number)
+        };
+        if dropped.is_some() {
+            tracing::info!(node = %self.target.name, "connection lost");
+            self.push_handler.reset();
+        }
+    }
+
+    /// The reason why a feature did not work in a trial.
+    pub(crate) fn failure(&self, feature: &str) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.iter().find(|(name, _)| *name == feature).map(|(_, reason)| reason.clone())
+    }
+
+    fn live(&self) -> Option<Arc<Session>> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // A cancelled request may have been the last user of the session.
+        self.check(&live);
+        (!live.is_dead()).then_some(live)
+    }
+}
+
+impl Dial {
+    /// Logs once which features the server lacks.
+    fn log_limitations(&mut self, node: &str, session: &Session) {
+        let server_info = &session.server_info;
+        tracing::info!(
+            node,
+            run_id = server_info.run_id,
+            version = server_info.version,
+            master = session.mastership.as_ref().map(|mastership| mastership.address()),
+            resp3 = server_info.resp3,
+            "connected"
+        );
+        for lack in &server_info.limitations {
+            if !self.logged.contains(lack) {
+                tracing::warn!(node, "{lack}");
+                self.logged.push(lack.clone());
+            }
+        }
+    }
+}
+
+/// The prefix of the channels that wake clients of this key prefix: a user with access to the channels of one prefix cannot
+/// wake, or mislead, clients of another. It contains no space, as the scripts require.
+pub(crate) fn wake_channels(prefix: &str) -> String {
+    let mut channel = String::from("fencelock:wake:");
+    for c in prefix.chars() {
+        if c.is_whitespace() || c == '%' {
+            let _ = write!(channel, "%{:X}", u32::from(c));
+        } else {
+            channel.push(c);
+        }
+    }
+    if !prefix.is_empty() {
+        channel.push(':');
+    }
+    channel
+}
+
+/// A quarantine needs the run id to detect a restart.
+pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
+    const NEEDED: &str = "a quarantine needs it to notice a restart";
+    let detail = match session.server_info.limitations.iter().find(|lack| lack.starts_with("INFO")) {
+        Some(refused) => format!("{refused}; {NEEDED}: allow INFO to this user"),
+        None => format!("INFO names no run id; {NEEDED}, so this server cannot have one"),
+    };
+    Unknown::new(node, Fault::Denied, detail)
+}
+
+impl Peer for Link {
+    fn node(&self) -> &str {
+        self.node()
+    }
+
+    fn limit(&self) -> Duration {
+        self.target.limit
+    }
+
+    fn inspect(&self) -> Answer<'_, MarkerState> {
+        Box::pin(async move {
+            let session = self.session(|| BootClock.now()).await?;
+            match &self.target.quarantine {
+                Some(quarantine) => self.inspect_marker(&session, quarantine).await,
+                None => Ok(MarkerState::Unmarked),
+            }
+        })
+    }
+}

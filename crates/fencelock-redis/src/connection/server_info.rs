@@ -1,0 +1,226 @@
+//! Information about the server, collected when a session is opened.
+
+use super::deletion::{greet, why_no_release};
+use super::fault::{fault_of, unknown};
+use super::liveness::Liveness;
+use super::origin::Origin;
+use super::push_handler::PushHandler;
+use super::subscription::Subscription;
+use crate::sentinel::Mastership;
+use crate::url::target::Target;
+use fencelock_core::{Fault, Unknown};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The result of the handshake.
+#[derive(Debug)]
+pub(crate) struct ServerInfo {
+    /// The run id, which changes with every start of the server; with sentinels, also with every promotion.
+    pub(crate) run_id: String,
+    pub(crate) version: String,
+    /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of these keys may be
+    /// moving to another server. Dragonfly rejects it too.
+    pub(crate) derives_keys: AtomicBool,
+    /// The channel of this client; `-` without wake-ups.
+    pub(crate) channel: String,
+    /// Whether the server reports changes of tracked keys.
+    pub(crate) tracking: bool,
+    pub(crate) resp3: bool,
+    /// Whether this is a proxy that closes the connection at an unknown command.
+    pub(crate) is_plain: bool,
+    /// Why no lock is acquired here: this user could not release it.
+    pub(crate) no_release: Option<Unknown>,
+    /// The missing features with their reasons, as text for users.
+    pub(crate) limitations: Vec<String>,
+    /// With RESP2, a second connection subscribes; it ends with the session.
+    _subscription: Option<Subscription>,
+}
+
+impl ServerInfo {
+    /// For a proxy that is not queried.
+    pub(crate) fn plain(limitations: Vec<String>) -> Self {
+        Self { is_plain: true, limitations, ..Self::unknown() }
+    }
+
+    fn unknown() -> Self {
+        Self {
+            run_id: String::new(),
+            version: String::new(),
+            derives_keys: AtomicBool::new(false),
+            channel: "-".to_owned(),
+            tracking: false,
+            resp3: false,
+            is_plain: false,
+            no_release: None,
+            limitations: Vec::new(),
+            _subscription: None,
+        }
+    }
+
+    /// Whether a script may use several locks. A proxy may send a script to the server of its first key only. None of them has client
+    /// tracking, which belongs to one connection with one server.
+    pub(crate) fn combines(&self) -> bool {
+        self.tracking && self.derives_keys.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn learn(
+        mut connection: MultiplexedConnection,
+        target: &Target,
+        resp3: bool,
+        channel: &str,
+        push_handler: &Arc<PushHandler>,
+        liveness: &Liveness,
+        mastership: Option<&Arc<Mastership>>,
+    ) -> Result<Self, Unknown> {
+        let node = target.name.as_str();
+        let mut limitations = Vec::new();
+        let (mut run_id, mut version, mut derives_keys) = (String::new(), String::new(), false);
+        let (info, deletes) = greet(&mut connection, target).await;
+        match info {
+            Ok(info) => {
+                (run_id, version) = (field(&info, "run_id"), field(&info, "redis_version"));
+                derives_keys = has_derived_keys(&info);
+                if let Some(why) = not_alone(target, &info) {
+                    return Err(Unknown::new(node, Fault::Unsupported, why));
+                }
+            }
+            Err(error) if is_about_login(&error) || is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => limitations.push(format!("INFO is refused: {error}")),
+        }
+        if let Some(mastership) = mastership {
+            run_id = mastership.identify(&mut connection, node, &run_id).await?;
+            limitations.extend(Mastership::limitation(target));
+        }
+        let no_release = why_no_release(&mut connection, target, deletes, &mut limitations).await;
+        let tracking = tracks(&mut connection, target, resp3).await;
+        if let Err(error) = tracking.as_ref().map_err(RedisError::clone) {
+            if is_passing(&error) {
+                return Err(unknown(node, &error));
+            }
+            limitations.push(format!(
+                "no client tracking ({}): a key deleted by another program is detected at the next renewal or poll",
+                reason(&error)
+            ));
+        }
+        let tracking = tracking.is_ok();
+        let mut subscription = None;
+        let subscribed = if !target.push {
+            Err((redis::ErrorKind::Client, "switched off by push=off").into())
+        } else if target.cluster.is_some() {
+            // Waiters subscribe: see `ShardChannels`.
+            Ok(())
+        } else if resp3 {
+            connection.subscribe(channel).await
+        } else {
+            let server = Arc::new(Origin::of(mastership));
+            let started = Subscription::start(target, channel, push_handler, liveness, &server).await;
+            // The address may have led the second connection to another server.
+            if listeners(&mut connection, channel).await > 0 {
+                let _ = server.run_id.set(run_id.clone());
+            }
+            started.map(|started| subscription = Some(started))
+        };
+        let channel = match subscribed {
+            Ok(()) if target.cluster.is_some() => "-".to_owned(),
+            Ok(()) => channel.to_owned(),
+            Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
+            Err(error) => {
+                limitations.push(format!("no wake-ups ({}): waiters poll once per second", reason(&error)));
+                "-".to_owned()
+            }
+        };
+        let unknown = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::unknown() };
+        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..unknown })
+    }
+}
+
+/// The text of the server, or of this module, without the kind that the driver appends.
+fn reason(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.strip_suffix(" - Client").map(str::to_owned).unwrap_or(text)
+}
+
+/// Asks the server to report changes of keys.
+async fn tracks(connection: &mut MultiplexedConnection, target: &Target, resp3: bool) -> RedisResult<()> {
+    let why = match (target.push, target.resp3) {
+        (true, true) if resp3 => {
+            let mut on = redis::cmd("CLIENT");
+            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
+            return on.exec_async(connection).await;
+        }
+        (false, _) => "switched off by push=off",
+        (true, false) => "switched off by protocol=resp2",
+        (true, true) => "the server has no RESP3",
+    };
+    Err((redis::ErrorKind::Client, why).into())
+}
+
+/// Permanently missing features are worked around. A temporary error would affect the whole session,
+/// so the session is not started.
+fn is_passing(error: &RedisError) -> bool {
+    !matches!(fault_of(error), Fault::Denied | Fault::Unsupported | Fault::Other)
+}
+
+/// Wrong credentials make every command fail; a missing permission for one command does not.
+fn is_about_login(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH") || error.code() == Some("WRONGPASS")
+}
+
+/// The number of subscribers of a channel on this server; zero if unknown.
+async fn listeners(connection: &mut MultiplexedConnection, channel: &str) -> u64 {
+    let counted = redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async::<(String, u64)>(connection).await;
+    counted.map_or(0, |(_, listeners)| listeners)
+}
+
+const SENTINEL: &str =
+    "this is a Sentinel, which stores no keys: use redis+sentinel://HOST,HOST,HOST/MASTER with all sentinels";
+
+/// Why the server at an address does not match the scheme of the URL.
+fn not_alone(target: &Target, info: &str) -> Option<String> {
+    if has_mode(info, "sentinel") {
+        return Some(SENTINEL.to_owned());
+    }
+    if target.cluster.is_some() || !has_mode(info, "cluster") {
+        return None;
+    }
+    let (scheme, address) = target.name.split_once("://").unwrap_or(("redis", &target.name));
+    let why = "this is a node of a Redis Cluster, which keeps other keys on other nodes";
+    Some(format!("{why}: use {scheme}+cluster://{address}"))
+}
+
+fn has_mode(info: &str, mode: &str) -> bool {
+    ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == mode)
+}
+
+/// Only a server that says so.
+fn has_derived_keys(info: &str) -> bool {
+    has_mode(info, "standalone") && field(info, "dragonfly_version").is_empty()
+}
+
+pub(crate) fn field(info: &str, name: &str) -> String {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| *key == name)
+        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_derive_keys_on_standalone_servers_only() {
+        for (info, derives) in [
+            ("redis_version:7.0.15\r\nredis_mode:standalone\r\n", true),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nserver_mode:standalone\r\n", true),
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n", false),
+            ("redis_version:7.4.0\r\ndragonfly_version:df-v1.27.1\r\nredis_mode:standalone\r\n", false),
+            ("redis_version:7.0.15\r\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_derived_keys(info), derives, "{info}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Why a TLS connection failed, and what to do. The text of the driver contains only the name of an error.
+
+use redis::RedisError;
+use rustls::{AlertDescription, CertificateError};
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+/// What failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TlsCause {
+    /// This client does not accept the certificate of the server: a retry does not help.
+    Certificate(String),
+    /// The server ended the handshake.
+    Alert(String),
+}
+
+impl TlsCause {
+    /// `None` if the error is not of TLS, or has no remedy of its own.
+    pub(crate) fn of(error: &RedisError) -> Option<Self> {
+        let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+        let inner = match shared.downcast_ref::<io::Error>() {
+            Some(error) => error.get_ref()?.downcast_ref(),
+            None => shared.downcast_ref(),
+        };
+        match inner? {
+            rustls::Error::InvalidCertificate(why) => Some(Self::Certificate(certificate(why))),
+            rustls::Error::AlertReceived(alert) => alert_text(*alert).map(Self::Alert),
+            _ => None,
+        }
+    }
+}
+
+fn certificate(why: &CertificateError) -> String {
+    use CertificateError as Is;
+    let text = match why {
+        Is::UnknownIssuer => {
+            "its certificate is not trusted: UnknownIssuer; ca=FILE in the URL names the authority that signed it"
+        }
+        Is::Expired | Is::ExpiredContext { .. } => {
+            "its certificate has expired: renew it, or correct the clock of this machine"
+        }
+        Is::NotValidYet | Is::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: correct the clock of this machine, or wait"
+        }
+        Is::NotValidForName => "its certificate is for another host: write a name of the certificate in the URL",
+        Is::NotValidForNameContext { expected, presented } => {
+            // As in `DnsName("a.example")`.
+            let names: Vec<_> = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect();
+            let (expected, presented) = (expected.to_str(), names.join(", "));
+            return format!(
+                "its certificate is not for {expected}, but for {presented}: write one of these names in the URL, or issue a \
+                 certificate for {expected}"
+            );
+        }
+        Is::InvalidPurpose | Is::InvalidPurposeContext { .. } => {
+            "its certificate is not for servers: its extended key usage lacks serverAuth"
+        }
+        Is::Revoked => "its certificate was revoked: it needs another one",
+        why => return other(&format!("{why:?}")),
+    };
+    text.to_owned()
+}
+
+/// Errors of the verifier without a type of their own here.
+fn other(name: &str) -> String {
+    if name.contains("CaUsedAsEndEntity") {
+        "its certificate is that of an authority: sign one for the server, and name the authority in ca=FILE".to_owned()
+    } else if name.contains("UnsupportedCertVersion") {
+        "its certificate is of X.509 version 1: issue one of version 3".to_owned()
+    } else {
+        let name = name.trim_start_matches("Other(OtherError(").trim_end_matches(')');
+        format!("its certificate is not valid: {name}")
+    }
+}
+
+fn alert_text(alert: AlertDescription) -> Option<String> {
+    const OTHER: &str = "the server refuses the client certificate of cert=";
+    let text = match alert {
+        AlertDescription::CertificateRequired => {
+            "the server requires a client certificate: cert=FILE and key=FILE in the URL name it and its private key"
+                .to_owned()
+        }
+        AlertDescription::UnknownCA => format!("{OTHER}: the authority that signed it is unknown there"),
+        AlertDescription::CertificateExpired => format!("{OTHER}: it has expired"),
+        AlertDescription::CertificateRevoked => format!("{OTHER}: it was revoked"),
+        AlertDescription::BadCertificate | AlertDescription::UnsupportedCertificate => {
+            format!("{OTHER}: it may have another purpose than clientAuth")
+        }
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(error: rustls::Error) -> Option<TlsCause> {
+        TlsCause::of(&RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error)))
+    }
+
+    #[test]
+    fn each_cause_has_its_name_and_a_remedy() {
+        let certificate = |why: CertificateError| match cause(rustls::Error::InvalidCertificate(why.clone())) {
+            Some(TlsCause::Certificate(text)) => text,
+            other => panic!("{why:?}: {other:?}"),
+        };
+        let names = CertificateError::NotValidForNameContext {
+            expected: "db.example".try_into().unwrap(),
+            presented: vec!["DnsName(\"a.example\")".to_owned(), "b.example".to_owned()],
+        };
+        for (why, expected) in [
+            (CertificateError::UnknownIssuer, "ca=FILE"),
+            (CertificateError::Expired, "has expired"),
+            (CertificateError::NotValidYet, "not valid yet"),
+            (names, "not for db.example, but for a.example, b.example"),
+            (CertificateError::InvalidPurpose, "serverAuth"),
+            (CertificateError::BadSignature, "not valid: BadSignature"),
+        ] {
+            let text = certificate(why);
+            assert!(text.contains(expected), "{text}");
+        }
+        for (name, expected) in [
+            ("Other(OtherError(CaUsedAsEndEntity))", "that of an authority"),
+            ("Other(OtherError(UnsupportedCertVersion))", "version 1"),
+            ("Other(OtherError(BadDer))", "not valid: BadDer"),
+        ] {
+            assert!(other(name).contains(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_alert_about_a_client_certificate_names_the_options() {
+        for alert in [AlertDescription::CertificateRequired, AlertDescription::UnknownCA] {
+            let Some(TlsCause::Alert(text)) = cause(rustls::Error::AlertReceived(alert)) else { panic!("{alert:?}") };
+            assert!(text.contains("cert="), "{text}");
+        }
+        assert_eq!(cause(rustls::Error::AlertReceived(AlertDescription::InternalError)), None);
+        assert_eq!(TlsCause::of(&io::Error::from(io::ErrorKind::BrokenPipe).into()), None);
+    }
+}

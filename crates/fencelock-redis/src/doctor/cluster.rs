@@ -1,0 +1,86 @@
+//! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
+
+use super::compare::clocks;
+use super::findings::merge;
+use super::nodes::{NodeReport, joined};
+use crate::cluster::Cluster;
+use crate::url::hosts::{Address, shown};
+use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};
+use futures_util::future::join_all;
+
+/// The effect of a clock difference on a cluster.
+const SKEW: &str = "shared locks and permits end earlier by this difference when their slot moves to a node whose clock is ahead; tokens allow for 1 s";
+
+pub(crate) async fn report(cluster: &Cluster) -> BackendReport {
+    if let Err(unknown) = cluster.refresh().await {
+        let why = unknown.to_string();
+        let mut report = BackendReport::of_server(ServerReport::failed(&cluster.url.name, &why));
+        report.findings = vec![Finding::new(Level::Failure, "connection", why, "check the addresses and the nodes")];
+        return report;
+    }
+    let reports = reports(cluster).await;
+    let mut findings = vec![slots(cluster, &reports)];
+    findings.extend(clocks(&reports, SKEW));
+    joined(findings, reports)
+}
+
+/// A lock on each master, or the named one on the node of its slot.
+pub(crate) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Finding> {
+    if cluster.refresh().await.is_err() {
+        return Vec::new();
+    }
+    let owner = key.and_then(|key| cluster.view.owner(cluster.slot(key)));
+    let is_tried = |address: &Address| key.is_none() || owner.as_ref() == Some(address);
+    let nodes = cluster.view.masters().into_iter().filter(is_tried);
+    let reports = nodes.map(|address| async move {
+        let node = cluster.node(&address).ok()?;
+        Some(NodeReport::of_trial(shown(&address), &*node, key).await)
+    });
+    merge(join_all(reports).await.into_iter().flatten().collect())
+}
+
+fn slots(cluster: &Cluster, reports: &[NodeReport]) -> Finding {
+    let (masters, missing) = (cluster.view.masters(), cluster.view.unassigned());
+    let count =
+        if masters.len() == 1 { "1 master serves".to_owned() } else { format!("{} masters serve", masters.len()) };
+    let names: Vec<_> = masters.iter().map(shown).collect();
+    let names = names.join(", ");
+    let silent: Vec<_> = reports.iter().filter(|report| !report.answers).map(|report| &*report.name).collect();
+    if !silent.is_empty() {
+        let text = format!(
+            "Redis Cluster: of the {} masters of its hash slots, {} do not answer: {}; keys in their slots cannot be locked, \
+             and by default the others refuse all keys until a replica takes over",
+            masters.len(),
+            silent.len(),
+            silent.join(", ")
+        );
+        return Finding::new(
+            Level::Failure,
+            "cluster",
+            text,
+            "start these nodes: `redis-cli --cluster check HOST:PORT`",
+        );
+    }
+    if missing == 0 {
+        let text = format!("Redis Cluster: {count} all {HASH_SLOTS} hash slots: {names}");
+        return Finding::fine("cluster", text);
+    }
+    let text =
+        format!("Redis Cluster: {count} {} of {HASH_SLOTS} hash slots: {names}", usize::from(HASH_SLOTS) - missing);
+    let advice = "keys in the other slots cannot be locked: `redis-cli --cluster check HOST:PORT`";
+    Finding::new(Level::Failure, "cluster", text, advice)
+}
+
+async fn reports(cluster: &Cluster) -> Vec<NodeReport> {
+    let reports = cluster.view.masters().into_iter().map(|address| async move {
+        let name = shown(&address);
+        match cluster.node(&address) {
+            Ok(node) => NodeReport::of(name, &*node).await,
+            Err(unknown) => {
+                let why = unknown.to_string();
+                NodeReport::silent(name.clone(), ServerReport::failed(name, &why), why)
+            }
+        }
+    });
+    join_all(reports).await
+}

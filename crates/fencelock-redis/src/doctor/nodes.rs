@@ -1,0 +1,66 @@
+//! The reports of the nodes, before they are compared.
+
+use super::findings::merge;
+use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, ServerReport, Tried};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A node needs a few round trips for its report.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// And some dozens for a trial.
+const TRIAL: Duration = Duration::from_secs(20);
+
+/// The report of one node.
+#[derive(Debug)]
+pub(crate) struct NodeReport {
+    /// The address without the scheme.
+    pub(crate) name: String,
+    pub(crate) answers: bool,
+    pub(crate) report: BackendReport,
+}
+
+impl NodeReport {
+    /// Queries one node.
+    pub(crate) async fn of<N: Backend + ?Sized>(name: String, node: &N) -> Self {
+        let Ok(report) = timeout(PATIENCE, node.diagnose()).await else {
+            let server = ServerReport::failed(node.name(), "it does not answer in time");
+            return Self::silent(name, server, "no answer in time");
+        };
+        let answers = report.servers.iter().all(|server| server.failure.is_none());
+        Self { name, answers, report }
+    }
+
+    /// The findings of a trial on one node; none if it does not answer, which [`NodeReport::of`] reports.
+    pub(crate) async fn of_trial<N: Backend + ?Sized>(name: String, node: &N, key: Option<&Key>) -> Self {
+        let findings = timeout(TRIAL, node.try_out(key)).await;
+        let findings = findings.unwrap_or_else(|_| vec![Tried::not_tried("no answer in time", "check the server")]);
+        Self { name, answers: !findings.is_empty(), report: BackendReport::of_findings(findings) }
+    }
+
+    /// The report of a node that does not answer.
+    pub(crate) fn silent(name: String, server: ServerReport, why: impl Into<String>) -> Self {
+        let finding = Finding::new(Level::Failure, "connection", why, "check the address and the server");
+        let mut report = BackendReport::of_server(server);
+        report.findings.push(finding);
+        Self { name, answers: false, report }
+    }
+
+    /// What its server reports of itself, if it has one.
+    pub(crate) fn health(&self) -> Option<&Health> {
+        self.report.servers.first().map(|server| &server.health)
+    }
+}
+
+/// One report of all nodes, which have the same options. Its findings begin with `findings`.
+pub(crate) fn joined(mut findings: Vec<Finding>, nodes: Vec<NodeReport>) -> BackendReport {
+    let mut joined = BackendReport::default();
+    for NodeReport { report, .. } in &nodes {
+        if joined.options.is_empty() {
+            (joined.options, joined.wire) = (report.options.clone(), report.wire);
+        }
+        joined.servers.extend(report.servers.iter().cloned());
+    }
+    findings.extend(merge(nodes));
+    joined.findings = findings;
+    joined
+}

@@ -1,0 +1,163 @@
+//! Tries what a lock does on this server, with the scripts of a lock, each in `lua/trial.lua`.
+
+use super::features;
+use crate::connection::fault::{is_about_a_key, words};
+use crate::connection::link::wake_channels;
+use crate::connection::session::Session;
+use crate::scripts::quarantine::MarkerState;
+use crate::scripts::script;
+use crate::server::Redis;
+use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Level, Trial, Tried, Unknown, side_key};
+use redis::Value;
+use std::sync::{Arc, PoisonError};
+
+pub(crate) const OTHER_KEY: &str =
+    "name a key that this user may use and no program uses: doctor --key KEY; or set prefix= in the URL";
+
+/// The features that need the clock of the server; its finding is `clock`.
+const BY_CLOCK: [&str; 3] = ["shared_locks", "semaphores", "once"];
+
+pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> {
+    // Another finding says why there is no session.
+    let Ok(session) = redis.session().await else { return Vec::new() };
+    if let Some(refusal) = not_granting(redis, &session).await {
+        return vec![refusal];
+    }
+    if let Some(key) = named {
+        let wire = redis.link.target.wire(key).into_owned();
+        *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+    }
+    let Some((key, ids)) = names(redis, named) else {
+        return vec![Tried::not_tried("the operating system returned no random numbers", "")];
+    };
+    if named.is_some()
+        && let Some(why) = why_used(redis, &session, &key).await
+    {
+        return vec![Tried::not_tried(why, "name a key that no program uses: --key KEY")];
+    }
+    let twin = Redis { link: Arc::clone(&redis.link), clock: Arc::clone(&redis.clock), in_trial: true };
+    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, &key, named.is_none())) };
+    let mut tried = Tried::default();
+    match expires(&twin, &session, &key).await {
+        Ok(()) => tried = Trial::new(&twin, &key, ids).run(&clear).await,
+        Err(cause) => tried.failures.push(("exclusive_locks", "renew", cause)),
+    }
+    if !tried.is_occupied {
+        clear().await;
+    }
+    if session.send(&features::time_in_a_script(redis)).await.is_err() {
+        tried.failures.retain(|(feature, ..)| !BY_CLOCK.contains(feature));
+    }
+    let published = publishes(redis, &session).await;
+    note(redis, &tried, published.as_ref().err());
+    vec![finding(&tried, &key, named.is_some())]
+}
+
+/// Why a claim would not be granted, or would write a marker.
+async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
+    let quarantine = redis.quarantine()?;
+    match redis.link.inspect_marker(session, quarantine).await {
+        Ok(MarkerState::Serving) => None,
+        Ok(MarkerState::Quarantined(_)) => {
+            Some(Tried::not_tried("the server is in quarantine", "run doctor again when the quarantine has ended"))
+        }
+        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Some(Tried::not_tried(
+            "the first claim writes the marker of the quarantine, and doctor writes none",
+            "run doctor again after the first lock, or after fencelock init",
+        )),
+        Err(_) => Some(Tried::not_tried("the quarantine of this server refuses every claim", "see quarantine")),
+    }
+}
+
+/// The key of a trial, and its holders.
+fn names(redis: &Redis, named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
+    let mut random = [[0; 16]; 3];
+    for bytes in &mut random {
+        getrandom::fill(bytes).ok()?;
+    }
+    let [name, first, second] = random;
+    let tag = features::slot_tag(&redis.link.target);
+    let own = || Key::new(format!("fencelock-doctor-{}{tag}", HolderId::from_bytes(name))).ok();
+    Some((named.cloned().or_else(own)?, [first, second].map(HolderId::from_bytes)))
+}
+
+/// Why a trial of this key could harm another program.
+async fn why_used(redis: &Redis, session: &Session, key: &Key) -> Option<String> {
+    let wire = redis.link.target.wire(key);
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(&*wire);
+    for side in script::SIDE.into_iter().chain([script::COMPLETION_KEY]) {
+        exists.arg(side_key(&wire, side));
+    }
+    match session.send(&exists).await {
+        Ok(Value::Int(0)) => None,
+        Ok(_) => Some(format!("{key} is in use, or was less than 24 h ago")),
+        Err(error) => Some(format!("whether {key} is in use is unknown: {}", words(&error))),
+    }
+}
+
+/// Whether a message reaches the channels of waiters. Nobody subscribes to this channel.
+async fn publishes(redis: &Redis, session: &Session) -> Result<(), String> {
+    let channel = format!("{}doctor", wake_channels(&redis.link.target.prefix));
+    let publish = async |command: &str| {
+        let answer = session.send(redis::cmd(command).arg(&channel).arg("")).await;
+        answer.map(drop).map_err(|error| format!("it needs {command}: {}", words(&error)))
+    };
+    if session.shards.is_some() && publish("SPUBLISH").await.is_ok() { Ok(()) } else { publish("PUBLISH").await }
+}
+
+/// For the findings and the report that follow.
+fn note(redis: &Redis, tried: &Tried, published: Option<&String>) {
+    let unpublished = published.map(|why| ("wake_ups", why.clone()));
+    *redis.link.failed.lock().unwrap_or_else(PoisonError::into_inner) = tried.reasons().chain(unpublished).collect();
+}
+
+fn finding(tried: &Tried, key: &Key, is_named: bool) -> Finding {
+    let causes = tried.failures.iter().flat_map(|(.., cause)| cause.nodes());
+    if causes.clone().any(|node| node.fault == Fault::ReadOnly) {
+        return Tried::not_tried("this server is a replica", "use the address of its master");
+    }
+    if let Some(node) = causes.clone().find(|node| matches!(node.fault, Fault::Moved | Fault::Quarantined)) {
+        return Tried::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
+    }
+    if !is_named && causes.clone().any(|node| node.fault == Fault::Denied && is_about_a_key(&node.detail)) {
+        let why = format!("this user may not use the key {key}, or its side keys");
+        let mut finding = Tried::not_tried(why, OTHER_KEY);
+        finding.level = Level::Warning;
+        return finding;
+    }
+    tried.finding(|cause| cause.nodes().first().map_or("", |node| advice(node.fault)).to_owned())
+}
+
+/// What to do if the server refuses the scripts of a lock.
+pub(crate) const fn advice(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Denied => "allow this user the commands and keys that docs/en/operations.md lists",
+        Fault::Full => "provide the server with memory, a writable disk, or its replicas",
+        Fault::ReadOnly => "use the address of the master",
+        Fault::Loading => "wait until the server has loaded its data",
+        Fault::Busy => "see what the server does; in a cluster: redis-cli --cluster check HOST:PORT",
+        Fault::Timeout | Fault::Unreachable => "check the server, and the network to it",
+        Fault::Unsupported => "give the commands of the server their own names, or use another server",
+        _ => "every lock needs scripts",
+    }
+}
+
+/// Whether keys of a trial end, whatever else is refused.
+async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unknown> {
+    let unused = side_key(&redis.link.target.wire(key), script::ABSENT_KEY);
+    let mut eval = redis::cmd("EVAL");
+    eval.arg("return redis.call('PEXPIRE', KEYS[1], 1)").arg(1).arg(unused);
+    session.send(&eval).await.map(drop).map_err(|error| {
+        let cause = redis.unknown(&error);
+        let node = cause.nodes().first().map(|node| (node.fault, format!("{} (PEXPIRE)", node.detail)));
+        node.map_or(cause, |(fault, detail)| Unknown::new(redis.link.node(), fault, detail))
+    })
+}
+
+/// Removes what the trial has left. Otherwise it expires.
+async fn clean(redis: &Redis, key: &Key, is_own: bool) -> bool {
+    let Ok(session) = redis.session().await else { return false };
+    let call = script::trial_end(&redis.link.target.wire(key), is_own);
+    matches!(session.send(&call.in_full()).await, Ok(Value::Int(1)))
+}

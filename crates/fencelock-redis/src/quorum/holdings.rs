@@ -1,0 +1,113 @@
+//! The holders of keys, as a majority of the nodes reports them: one key, all keys, and the end of some holds.
+
+use super::Quorum;
+use super::calls::patience;
+use super::inspection::{NodeInspections, faults};
+use fencelock_core::{
+    Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, QuorumNode, Tally,
+    Unknown,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node takes longer to list many keys than to answer for one.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Quorum {
+    /// The holds that a majority reports. If the replies of unreachable nodes would decide, the key is listed as reported.
+    pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
+        let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+        for (number, node) in self.nodes.iter().cloned().enumerate() {
+            let answers = answers.clone();
+            tokio::spawn(async move {
+                let patience = if node.down().is_some() { node.limit(Duration::ZERO) } else { LIST_PATIENCE };
+                let answer = node.with_timeout(patience, node.backend.list()).await;
+                let _ = answers.send((number, answer));
+            });
+        }
+        drop(answers);
+        let mut lists: Vec<Result<Vec<Holding>, Unknown>> = Vec::new();
+        lists.resize_with(self.nodes.len(), || Ok(Vec::new()));
+        while let Some((number, answer)) = inbox.recv().await {
+            lists[number] = answer;
+        }
+        let causes: Vec<NodeFault> = lists.iter().filter_map(|list| list.as_ref().err()).flat_map(faults).collect();
+        if lists.iter().filter(|list| list.is_ok()).count() < self.settings.size.majority() {
+            return Err(Unknown::of_nodes(causes));
+        }
+        Ok(self.merged(&lists))
+    }
+
+    fn merged(&self, lists: &[Result<Vec<Holding>, Unknown>]) -> Vec<Holding> {
+        let mut by_key: BTreeMap<Key, NodeInspections> = BTreeMap::new();
+        for (node, list) in lists.iter().enumerate() {
+            for holding in list.iter().flatten() {
+                let inspections =
+                    by_key.entry(holding.key.clone()).or_insert_with(|| NodeInspections::new(self.settings.size));
+                inspections.on_reply(node, Ok(Some(holding.clone())));
+            }
+        }
+        let mut merged = Vec::new();
+        for (key, mut inspections) in by_key {
+            for (node, list) in lists.iter().enumerate() {
+                inspections.on_list_reply(node, list);
+            }
+            if inspections.sight() == InspectionResult::Unknown {
+                merged.extend(inspections.first_seen().cloned());
+            } else if let Ok(Some(holding)) = inspections.holding(&key) {
+                merged.push(holding);
+            }
+        }
+        merged
+    }
+
+    pub(crate) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let mut answers = self.send_to_all(&seen.key, patience, |node| {
+            let seen = seen.clone();
+            async move { evict(&node, &seen).await }
+        });
+        let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
+        let mut outcome = Outcome::Pending;
+        // Waits for every node, so that an inspection after the eviction sees its result.
+        while let Some((node, answer)) = answers.recv().await {
+            let standing = match answer {
+                Ok(Eviction::Evicted) => NodeVote::Ours,
+                Ok(Eviction::Changed(None)) => NodeVote::Absent,
+                Ok(Eviction::Changed(Some(_))) => NodeVote::Taken,
+                Ok(refused) => return Ok(refused),
+                Err(unknown) => {
+                    causes.extend(faults(&unknown));
+                    NodeVote::Unknown
+                }
+            };
+            outcome = tally.vote(node, standing);
+        }
+        match outcome {
+            Outcome::Ours => Ok(Eviction::Evicted),
+            Outcome::Absent | Outcome::Taken => {
+                let now = self.inspect_all(&seen.key).await.holding(&seen.key)?;
+                Ok(Eviction::Changed(now.map(Box::new)))
+            }
+            Outcome::Unknown | Outcome::Pending => Err(Unknown::of_nodes(causes)),
+        }
+    }
+}
+
+/// Evicts the holds that `seen` lists from one node. A node may have another token for a reader than the majority
+/// reports, and may list other readers than other nodes do, so the holds of these holders are read from the node first.
+async fn evict(node: &Arc<dyn QuorumNode>, seen: &Holding) -> Result<Eviction, Unknown> {
+    if seen.first().mode == Mode::Exclusive {
+        return node.evict(seen).await;
+    }
+    let Some(here) = node.inspect(&seen.key).await? else { return Ok(Eviction::Changed(None)) };
+    let all = seen.holders.count() as usize > seen.holders.iter().count();
+    let is_meant = |hold: &&HolderInfo| all || hold.holder_id().is_some_and(|id| seen.has(id));
+    let mut meant = here.holders.iter().filter(is_meant).cloned();
+    let listed = meant.next().map(|first| meant.fold(Holding::new(here.key.clone(), first), Holding::with_holder));
+    match listed {
+        None => Ok(Eviction::Changed(Some(Box::new(here)))),
+        Some(_) if all => node.evict(&here).await,
+        Some(listed) => node.evict(&listed).await,
+    }
+}

@@ -1,0 +1,142 @@
+use super::lua::Lua;
+use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
+use fencelock_core::SideKeys;
+use redis::{Cmd, ToRedisArgs};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// The side keys of a lock.
+pub(crate) const SIDE: [&str; 6] = ["fence", "line", "waiters", "alive", "holds", "held"];
+
+/// A side key that never exists: see `lock.lua`.
+pub(crate) const ABSENT_KEY: &str = "absent";
+
+/// The side key of a completion.
+pub(crate) const COMPLETION_KEY: &str = "once";
+
+/// A call of a script, which is sent by digest first, and in full if the server has not cached it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    lua: &'static Lua,
+    by_digest: Cmd,
+    pub(crate) tracked: bool,
+}
+
+impl Call {
+    /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
+    pub(crate) fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        Self::marked(lua, wire, &SIDE, EpochCheck::without_marker(""))
+    }
+
+    /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
+    pub(crate) fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+        Self::marked(lua, wire, &SIDE, epoch_check)
+    }
+
+    /// A call that declares only the keys of the common case, if the server lets the script use undeclared keys. The epoch check
+    /// must be among its arguments: `packed_check`.
+    pub(crate) fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+        let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
+        Self::marked(lua, wire, side, epoch_check)
+    }
+
+    pub(crate) fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], epoch_check: EpochCheck<'_>) -> Self {
+        let (mark, guards_slot) = (epoch_check.mark, epoch_check.guards_slot);
+        // Reserves space for the digest, the names and the arguments, so that each needs one allocation.
+        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
+        let keys = 1 + side.len() + usize::from(mark.is_some() || guards_slot);
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
+        let mut names = SideKeys::of(wire);
+        for what in side {
+            by_digest.arg(names.name(what));
+        }
+        if let Some(mark) = mark {
+            by_digest.arg(mark.name);
+        } else if guards_slot {
+            by_digest.arg(names.name(ABSENT_KEY));
+        }
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// Enables client tracking of the keys, if the server supports it: the server then reports changes by other programs.
+    pub(crate) fn tracked(mut self, tracked: bool) -> Self {
+        self.tracked = tracked;
+        self
+    }
+
+    /// A script for the completion of a lock.
+    pub(crate) fn of_completion(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
+        by_digest.arg(wire).arg(SideKeys::of(wire).name(COMPLETION_KEY));
+        if let Some(mark) = mark {
+            by_digest.arg(mark.name);
+        }
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// A script for a lock, and for its completion, which follows the side keys.
+    pub(crate) fn with_completion(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+        let side: Vec<&str> = SIDE.into_iter().chain([COMPLETION_KEY]).collect();
+        Self::marked(lua, wire, &side, EpochCheck::without_marker(""))
+    }
+
+    /// A script that uses this many keys, which follow as its first arguments.
+    pub(crate) fn of_keys(lua: &'static LazyLock<Lua>, keys: usize) -> Self {
+        // Reserves space for the digest, the names and the arguments.
+        let mut by_digest = Cmd::with_capacity(4 + 2 * keys, 128 + 64 * keys);
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys);
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// A script that uses one key.
+    pub(crate) fn of_one_key(lua: &'static LazyLock<Lua>, name: &str) -> Self {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&lua.digest).arg(1).arg(name);
+        Self { lua, by_digest, tracked: false }
+    }
+
+    /// A script that only uses a marker.
+    pub(crate) fn of_marker(lua: &'static LazyLock<Lua>, quarantine: &Quarantine, run_id: &str, trust: bool) -> Self {
+        Self::of_one_key(lua, &quarantine.marker)
+            .arg(run_id)
+            .arg(millis(quarantine.span()))
+            .arg(&quarantine.quorum)
+            .arg(&quarantine.nodes)
+            .arg(if trust { "trust" } else { "wait" })
+    }
+
+    pub(crate) fn epoch_check(self, epoch_check: EpochCheck<'_>) -> Self {
+        match epoch_check.mark {
+            Some(mark) => self.arg(epoch_check.epoch).arg(mark.quorum),
+            None => self.arg(epoch_check.epoch),
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.by_digest.arg(arg);
+        self
+    }
+
+    pub(crate) fn by_digest(&self) -> &Cmd {
+        &self.by_digest
+    }
+
+    pub(crate) fn in_full(&self) -> Cmd {
+        self.lua.in_full(&self.by_digest)
+    }
+
+    /// The same for `doctor`: nothing that it writes stays.
+    pub(crate) fn in_trial(&self) -> Cmd {
+        self.lua.in_trial(&self.by_digest)
+    }
+
+    /// The script and whether it is tracked, and the call by digest.
+    pub(crate) fn into_parts(self) -> ((&'static Lua, bool), Cmd) {
+        ((self.lua, self.tracked), self.by_digest)
+    }
+}
+
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

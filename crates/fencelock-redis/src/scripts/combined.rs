@@ -1,0 +1,80 @@
+//! The script that carries out the common cases of several locks: its arguments and its replies.
+
+use super::call::Call;
+use super::script::{COMBINED, released_id};
+use fencelock_core::{Claim, HolderId, SideKeys};
+use redis::{ErrorKind, RedisResult, Value};
+use std::sync::Arc;
+
+/// The reply for a request that is not the common case. The server has changed nothing.
+pub(crate) const NOT_COMMON: Value = Value::Int(0);
+
+/// A request that may be a common case.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// The name of the lock on the server.
+    pub(crate) wire: String,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Release { id: [u8; HolderId::HEX_LEN + 1] },
+    Claim { value: String, ttl_ms: u64, wanted: u32 },
+}
+
+impl Common {
+    pub(crate) fn claim(wire: &str, claim: &Claim) -> Self {
+        let (value, ttl_ms, wanted) = (claim.holder.wire(), claim.ttl.as_millis(), claim.block.get());
+        Self { wire: wire.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
+    }
+
+    pub(crate) fn release(wire: &str, holder: &HolderId) -> Self {
+        Self { wire: wire.to_owned(), what: What::Release { id: released_id(holder) } }
+    }
+
+    fn is_release(&self) -> bool {
+        matches!(self.what, What::Release { .. })
+    }
+}
+
+/// The call for these requests, and the index of each in the replies.
+pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
+    let of = |release: bool| requests.iter().flatten().filter(move |common| common.is_release() == release);
+    let releases = of(true).count();
+    let claims = of(false).count();
+    let mut call = Call::of_keys(&COMBINED, 2 * releases + 3 * claims);
+    for (release, sides) in [(true, &["line"][..]), (false, &["line", "fence"])] {
+        for common in of(release) {
+            call = call.arg(&common.wire);
+        }
+        for side in sides {
+            for common in of(release) {
+                call = call.arg(SideKeys::of(&common.wire).name(side));
+            }
+        }
+    }
+    call = call.arg(releases);
+    for common in of(true).chain(of(false)) {
+        call = match &common.what {
+            What::Release { id } => call.arg(id),
+            What::Claim { value, ttl_ms, wanted } => call.arg(value).arg(ttl_ms).arg(wanted),
+        };
+    }
+    let (mut next_release, mut next_claim) = (0, releases);
+    let positions = requests.iter().map(|request| {
+        let next = if request.as_ref().is_some_and(Common::is_release) { &mut next_release } else { &mut next_claim };
+        let position = *next;
+        *next += usize::from(request.is_some());
+        position
+    });
+    let positions = positions.collect();
+    (call, positions)
+}
+
+pub(crate) fn answers(reply: Value) -> RedisResult<Arc<[Value]>> {
+    match reply {
+        Value::Array(answers) => Ok(answers.into()),
+        _ => Err((ErrorKind::Parse, "the reply to several locks is not an array").into()),
+    }
+}

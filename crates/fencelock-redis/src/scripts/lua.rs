@@ -1,0 +1,110 @@
+use super::wire::WIRE;
+use redis::{Arg, Cmd, Script};
+
+/// Stands for the version of the wire format in the scripts.
+const VERSION: &str = "WIRE";
+
+/// Shared by all scripts of a lock.
+pub(crate) const LOCK: &str = include_str!("lua/lock.lua");
+
+/// Runs another script, in place of [`BODY`].
+const TRIAL: &str = include_str!("lua/trial.lua");
+const BODY: &str = "  -- SCRIPT\n";
+
+/// A script and its digest.
+#[derive(Debug)]
+pub(crate) struct Lua {
+    source: String,
+    pub(crate) digest: String,
+}
+
+impl Lua {
+    /// A script for a lock: the common part, the parts that it needs, and its own source.
+    pub(crate) fn new(parts: &[&str], body: &str) -> Self {
+        Self::with_fast_path("", parts, body)
+    }
+
+    /// A script that begins with its common case. A call that ends there does not create the functions of the rest.
+    pub(crate) fn with_fast_path(fast_path: &str, parts: &[&str], body: &str) -> Self {
+        Self::alone(&[&[fast_path, LOCK], parts, &[body]].concat().concat())
+    }
+
+    /// A script that does not concern a lock.
+    pub(crate) fn alone(source: &str) -> Self {
+        let source = source.replace(VERSION, WIRE);
+        let digest = Script::new(&source).get_hash().to_owned();
+        Self { source, digest }
+    }
+
+    /// A call by digest, with the complete script instead.
+    pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.source);
+        for arg in by_digest.args_iter().skip(2) {
+            // Only SCAN has a cursor as an argument.
+            if let Arg::Simple(arg) = arg {
+                command.arg(arg);
+            }
+        }
+        command
+    }
+
+    /// The call as [`crate::doctor::trial`] sends it.
+    pub(crate) fn in_trial(&self, by_digest: &Cmd) -> Cmd {
+        Self::of_trial(&self.source).in_full(by_digest)
+    }
+
+    fn of_trial(source: &str) -> Self {
+        let source = TRIAL.replacen(BODY, source, 1);
+        Self { source, digest: String::new() }
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a string of a script has a number where a version belongs: alone, at its beginning, or after `fencelock:` or a tab.
+    fn has_version(literal: &str) -> bool {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+        let begins = |text: &str| text.split([' ', ':', '$']).next().is_some_and(is_number);
+        let first = literal.trim_start_matches('^');
+        let mut later = ["fencelock:", r"\t"].into_iter().flat_map(|before| literal.split(before).skip(1));
+        literal == WIRE || first.contains(' ') && begins(first) || later.any(begins)
+    }
+
+    #[test]
+    fn no_script_has_a_version_of_its_own() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/lua");
+        let mut placeholders = 0;
+        for file in std::fs::read_dir(directory).unwrap() {
+            let path = file.unwrap().path();
+            // The only reader of a completion, whose record has a version of its own.
+            let has_own = path.file_name().is_some_and(|name| name == "completion.lua");
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let code = line.split("--").next().unwrap();
+                let versions = code.split('\'').skip(1).step_by(2).filter(|literal| has_version(literal)).count();
+                assert!(has_own || versions == 0, "{}: write {VERSION} for the version: {line}", path.display());
+                placeholders += code.matches(VERSION).count();
+            }
+        }
+        assert!(placeholders >= 20, "{placeholders}");
+    }
+
+    #[test]
+    fn a_version_that_is_a_number_is_found() {
+        for literal in ["fencelock:1:s:%d", "^fencelock:2:r", r"\t1", r"^\t1 r 1 0", r"%s\t1 s", "1 ", "^1 (%d+)", "1"]
+        {
+            assert!(has_version(literal), "{literal}");
+        }
+        for literal in
+            ["fencelock:WIRE:r:0:[1-9]%d*$", "^([1-9]%d*) ", r"\tWIRE r 1 0", "WIRE ", "WIRE", "%d %s", "86400000"]
+        {
+            assert!(!has_version(literal), "{literal}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+use super::query::{SentinelReplies, no_majority};
+use super::{Named, Sentinels};
+use crate::connection::fault::unknown;
+use crate::connection::liveness::Liveness;
+use crate::connection::push_handler::PushHandler;
+use crate::connection::server_info::field;
+use crate::connection::session_task::SessionTask;
+use crate::url::hosts::shown;
+use crate::url::target::Target;
+use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, master_by_majority};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+use sha2::{Digest, Sha256};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The interval at which the sentinels are queried, in addition to their messages about another master.
+const EVERY: Duration = Duration::from_secs(1);
+/// The minimum interval, however many messages a sentinel sends.
+const SPACING: Duration = Duration::from_millis(250);
+
+/// Whether the server of one session is the master, according to the sentinels.
+#[derive(Debug)]
+pub(crate) struct Mastership {
+    sentinels: Arc<Sentinels>,
+    named: Named,
+    /// Until when its replies are valid; `None` without a quarantine, because then no limit makes them safe.
+    lease: Option<Mutex<MasterLease>>,
+    /// The last failed confirmation, and its end. Callers that wait at the same time share one confirmation.
+    failure: tokio::sync::Mutex<Option<(Moment, Unknown)>>,
+    replication_id: OnceLock<String>,
+}
+
+impl Mastership {
+    /// `queried` is the time before the sentinels were queried, `window` that of a quarantine.
+    pub(crate) fn new(sentinels: &Arc<Sentinels>, named: Named, queried: Moment, window: Option<Duration>) -> Self {
+        Self {
+            sentinels: Arc::clone(sentinels),
+            named,
+            lease: window.map(|window| Mutex::new(MasterLease::new(queried, window))),
+            failure: tokio::sync::Mutex::default(),
+            replication_id: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn sentinels(&self) -> &Sentinels {
+        &self.sentinels
+    }
+
+    pub(crate) const fn named(&self) -> &Named {
+        &self.named
+    }
+
+    pub(crate) fn address(&self) -> String {
+        shown(&self.named.address)
+    }
+
+    /// Checks that the server is a master, and returns the identity of this mastership. It changes with every start of the
+    /// server, every promotion, and every configuration of the sentinels. So the marker of an earlier mastership is not accepted.
+    pub(crate) async fn identify(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &str,
+        run_id: &str,
+    ) -> Result<String, Unknown> {
+        let id = self.replication_id(connection, node).await?;
+        if run_id.is_empty() || id.is_empty() {
+            // A quarantine requires them.
+            return Ok(String::new());
+        }
+        let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
+        let _ = self.replication_id.set(id);
+        // The length of a run id.
+        Ok(identity[..40].to_owned())
+    }
+
+    async fn replication_id(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<String, Unknown> {
+        let mut query = redis::pipe();
+        query.cmd("ROLE").cmd("INFO").arg("replication");
+        let answers = connection.send_packed_commands(&query, 0, query.len()).await.map_err(|e| unknown(node, &e))?;
+        let mut answers = answers.into_iter().map(Value::extract_error);
+        let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+        let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));
+        let role = first_word(role).or_else(|error| match &info {
+            Ok(info) => Ok(field(info, "role")),
+            Err(_) => Err(unknown(node, &error)),
+        })?;
+        if role != "master" {
+            let why =
+                format!("the sentinels name it as the master, but its role is {role:?}: a failover is in progress");
+            return Err(Unknown::new(node, Fault::ReadOnly, why));
+        }
+        match info {
+            Ok(info) => Ok(field(&info, "master_replid")),
+            Err(_) => Ok(String::new()),
+        }
+    }
+
+    /// The locks that a failover can lose with these options.
+    pub(crate) fn limitation(target: &Target) -> Option<String> {
+        let lost = "may lose locks that were just acquired or renewed";
+        match (&target.quarantine, target.acks) {
+            (Some(quarantine), _) if quarantine.trust => Some(format!(
+                "trust_empty=true trusts every new master: a failover {lost}, and two clients may then hold one lock; use it for tests only"
+            )),
+            (Some(_), _) => None,
+            (None, None) => Some(format!(
+                "a failover {lost}, and two clients then hold one lock: quarantine=on in the URL prevents that, and acks=N makes \
+                 it rare"
+            )),
+            (None, Some(acks)) => Some(format!(
+                "a failover to a replica that is not among the {} of acks= {lost}, and two clients then hold one lock: \
+                 quarantine=on in the URL prevents that",
+                acks.replicas
+            )),
+        }
+    }
+
+    /// Whether a reply of the server that arrives now is valid.
+    pub(crate) fn counts(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lock(lease).counts(BootClock.now()))
+    }
+
+    /// Whether the server may renew a lease during its quarantine, if this much of it is left.
+    pub(crate) fn carries(&self, left: Duration) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lock(lease).carries(left, Drift::default()))
+    }
+
+    /// Queries the sentinels, because they have not confirmed the master for too long. Without a confirmation, no reply is valid.
+    pub(crate) async fn ensure(&self, node: &str) -> Result<(), Unknown> {
+        let queried = BootClock.now();
+        let mut failed = self.failure.lock().await;
+        if self.counts() {
+            return Ok(());
+        }
+        if let Some((ended, unknown)) = &*failed
+            && *ended >= queried
+        {
+            return Err(unknown.clone());
+        }
+        let answer = self.confirm(node).await;
+        *failed = answer.as_ref().err().map(|unknown| (BootClock.now(), unknown.clone()));
+        answer
+    }
+
+    /// Queries the sentinels. If a majority names this master, its replies are valid for another window.
+    async fn query(&self) -> SentinelReplies {
+        let queried = BootClock.now();
+        let answers = self.sentinels.query(|named| master_by_majority(named).is_some()).await;
+        if let Some(lease) = &self.lease
+            && master_by_majority(&answers.named) == Some(&self.named)
+        {
+            lock(lease).confirmed(queried);
+        }
+        answers
+    }
+
+    async fn confirm(&self, node: &str) -> Result<(), Unknown> {
+        let answers = self.query().await;
+        match master_by_majority(&answers.named) {
+            Some(master) if *master == self.named => Ok(()),
+            Some(master) => {
+                let why = format!("the sentinels name {} as its master now", shown(&master.address));
+                Err(Unknown::new(node, Fault::ReadOnly, why))
+            }
+            None => Err(no_majority(node, &answers)),
+        }
+    }
+
+    /// If the marker belongs to another mastership, checks that the mastership of this session is current, so that a client with
+    /// outdated information does not start a quarantine for it.
+    pub(crate) async fn check(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<(), Unknown> {
+        let id = self.replication_id(connection, node).await?;
+        if self.replication_id.get() != Some(&id) {
+            return Err(Unknown::new(
+                node,
+                Fault::ReadOnly,
+                "it was demoted and promoted again after the connection was opened",
+            ));
+        }
+        self.confirm(node).await
+    }
+
+    /// Ends the session as soon as the sentinels name another master.
+    pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
+        let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
+        SessionTask::spawn(&liveness.clone(), async move {
+            loop {
+                // The message is a hint; the replies to a query decide.
+                let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
+                if this.sentinels.has_another(&this.query().await, &this.named) {
+                    break;
+                }
+                tokio::time::sleep(SPACING).await;
+            }
+            tracing::info!(server = this.address(), "the sentinels name another master");
+            liveness.end();
+            // All waiters poll, and so connect to the new master.
+            push_handler.reset();
+        })
+    }
+}
+
+fn lock(lease: &Mutex<MasterLease>) -> std::sync::MutexGuard<'_, MasterLease> {
+    lease.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn first_word(role: RedisResult<Value>) -> RedisResult<String> {
+    let words: Vec<Value> = redis::from_redis_value(role?)?;
+    Ok(redis::from_redis_value(words.into_iter().next().unwrap_or(Value::Nil))?)
+}

@@ -1,0 +1,160 @@
+//! One sentinel.
+
+use super::Named;
+use crate::connection::fault::{fault_of, is_unknown_command, words};
+use crate::connection::resolver::Resolver;
+use crate::url::hosts::{Address, shown};
+use crate::url::secrets::SecretFiles;
+use fencelock_core::{Fault, NamedMaster, NodeFault};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+
+/// The channel on which a sentinel publishes a change of master.
+const SWITCHED: &str = "+switch-master";
+
+/// The connection to a sentinel. It is opened by the first request, and reopened after an error.
+#[derive(Debug)]
+pub(crate) struct SentinelNode {
+    name: String,
+    info: ConnectionInfo,
+    files: Arc<SecretFiles>,
+    connection: Mutex<Option<MultiplexedConnection>>,
+    /// A request has timed out: the peer of the connection may have failed.
+    is_silent: AtomicBool,
+}
+
+impl SentinelNode {
+    pub(crate) fn new(host: &Address, info: ConnectionInfo, files: Arc<SecretFiles>) -> Self {
+        Self { name: shown(host), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+    }
+
+    /// The same sentinel without a connection.
+    pub(crate) fn fresh(&self) -> Self {
+        let (info, files) = (self.info.clone(), Arc::clone(&self.files));
+        Self { name: self.name.clone(), info, files, connection: Mutex::default(), is_silent: AtomicBool::new(false) }
+    }
+
+    fn client(&self, protocol: ProtocolVersion) -> RedisResult<redis::Client> {
+        let settings = self.info.redis_settings().clone().set_protocol(protocol);
+        self.files.client(self.info.clone().set_redis_settings(settings))
+    }
+
+    /// The master that this sentinel names. `switched` is notified when it publishes another one.
+    pub(crate) async fn query(
+        &self,
+        master: &str,
+        limit: Duration,
+        switched: &Arc<Notify>,
+    ) -> Result<Named, NodeFault> {
+        let fault = |fault, detail: String| NodeFault::new(format!("sentinel {}", self.name), fault, detail);
+        match tokio::time::timeout(limit, self.answer(master, limit, switched)).await {
+            Ok(Ok(Some(named))) => {
+                self.files.accept();
+                Ok(named)
+            }
+            Ok(Ok(None)) => {
+                Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
+            }
+            Ok(Err(error)) if is_unknown_command(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
+            Ok(Err(error)) if fault_of(&error) == Fault::Denied => Err(fault(
+                self.files.kind(Fault::Denied),
+                format!("{}: {LOGIN}", error.code().unwrap_or("the login is refused")),
+            )),
+            Ok(Err(error)) => Err(fault(fault_of(&error), words(&error))),
+            Err(_) => {
+                self.is_silent.store(true, Ordering::Relaxed);
+                Err(fault(Fault::Timeout, String::new()))
+            }
+        }
+    }
+
+    async fn answer(&self, master: &str, limit: Duration, switched: &Arc<Notify>) -> RedisResult<Option<Named>> {
+        let mut live = self.connection.lock().await;
+        if self.is_silent.swap(false, Ordering::Relaxed) {
+            *live = None;
+        }
+        if let Some(connection) = &mut *live {
+            match named(connection, master).await {
+                // The sentinel may have been restarted since the last request.
+                Err(error) if matches!(fault_of(&error), Fault::Unreachable | Fault::Timeout) => *live = None,
+                answer => return answer,
+            }
+        }
+        let mut connection = self.connect(limit, switched).await?;
+        let answer = named(&mut connection, master).await?;
+        *live = Some(connection);
+        Ok(answer)
+    }
+
+    /// With RESP3, the connection also receives changes of the master. Otherwise the next query detects them.
+    async fn connect(&self, limit: Duration, switched: &Arc<Notify>) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit))
+            .set_dns_resolver(Resolver);
+        let notify = Arc::clone(switched);
+        let pushed = config.clone().set_push_sender(move |info: PushInfo| {
+            if info.kind == PushKind::Message {
+                notify.notify_one();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+        match self.client(ProtocolVersion::RESP3)?.get_multiplexed_async_connection_with_config(&pushed).await {
+            Ok(mut connection) => {
+                if let Err(error) = connection.subscribe(SWITCHED).await {
+                    tracing::debug!(sentinel = %self.name, %error, "no SUBSCRIBE");
+                }
+                Ok(connection)
+            }
+            // A sentinel before Redis 6 does not support HELLO.
+            Err(error) if matches!(fault_of(&error), Fault::Unsupported | Fault::Other) => {
+                self.client(ProtocolVersion::RESP2)?.get_multiplexed_async_connection_with_config(&config).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Queries the sentinel over a connection for this request only, without a runtime.
+    pub(crate) fn query_blocking(&self, master: &str, limit: Duration) -> RedisResult<Option<Named>> {
+        let mut connection = self.client(ProtocolVersion::RESP2)?.get_connection_with_timeout(limit)?;
+        connection.set_read_timeout(Some(limit))?;
+        let answers: Vec<Value> = question(master).query(&mut connection)?;
+        read(answers)
+    }
+}
+
+const LOGIN: &str = "sentinel_password_file= in the URL names the file with its password, and sentinel_user= its user";
+const NO_SENTINEL: &str = "this is a Redis server, not a sentinel: sentinels use port 26379 by default; use redis:// for a server without sentinels";
+
+async fn named(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Named>> {
+    let question = question(master);
+    let mut answers = connection.send_packed_commands(&question, 0, question.len()).await?.into_iter();
+    // A sentinel that does not monitor the master answers the second command with an error.
+    match answers.next().unwrap_or(Value::Nil).extract_error()? {
+        Value::Nil => Ok(None),
+        address => read(vec![address, answers.next().unwrap_or(Value::Nil).extract_error()?]),
+    }
+}
+
+/// Reads the address first: during a failover it changes before the other fields that the second command reports.
+fn question(master: &str) -> redis::Pipeline {
+    let mut question = redis::pipe();
+    question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).cmd("SENTINEL").arg("MASTER").arg(master);
+    question
+}
+
+fn read(answers: Vec<Value>) -> RedisResult<Option<Named>> {
+    let mut answers = answers.into_iter();
+    let address: Option<Address> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+    let Some(address) = address else { return Ok(None) };
+    let mut fields: HashMap<String, String> = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+    let epoch = fields.remove("config-epoch").and_then(|epoch| epoch.parse().ok());
+    let config_epoch =
+        epoch.ok_or((redis::ErrorKind::Client, "it does not report config-epoch, as a sentinel would"))?;
+    Ok(Some(NamedMaster::new(address, config_epoch)))
+}

@@ -1,0 +1,239 @@
+//! Claims of a lock, the subscriptions that wake waiters, and changes of a hold that replicas must confirm.
+
+use super::{MOST_STEPS, Redis};
+use crate::connection::session::Session;
+use crate::scripts::combined::Common;
+use crate::scripts::quarantine::{self, EpochCheck, MarkerState, Refusal};
+use crate::scripts::reply::{self, Claimed, Remaining};
+use crate::scripts::script::{self, Path, Requested};
+use crate::scripts::unread;
+use fencelock_core::{Acquire, Claim, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize, Unknown};
+use redis::Value;
+use std::sync::atomic::Ordering;
+
+impl Redis {
+    /// `proposal` is that of a quorum.
+    pub(crate) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
+        claim.supported_by(self)?;
+        let session = self.session().await?;
+        if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
+            return Err(cause.clone());
+        }
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(self.link.node(), claim.ttl)?;
+        }
+        let wire = self.link.target.wire(&claim.key);
+        let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&wire).is_some());
+        let answer = self.send_claim(&session, &wire, claim, proposal).await?;
+        self.watch_foreign(&session, &claim.key, &answer).await;
+        if session.shards.is_none() && session.acks.is_none() {
+            return Ok(answer);
+        }
+        // Boxed, because it is large: every claim of a single server would move its size.
+        Box::pin(self.after_claim(&session, &wire, claim, answer, had_channel)).await
+    }
+
+    /// What a node of a cluster and replicas add to the answer: the channel of a waiter, and the confirmation of a grant.
+    async fn after_claim(
+        &self,
+        session: &Session,
+        wire: &str,
+        claim: &Claim,
+        answer: Acquire,
+        had_channel: bool,
+    ) -> Result<Acquire, Unknown> {
+        let answer = self.with_channel(session, wire, claim, answer, had_channel).await;
+        if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
+            // A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does. No lease is too
+            // long for it: a poll may have a shorter TTL than the last renewal of its holder.
+            let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+            self.confirm(session, wire, &renewal).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
+    /// channel to the server. Until then the server hands over the lock without a message.
+    async fn with_channel(
+        &self,
+        session: &Session,
+        wire: &str,
+        claim: &Claim,
+        answer: Acquire,
+        had_channel: bool,
+    ) -> Acquire {
+        let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
+            return answer;
+        };
+        if had_channel {
+            shards.waits(wire, &claim.key);
+            return answer;
+        }
+        if !shards.subscribe(wire, &claim.key).await {
+            return answer;
+        }
+        // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A node of a cluster is none of a
+        // quorum, so there is no proposal.
+        self.send_claim(session, wire, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
+    }
+
+    /// Sends a claim until it is answered: again while the script has work left and after a handshake, and as a poll if it already
+    /// holds the key. All of it is sent on one connection, because another one might lead to another server.
+    async fn send_claim(
+        &self,
+        session: &Session,
+        wire: &str,
+        claim: &Claim,
+        proposal: Option<u64>,
+    ) -> Result<Acquire, Unknown> {
+        let (node, mut is_marked, mut poll) = (self.link.node(), false, None);
+        for _ in 0..MOST_STEPS {
+            let claim = poll.as_ref().unwrap_or(claim);
+            let channel = session.channel(wire);
+            let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
+            let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
+            let acquire =
+                |epoch_check: EpochCheck<'_>| script::acquire(wire, claim, path, token, &channel, epoch_check);
+            let common = || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(wire, claim));
+            let answer =
+                self.call_common(session, wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
+            session.has_claimed.store(true, Ordering::Relaxed);
+            session.ensure_master(node).await?;
+            match Refusal::read(node, self.quarantine(), &answer)? {
+                None => {}
+                Some(Refusal::Cause(cause)) => return Err(self.warned(session, cause)),
+                Some(Refusal::Handshake) if is_marked => {
+                    return Err(Unknown::new(node, Fault::Busy, "its marker was deleted again"));
+                }
+                Some(Refusal::Handshake) => {
+                    // Boxed, because it is rare and large: every claim would allocate and move its size.
+                    Box::pin(self.begin_epoch(session)).await?;
+                    is_marked = true;
+                    continue;
+                }
+            }
+            let unread = self.link.note_unread(wire, &answer);
+            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
+                Claimed::Answered(answer) => return Ok(answer),
+                // The lease may have ended between the claim and the poll.
+                Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
+                Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
+                Claimed::More => {}
+                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
+                Claimed::Unreadable => return Err(unread::stuck(node, wire, unread.as_ref())),
+            }
+        }
+        Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
+    }
+
+    /// The refusal of a claim, after a warning if it ends by itself.
+    fn warned(&self, session: &Session, cause: Unknown) -> Unknown {
+        if let Some(rest) = cause.nodes().iter().find_map(|node| node.passes_in) {
+            self.link.warn_of(session, &MarkerState::Quarantined(rest));
+        }
+        cause
+    }
+
+    /// Sends the handshake that the server requires before it grants.
+    async fn begin_epoch(&self, session: &Session) -> Result<(), Unknown> {
+        let node = self.link.node();
+        if self.in_trial {
+            // A handshake would write the marker.
+            return Err(Unknown::new(node, Fault::Quarantined, "its marker belongs to another run"));
+        }
+        let Some(quarantine) = self.quarantine() else { return Ok(()) };
+        match self.link.handshake(session, quarantine).await? {
+            MarkerState::Quarantined(rest) => Err(quarantine::quarantined(node, rest)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
+    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
+        let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
+        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
+            self.watch_key(session, key).await;
+        }
+    }
+
+    pub(crate) async fn watch_key(&self, session: &Session, key: &Key) {
+        if !session.server_info.tracking {
+            return;
+        }
+        let mut watch = redis::pipe();
+        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
+        let answers = session.send_all(&watch).await.unwrap_or_default();
+        if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
+            self.link.push_handler.changed(key);
+        }
+    }
+
+    async fn confirm(&self, session: &Session, wire: &str, renewal: &Renewal) -> Result<(), Unknown> {
+        let call = script::renew(wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
+        match self.renew_calls(session, vec![call]).await.pop() {
+            Some(Ok(Renew::Renewed { .. })) => Ok(()),
+            Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
+            // Only a poll can determine the current state.
+            Some(Ok(Renew::Absent | Renew::TakenBy(_))) | None => {
+                Err(Unknown::new(self.link.node(), Fault::Timeout, "the lease ended before replicas confirmed it"))
+            }
+        }
+    }
+
+    /// The master has granted the lock, even if replicas did not confirm it.
+    fn after_the_grant(&self, cause: Unknown) -> Unknown {
+        if !cause.changed_nothing() {
+            return cause;
+        }
+        Unknown::new(self.link.node(), Fault::Timeout, format!("granted, but not confirmed: {cause}"))
+    }
+
+    /// Turns an exclusive hold into a shared one.
+    pub(crate) async fn share(&self, renewal: &Renewal, token: Requested) -> Result<Downgrade, Unknown> {
+        let (node, wire) = (self.link.node(), self.link.target.wire(&renewal.key));
+        if let Some(quarantine) = self.quarantine() {
+            quarantine.check(node, renewal.ttl)?;
+        }
+        let session = self.session().await?;
+        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
+        let answer = self.call_over(&session, &call).await?;
+        Refusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&wire, &answer);
+        let (answer, left) = reply::read_downgrade(node, answer)?;
+        if left == Remaining::More {
+            self.continue_hand_off(&renewal.key).await;
+        }
+        if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
+            self.confirm(&session, &wire, renewal).await?;
+        }
+        Ok(answer)
+    }
+
+    /// One script changes the limit. If there are more waiters or ended holds than it examines, the same script is called again.
+    /// The change is then complete, so an error of a later call is not returned; waiters that were not examined are refused at
+    /// their next poll.
+    pub(crate) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
+        Resize::check(self.link.node(), limit)?;
+        let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;
+        for _ in 0..MOST_STEPS {
+            let (Resize::Resized(done), Some(examined)) = (&answer, &ticket) else { break };
+            let next = self.resize_once(key, limit, Some((done.before, examined))).await;
+            let Ok((Resize::Resized(now), left)) = next else { break };
+            (answer, ticket) = (Resize::Resized(now), left);
+        }
+        Ok(answer)
+    }
+
+    async fn resize_once(
+        &self,
+        key: &Key,
+        limit: u32,
+        done: Option<(u32, &str)>,
+    ) -> Result<(Resize, Option<String>), Unknown> {
+        let (node, wire, now) = (self.link.node(), self.link.target.wire(key), self.clock.wall_micros());
+        let answer = self.call(|epoch_check| script::resize(&wire, limit, done, now, epoch_check)).await?;
+        Refusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&wire, &answer);
+        reply::read_resize(node, answer, limit)
+    }
+}

@@ -1,0 +1,98 @@
+//! Completions on one server.
+
+use super::Redis;
+use crate::scripts::quarantine::Refusal;
+use crate::scripts::reply::Reply;
+use crate::scripts::script::{self, COMPLETION_KEY, Call};
+use fencelock_core::{
+    ClearCompletion, Completion, CompletionRead, Done, Fault, HolderId, Key, Unknown, WriteCompletion, side_key,
+};
+use redis::Value;
+
+pub(crate) async fn read_stored(redis: &Redis, key: &Key) -> Result<CompletionRead, Unknown> {
+    let node = redis.link.node();
+    let wire = redis.link.target.wire(key);
+    let answer = redis.call(|epoch_check| script::read_completion(&wire, epoch_check)).await?;
+    Refusal::check(node, redis.quarantine(), &answer)?;
+    let mut reply = Reply::new(node, answer)?;
+    let (text, kind, now) = (reply.text()?, reply.text()?, reply.text()?);
+    // Windows are computed from it.
+    let now_micros = Some(&now).filter(|now| now.len() <= 16).and_then(|now| now.parse().ok());
+    let now_micros = now_micros.ok_or_else(|| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;
+    let completion = match &*text {
+        "" if kind.is_empty() => None,
+        _ => Some(read_text(redis, &wire, &text, &kind)?),
+    };
+    Ok(CompletionRead::new(completion, now_micros))
+}
+
+pub(crate) async fn write_stored(
+    redis: &Redis,
+    key: &Key,
+    holder: Option<&HolderId>,
+    completion: &Completion,
+) -> Result<WriteCompletion, Unknown> {
+    let wire = redis.link.target.wire(key);
+    let answer = call_acked(redis, script::write_completion(&wire, holder, completion)).await?;
+    let mut reply = Reply::new(redis.link.node(), answer)?;
+    match &*reply.text()? {
+        "written" => Ok(WriteCompletion::Written),
+        "absent" => Ok(WriteCompletion::NotHeld),
+        _ => {
+            let kind = reply.text()?;
+            Err(unreadable(redis, &wire, &kind, &reply.text()?))
+        }
+    }
+}
+
+/// The server forgets a completion an hour after its end: a caller with longer windows must name its own.
+pub(crate) async fn confirm_stored(redis: &Redis, key: &Key, done: &Done) -> Result<(), Unknown> {
+    if done.outlasts_its_completion() {
+        write_stored(redis, key, None, &done.kept()).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn clear_stored(redis: &Redis, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
+    let call = script::clear_completion(&redis.link.target.wire(key), seen);
+    let mut reply = Reply::new(redis.link.node(), call_acked(redis, call).await?)?;
+    Ok(match &*reply.text()? {
+        "cleared" => ClearCompletion::Cleared,
+        "absent" => ClearCompletion::Absent,
+        _ => ClearCompletion::Changed,
+    })
+}
+
+/// With `acks`, the write counts if enough replicas confirm it.
+async fn call_acked(redis: &Redis, call: Call) -> Result<Value, Unknown> {
+    let session = redis.session().await?;
+    let (Some(writer), Some(acks)) = (session.acks.as_ref().filter(|_| !redis.in_trial), redis.link.target.acks) else {
+        return redis.call_over(&session, &call).await;
+    };
+    let sent = writer.send(vec![call]).await;
+    redis.link.check(&session);
+    let (mut answers, acked) = sent.map_err(|error| redis.unknown(&error))?;
+    let answer = answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| redis.unknown(&error))?;
+    acks.enough(redis.link.node(), acked.map_err(|error| redis.unknown(&error))?)?;
+    session.ensure_master(redis.link.node()).await?;
+    Ok(answer)
+}
+
+fn read_text(redis: &Redis, wire: &str, text: &str, kind: &str) -> Result<Completion, Unknown> {
+    let completion = Some(text).filter(|_| kind.is_empty()).and_then(Completion::from_wire);
+    completion.ok_or_else(|| unreadable(redis, wire, if kind.is_empty() { "string" } else { kind }, text))
+}
+
+fn unreadable(redis: &Redis, wire: &str, kind: &str, begins: &str) -> Unknown {
+    let detail = format!(
+        "{}; nothing runs and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
+        described(wire, kind, begins)
+    );
+    Unknown::new(redis.link.node(), Fault::Unsupported, detail)
+}
+
+/// An unreadable completion.
+pub(crate) fn described(wire: &str, kind: &str, begins: &str) -> String {
+    let (name, begins) = (side_key(wire, COMPLETION_KEY), begins.chars().take(60).collect::<String>());
+    format!("{name:?} is no completion that this version can read: a {kind}, {begins:?}")
+}

@@ -1,0 +1,374 @@
+//! Locks on one Redis server.
+//!
+//! The lock is the user's key with the value `<32 hexadecimal digits> host:pid label` and a TTL. Other programs that lock with `SET
+//! key value NX PX` and compare the value before they delete it see a normal lock. If several clients hold the key together, in another
+//! mode, its value names the mode, and two side keys store the holders. Next to it are a fencing token, a queue of waiters and their
+//! entries, in the same hash slot. A release hands the key to the first waiter in the same script, and publishes a message on the
+//! channel of its client.
+//!
+//! # Files
+//! `claims` acquire, downgrade and resize, `renewals` renew; `completions`, `evict` and `list` do what they say. `node_setup` registers
+//! servers, and `raw` is a server without locks.
+
+mod claims;
+pub(crate) mod completions;
+mod evict;
+pub(crate) mod list;
+pub(crate) mod node_setup;
+pub(crate) mod raw;
+mod renewals;
+mod scheme;
+
+use crate::connection::fault::unknown;
+use crate::connection::link::Link;
+use crate::connection::server_info::ServerInfo;
+use crate::connection::session::Session;
+use crate::doctor::{server as doctor, trial};
+use crate::scripts::combined::Common;
+use crate::scripts::quarantine::{EpochCheck, Quarantine, Refusal};
+use crate::scripts::reply::{self, Remaining, StoredLock};
+use crate::scripts::script::{self, Call, Requested};
+use crate::url::target::Target;
+use fencelock_core::{
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Completion, CompletionRead, ConnectError, Done, Downgrade, Eviction, FencingToken, Finding, HolderId, Holding,
+    Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+};
+pub use raw::Server;
+use redis::{RedisError, Value};
+pub use scheme::RedisScheme;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
+const MOST_STEPS: usize = 4096;
+
+/// Part of the error of a server that lets a script use only the keys that its call declares.
+const UNDECLARED: &str = "undeclared key";
+
+/// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
+#[derive(Debug)]
+pub struct Redis {
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether this is for `doctor`: see [`trial`].
+    pub(crate) in_trial: bool,
+}
+
+impl Redis {
+    /// Parses `redis://[user:password@]host[:port][/db][?option=value&...]` or `rediss://` for TLS, and connects. With
+    /// `redis+sentinel://[user:password@]host[:port],...,/master[/db]`, it connects to the master that the sentinels name.
+    ///
+    /// | option | meaning |
+    /// |---|---|
+    /// | `prefix=P` | a prefix of every key, to share locks with programs that use one |
+    /// | `compat=LIBRARY` | the prefix that this library uses: `redlock.net`, `pottery`, `redis-semaphore`, `php-lock`, `laravel:PREFIX`, `shedlock:ENV` |
+    /// | `timeout=MS` | the timeout of a connection attempt or a reply; 1000 ms by default |
+    /// | `protocol=resp2` | do not use RESP3 |
+    /// | `push=off` | no wake-ups: waiters only poll |
+    /// | `acks=N` | a grant or a renewal counts when N replicas have confirmed it; off by default |
+    /// | `acks_timeout=MS` | the timeout of the replicas; the same as `timeout=` by default |
+    /// | `ca=FILE` | with `rediss://`: trust the certificates in this PEM file instead of the system's |
+    /// | `cert=FILE`, `key=FILE` | with `rediss://`: the certificate of this client, and its private key, both PEM |
+    /// | `password_file=FILE` | the password is the first line of this file |
+    /// | `quarantine=on` | a server that may have lost its locks grants nothing for the longest TTL |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL of a lock; 60000 ms by default |
+    /// | `trust_empty=true` | with a quarantine: an unused server has lost nothing |
+    /// | `db=N` | with `redis+unix:///path`: the database |
+    /// | `sentinel_user=NAME` | the user at the sentinels |
+    /// | `sentinel_password_file=FILE` | the password at the sentinels is the first line of this file |
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for an invalid URL, [`ConnectError::Unknown`] if the server does
+    /// not answer, rejects the credentials, or belongs to another set ([`fencelock_core::Fault::Misconfigured`]).
+    pub async fn open(url: &str) -> Result<Self, ConnectError> {
+        let redis = Self::lazy(url)?;
+        redis.greet().await?;
+        Ok(redis)
+    }
+
+    /// Like [`Redis::open`], but connects with the first request.
+    ///
+    /// # Errors
+    /// [`Invalid`] for an invalid URL.
+    pub fn lazy(url: &str) -> Result<Self, Invalid> {
+        Self::at(Target::parse(url)?)
+    }
+
+    pub(crate) fn at(target: Target) -> Result<Self, Invalid> {
+        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock), in_trial: false })
+    }
+
+    pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
+        self.link.target.quarantine.as_ref()
+    }
+
+    /// The same server with separate connections. Without wake-ups and replicas, they need fewer round trips to open.
+    fn for_releases(&self) -> Option<Self> {
+        let link = Link::new(self.link.target.for_releases()).ok()?;
+        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock), in_trial: false })
+    }
+
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Unknown> {
+        // Later requests use this session.
+        self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
+    }
+
+    pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
+        let (node, target) = (self.link.node(), &self.link.target);
+        let redirected = target.cluster.as_ref().and_then(|view| view.redirected(node, target.host(), error));
+        redirected.unwrap_or_else(|| unknown(node, error))
+    }
+
+    async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
+        let session = self.session().await?;
+        let call = call(self.epoch_check(&session));
+        self.call_over(&session, &call).await
+    }
+
+    pub(crate) async fn send_script(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
+        if self.in_trial {
+            return session.send(&call.in_trial()).await;
+        }
+        self.link.call(session, call).await
+    }
+
+    /// With sentinels, a reply is valid only while they name the server of this session.
+    async fn call_over(&self, session: &Session, call: &Call) -> Result<Value, Unknown> {
+        let answer = self.send_script(session, call).await.map_err(|error| self.unknown(&error))?;
+        session.ensure_master(self.link.node()).await?;
+        Ok(answer)
+    }
+
+    /// Calls the script of a lock, or sends the request together with others if it may be a common case and there are enough of them.
+    ///
+    /// The call may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which is harmless, and
+    /// from then on all calls of this session declare all keys.
+    pub(crate) async fn call_common(
+        &self,
+        session: &Session,
+        wire: &str,
+        common: impl Fn() -> Option<Common>,
+        call: impl Fn(EpochCheck<'_>) -> Call,
+    ) -> Result<Value, RedisError> {
+        let in_flight = session.combiner.enter(wire);
+        let combines =
+            in_flight.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
+        if combines && let Some(common) = common() {
+            // Boxed: a claim that is sent alone would move its size.
+            let answer = Box::pin(session.send_common(&in_flight, common)).await;
+            self.link.check(session);
+            if let Some(answer) = answer? {
+                return Ok(answer);
+            }
+        }
+        in_flight.after_others(wire).await;
+        let first = call(self.epoch_check(session));
+        let mut answer =
+            if self.in_trial { session.send(&first.in_trial()).await } else { self.link.call(session, &first).await };
+        if let Err(error) = &answer
+            && refuses_others(&session.server_info.derives_keys, error)
+        {
+            tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
+            // Boxed, because it is rare and large.
+            answer = Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await;
+        }
+        in_flight.note(&answer);
+        answer
+    }
+
+    /// Continues a hand-off after a script that has reached its limit of waiters.
+    async fn continue_hand_off(&self, key: &Key) {
+        // No holder uses this id. Without a reply, polling waiters continue.
+        let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+    }
+
+    /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
+    /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
+    async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
+        let release = async || {
+            let session = self.session().await?;
+            let (common, release) = (
+                || Some(Common::release(&wire, holder)),
+                |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check),
+            );
+            self.call_common(&session, &wire, common, release).await.map_err(|error| self.unknown(&error))
+        };
+        let released = release().await?;
+        self.link.note_unread(&wire, &released);
+        let (answer, mut left) = reply::read_release(self.link.node(), released)?;
+        for _ in 0..MOST_STEPS {
+            if left == Remaining::None {
+                break;
+            }
+            // The release was executed, so a later error is not its result.
+            let Ok(again) = release().await else { break };
+            self.link.note_unread(&wire, &again);
+            left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
+        }
+        Ok(answer)
+    }
+
+    /// A server that may have lost data never reports that a lock is free.
+    async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
+        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        Refusal::check(self.link.node(), self.quarantine(), &answer)?;
+        reply::read_inspect(self.link.node(), answer)
+    }
+
+    pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
+        let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
+        self.quarantine()
+            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
+            .deriving_keys(derives_keys.load(Ordering::Relaxed) && !self.in_trial)
+            .guarding_slot(self.link.target.cluster.is_some())
+    }
+
+    /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
+    pub(crate) async fn greet(&self) -> Result<(), Unknown> {
+        let session = self.session().await?;
+        if let Some(quarantine) = self.quarantine() {
+            let state = self.link.inspect_marker(&session, quarantine).await?;
+            self.link.warn_of(&session, &state);
+        }
+        Ok(())
+    }
+
+    /// The run id of the server, which does not depend on its address.
+    pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
+        let session = self.session().await?;
+        Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
+    }
+}
+
+impl Backend for Redis {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
+        capabilities.announces_waiters = self.link.is_tracking();
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+        capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
+        capabilities
+    }
+
+    fn name(&self) -> String {
+        self.link.target.name.clone()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.link.push_handler.listeners.add(&listener);
+    }
+
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(async { self.session().await.map(drop) })
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+        Box::pin(self.claim(claim, None))
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.watch_key(&*self.session().await?, key).await;
+            Ok(())
+        })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.give_up(key, holder))
+    }
+
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(completions::read_stored(self, key))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(completions::write_stored(self, key, Some(holder), completion))
+    }
+
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+        Box::pin(completions::confirm_stored(self, key, done))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(completions::clear_stored(self, key, seen))
+    }
+
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(self.share(renewal, Requested::Own(self.clock.wall_micros())))
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(self.set_limit(key, limit))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move {
+            let seen = self.inspect_checked(key).await?;
+            Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
+        })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(list::list_all(self))
+    }
+
+    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(evict::evict(self, holding))
+    }
+
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(trial::try_out(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::diagnose(self))
+    }
+}
+
+impl QuorumNode for Redis {
+    fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
+        Box::pin(self.claim(claim, Some(proposal)))
+    }
+
+    fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
+        Box::pin(async move {
+            let answer =
+                self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
+            reply::read_raise(self.link.node(), answer)
+        })
+    }
+
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
+        Box::pin(self.share(renewal, Requested::Proposed(proposal)))
+    }
+
+    fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
+        Box::pin(async move { completions::write_stored(self, key, None, completion).await.map(drop) })
+    }
+
+    fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+}
+
+/// Whether the error shows this for the first time.
+fn refuses_others(derives_keys: &AtomicBool, error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(UNDECLARED)) && derives_keys.swap(false, Ordering::Relaxed)
+}

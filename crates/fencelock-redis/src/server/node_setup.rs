@@ -1,0 +1,157 @@
+//! Connects and registers the servers of one backend: a single Redis, or the nodes of a quorum.
+
+use super::Redis;
+use crate::connection::fault::unknown;
+use crate::connection::link::{Link, no_run_id};
+use crate::connection::session::Session;
+use crate::scripts::quarantine::{ALONE, Quarantine};
+use crate::scripts::reply::Reply;
+use crate::scripts::script;
+use crate::url::role::Role;
+use crate::url::target::Target;
+use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, RegisteredNode, Unknown};
+use std::sync::Arc;
+
+/// The nodes of a quorum, one URL each. They connect with the first request.
+///
+/// # Errors
+/// [`Invalid`] for an invalid URL, a server that is listed twice, and nodes that differ in their longest TTL.
+pub(crate) fn members(urls: &[String]) -> Result<Vec<Redis>, Invalid> {
+    let members: Vec<Redis> = targets(urls)?.into_iter().map(Redis::at).collect::<Result<_, _>>()?;
+    let links: Vec<_> = members.iter().map(|member| Arc::clone(&member.link)).collect();
+    Link::join_all(&links);
+    Ok(members)
+}
+
+pub(crate) fn targets(urls: &[String]) -> Result<Vec<Target>, Invalid> {
+    let mut targets: Vec<Target> = Vec::new();
+    for url in urls {
+        let target = Target::parse_as(Role::Member, url)?;
+        let address = target.address();
+        if targets.iter().any(|other| other.address() == address) {
+            return Err(Invalid::new(format!("{address} is listed twice: a quorum is made of different servers")));
+        }
+        targets.push(target);
+    }
+    let mut nodes: Vec<String> = targets.iter().map(Target::address).collect();
+    nodes.sort_unstable();
+    let nodes = nodes.join(",");
+    for quarantine in targets.iter_mut().filter_map(|target| target.quarantine.as_mut()) {
+        quarantine.join(&nodes);
+    }
+    let max_ttl = |target: &Target| target.quarantine.as_ref().map(|quarantine| quarantine.max_ttl);
+    if targets.iter().any(|target| max_ttl(target) != max_ttl(&targets[0])) {
+        return Err(Invalid::new("max_ttl= must be the same for all nodes of a quorum"));
+    }
+    Ok(targets)
+}
+
+/// Registers every server as a node of this set, once all of them have answered.
+///
+/// # Errors
+/// [`fencelock_core::ConnectError::Unknown`] with each node that does not answer. Nothing was written in that case, unless the error reports it.
+pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result<Vec<RegisteredNode>, ConnectError> {
+    let targets = match role {
+        Role::Alone | Role::ClusterNode => urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?,
+        Role::Member => targets(urls)?,
+    };
+    let nodes = connect_all(targets).await?;
+    for (number, node_setup) in nodes.iter().enumerate() {
+        let same = |other: &&NodeSetup| other.session.server_info.run_id == node_setup.session.server_info.run_id;
+        if let Some(twin) = nodes[..number].iter().find(same) {
+            let (one, other) = (twin.link.node(), node_setup.link.node());
+            return Err(Invalid::new(format!(
+                "{one} and {other} are the same server: the servers of a quorum must be independent"
+            ))
+            .into());
+        }
+    }
+    let (mut registered, mut failed) = (Vec::new(), Vec::new());
+    for node_setup in &nodes {
+        match node_setup.register(trust, nodes.iter().any(|other| node_setup.joins(other))).await {
+            Ok(done) => registered.push(done),
+            Err(cause) => failed.extend(cause.nodes().to_vec()),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(registered);
+    }
+    for failure in &mut failed {
+        // A retry does not help against a marker of a later version.
+        let then = if failure.fault.is_permanent() { "" } else { ": repeat the command" };
+        let (done, all) = (registered.len(), nodes.len());
+        failure.detail = format!("{}; {done} of {all} nodes are registered{then}", failure.detail);
+    }
+    Err(Unknown::of_nodes(failed).into())
+}
+
+/// Connects to all servers, and fails if one does not answer.
+async fn connect_all(targets: Vec<Target>) -> Result<Vec<NodeSetup>, ConnectError> {
+    let mut tasks = Vec::new();
+    for target in targets {
+        tasks.push(tokio::spawn(NodeSetup::find(target)));
+    }
+    let (mut nodes, mut causes) = (Vec::new(), Vec::new());
+    for task in tasks {
+        match task.await.map_err(|error| Unknown::new("", Fault::Other, error.to_string()))? {
+            Ok(node_setup) => nodes.push(node_setup),
+            Err(cause) => causes.extend(cause.nodes().to_vec()),
+        }
+    }
+    if causes.is_empty() { Ok(nodes) } else { Err(Unknown::of_nodes(causes).into()) }
+}
+
+/// A connected node before its registration.
+struct NodeSetup {
+    link: Link,
+    quarantine: Quarantine,
+    session: Arc<Session>,
+    /// The list of nodes in its marker.
+    was_in: Option<String>,
+}
+
+impl NodeSetup {
+    /// Connects without a handshake, which would write.
+    async fn find(mut target: Target) -> Result<Self, Unknown> {
+        let name = target.name.clone();
+        let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
+        let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
+        let link = Link::new(target).map_err(&config)?;
+        let session = link.session(|| BootClock.now()).await?;
+        if session.server_info.run_id.is_empty() {
+            return Err(no_run_id(&name, &session));
+        }
+        let mut query = redis::cmd("HGET");
+        query.arg(&quarantine.marker).arg("nodes");
+        let answer = session.send(&query).await.map_err(|error| unknown(&name, &error))?;
+        let was_in = redis::from_redis_value(answer).map_err(|error| unknown(&name, &error.into()))?;
+        Ok(Self { link, quarantine, session, was_in })
+    }
+
+    /// Whether `other` comes from a list without this node: the grants of that list are unknown here, and a node
+    /// that this one replaces may have granted a lock recently.
+    fn joins(&self, other: &Self) -> bool {
+        let own = other.link.target.address();
+        match other.was_in.as_deref() {
+            None => false,
+            Some(nodes) if nodes == self.quarantine.nodes => false,
+            Some(ALONE) => own != self.link.target.address(),
+            Some(nodes) => !nodes.split(',').any(|node| node == self.link.target.address()),
+        }
+    }
+
+    async fn register(&self, trust: bool, joins: bool) -> Result<RegisteredNode, Unknown> {
+        let node = self.link.node();
+        self.session.check_identity(node).await?;
+        let call =
+            script::init(&self.quarantine, &self.session.server_info.run_id, trust || self.quarantine.trust, joins);
+        let answer = self.link.call(&self.session, &call).await.map_err(|error| unknown(node, &error))?;
+        let mut reply = Reply::new(node, self.quarantine.understood(node, answer)?)?;
+        let change = match reply.text()?.as_str() {
+            "new" => Change::New,
+            "changed" => Change::Moved,
+            _ => Change::None,
+        };
+        Ok(RegisteredNode::new(node, change, reply.millis()?))
+    }
+}

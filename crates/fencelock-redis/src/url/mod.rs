@@ -1,0 +1,11 @@
+//! What a URL says: the servers, the options, and the secrets in files.
+
+pub(crate) mod acks;
+pub(crate) mod compat;
+pub(crate) mod hosts;
+pub(crate) mod identity;
+pub(crate) mod options;
+pub(crate) mod password;
+pub(crate) mod role;
+pub(crate) mod secrets;
+pub(crate) mod target;

@@ -1,0 +1,200 @@
+//! The options of a URL.
+
+use super::compat;
+use super::role::Role;
+use super::secrets::{FileOptions, SecretFiles};
+use crate::scripts::quarantine::{LONGEST_TTL, Quarantine};
+use fencelock_core::{Invalid, Ttl};
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// A second is a thousand round trips in a data centre and five around the world.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+/// More replicas than any deployment has; a larger number is a typing error.
+const REPLICAS_MAX: u32 = 100;
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) prefix: Option<String>,
+    pub(crate) compat: Option<String>,
+    pub(crate) limit: Duration,
+    pub(crate) resp3: bool,
+    pub(crate) push: bool,
+    pub(crate) acks: u32,
+    pub(crate) acks_limit: Option<Duration>,
+    files: FileOptions,
+    pub(crate) quarantine: Option<bool>,
+    pub(crate) max_ttl: Option<Ttl>,
+    pub(crate) trust_empty: Option<bool>,
+    db: Option<i64>,
+    pub(crate) sentinel_user: Option<String>,
+    pub(crate) sentinel_password_file: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            prefix: None,
+            compat: None,
+            limit: DEFAULT_TIMEOUT,
+            resp3: true,
+            push: true,
+            acks: 0,
+            acks_limit: None,
+            files: FileOptions::default(),
+            quarantine: None,
+            max_ttl: None,
+            trust_empty: None,
+            db: None,
+            sentinel_user: None,
+            sentinel_password_file: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn read(&mut self, pair: &str) -> Result<(), Invalid> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decoded(value)?;
+        match (name, value.as_str()) {
+            ("prefix", _) => self.prefix = Some(compat::checked(name, value)?),
+            ("compat", preset) => self.compat = Some(compat::prefix_of(preset)?),
+            ("timeout", text) => self.limit = millis(name, text)?,
+            ("acks", text) => {
+                self.acks = text.parse().ok().filter(|acks| *acks <= REPLICAS_MAX).ok_or_else(|| {
+                    Invalid::new(format!("acks= takes a number of replicas from 0 to {REPLICAS_MAX}, not {text:?}"))
+                })?;
+            }
+            ("acks_timeout", text) => self.acks_limit = Some(millis(name, text)?),
+            ("protocol", "resp2") => self.resp3 = false,
+            ("protocol", "resp3") => self.resp3 = true,
+            ("push", "off") => self.push = false,
+            ("push", "on") => self.push = true,
+            ("ca", file) => self.files.ca = Some(file.to_owned()),
+            ("cert", file) => self.files.cert = Some(file.to_owned()),
+            ("key", file) => self.files.key = Some(file.to_owned()),
+            ("password_file", file) => self.files.password = Some(("password_file", file.to_owned())),
+            ("quarantine", "on") => self.quarantine = Some(true),
+            ("quarantine", "off") => self.quarantine = Some(false),
+            ("max_ttl", text) => {
+                let ttl = text.parse().ok().and_then(|ms| Ttl::new(Duration::from_millis(ms)).ok());
+                self.max_ttl = Some(ttl.ok_or_else(|| {
+                    Invalid::new(format!("max_ttl= takes milliseconds from 10 to 86400000, not {text:?}"))
+                })?);
+            }
+            ("trust_empty", "true") => self.trust_empty = Some(true),
+            ("trust_empty", "false") => self.trust_empty = Some(false),
+            ("db", text) => {
+                let db = text.parse().ok().filter(|db| *db >= 0);
+                self.db =
+                    Some(db.ok_or_else(|| Invalid::new(format!("db= takes the number of a database, not {text:?}")))?);
+            }
+            ("sentinel_user", _) => self.sentinel_user = Some(value),
+            ("sentinel_password_file", file) => self.sentinel_password_file = Some(file.to_owned()),
+            _ => {
+                // The value of an unknown option may be a password.
+                let is_known = matches!(name, "protocol" | "push" | "quarantine" | "trust_empty");
+                let shown = if is_known { pair } else { name };
+                return Err(Invalid::new(format!(
+                    "{shown:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                     push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
+                     db=N, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The URL of a socket cannot contain a database after the path.
+    pub(crate) fn with_socket(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Invalid> {
+        match self.db {
+            None => Ok(info),
+            Some(db) if matches!(info.addr(), ConnectionAddr::Unix(_)) => {
+                let settings = info.redis_settings().clone().set_db(db);
+                Ok(info.set_redis_settings(settings))
+            }
+            Some(_) => Err(Invalid::new("db= is for redis+unix:// URLs; in others, write redis://HOST/DB")),
+        }
+    }
+
+    /// The files of the URL, read for the first time.
+    pub(crate) fn secret_files(&self, info: &ConnectionInfo) -> Result<SecretFiles, Invalid> {
+        if self.files.password.is_some() && info.redis_settings().password().is_some() {
+            return Err(Invalid::new("the password is in the URL, and password_file= is set too: use one of them"));
+        }
+        SecretFiles::new(self.files.clone())
+    }
+
+    /// Rejects options that would have no effect.
+    pub(crate) fn check_sentinel(&self, has_sentinels: bool) -> Result<(), Invalid> {
+        if !has_sentinels && (self.sentinel_user.is_some() || self.sentinel_password_file.is_some()) {
+            return Err(Invalid::new("sentinel_user= and sentinel_password_file= are for redis+sentinel:// URLs"));
+        }
+        if self.sentinel_user.is_some() && self.sentinel_password_file.is_none() {
+            return Err(Invalid::new("sentinel_user= needs sentinel_password_file="));
+        }
+        Ok(())
+    }
+
+    /// The login at the sentinels, whose users are not those of the master, and the files for it.
+    pub(crate) fn sentinel_login(&self) -> Result<(RedisConnectionInfo, SecretFiles), Invalid> {
+        let mut login = RedisConnectionInfo::default();
+        if let Some(user) = &self.sentinel_user {
+            login = login.set_username(user);
+        }
+        let password = self.sentinel_password_file.clone().map(|file| ("sentinel_password_file", file));
+        Ok((login, SecretFiles::new(FileOptions { password, ..self.files.clone() })?))
+    }
+
+    /// The prefix of either option.
+    pub(crate) fn prefix(&self) -> Result<String, Invalid> {
+        match (&self.prefix, &self.compat) {
+            (Some(_), Some(_)) => Err(Invalid::new("compat= and prefix= both set the prefix: use one of them")),
+            (given, preset) => Ok(given.as_ref().or(preset.as_ref()).cloned().unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn quarantine(&self, role: Role, prefix: &str) -> Result<Option<Quarantine>, Invalid> {
+        if role == Role::ClusterNode {
+            if self.quarantine == Some(true) || self.max_ttl.is_some() || self.trust_empty.is_some() {
+                return Err(Invalid::new(
+                    "redis+cluster:// has no quarantine: its marker is one key, and scripts of a cluster can only read keys in the slot of \
+                     the lock; without one, a failover may lose the last locks, so let the protected resource check fencing tokens, or \
+                     use redlock:// or redis+sentinel:// with quarantine=on",
+                ));
+            }
+            return Ok(None);
+        }
+        if role == Role::Member && self.quarantine == Some(false) {
+            return Err(Invalid::new(
+                "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
+                 trust_empty=true trusts each server at once, at your risk",
+            ));
+        }
+        if role == Role::Alone && self.quarantine != Some(true) {
+            if self.max_ttl.is_some() || self.trust_empty.is_some() {
+                return Err(Invalid::new("max_ttl= and trust_empty= require quarantine=on"));
+            }
+            return Ok(None);
+        }
+        let max_ttl = self.max_ttl.map_or_else(|| Ttl::new(LONGEST_TTL), Ok)?;
+        Ok(Some(Quarantine::alone(prefix, max_ttl, self.trust_empty == Some(true))))
+    }
+}
+
+pub(crate) fn millis(name: &str, text: &str) -> Result<Duration, Invalid> {
+    let millis = text.parse::<u64>().ok().filter(|ms| (1..=60_000).contains(ms));
+    let invalid = || Invalid::new(format!("{name}= takes milliseconds from 1 to 60000, not {text:?}"));
+    millis.map(Duration::from_millis).ok_or_else(invalid)
+}
+
+pub(crate) fn percent_decoded(text: &str) -> Result<String, Invalid> {
+    // The crate leaves invalid escapes unchanged.
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| text.split('%').skip(1).all(is_escape));
+    // The text may be a password.
+    let invalid = || Invalid::new("a part of this URL is not percent-encoded UTF-8: write % as %25");
+    decoded.map(Cow::into_owned).ok_or_else(invalid)
+}

@@ -1,0 +1,263 @@
+//! Files that a URL refers to: certificates, keys and passwords.
+
+use fencelock_core::{Fault, Invalid};
+use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, RedisResult, TlsCertificates};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The certificate authorities of a system need a quarter of this.
+const CERTIFICATES_MAX: u64 = 1 << 20;
+const PASSWORD_MAX: u64 = 1 << 12;
+
+/// The options of a URL that name files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileOptions {
+    pub(crate) ca: Option<String>,
+    pub(crate) cert: Option<String>,
+    pub(crate) key: Option<String>,
+    /// The option and its file.
+    pub(crate) password: Option<(&'static str, String)>,
+}
+
+/// The files of a URL. They are read for each connection, because they are replaced while the client runs.
+#[derive(Debug)]
+pub(crate) struct SecretFiles {
+    options: FileOptions,
+    /// What was read last. It is used while a file cannot be read: some are removed after the start, or rewritten in place.
+    last: Mutex<Secrets>,
+    /// A server has accepted the password.
+    was_accepted: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Secrets {
+    password: Option<String>,
+    certificates: Option<TlsCertificates>,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+impl SecretFiles {
+    /// Reads all files.
+    pub(crate) fn new(options: FileOptions) -> Result<Self, Invalid> {
+        let last = Mutex::new(options.read()?);
+        Ok(Self { options, last, was_accepted: AtomicBool::new(false) })
+    }
+
+    /// A client with the present content of the files.
+    pub(crate) fn client(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
+            // The driver uses the provider of the process, and panics without one. This fails only if there is one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let Secrets { password, certificates } = self.current();
+        let info = match password {
+            Some(password) => {
+                let settings = info.redis_settings().clone().set_password(password);
+                info.set_redis_settings(settings)
+            }
+            None => info,
+        };
+        match certificates {
+            None => redis::Client::open(info),
+            Some(certificates) => redis::Client::build_with_tls(info, certificates),
+        }
+    }
+
+    /// To be called after a login.
+    pub(crate) fn accept(&self) {
+        self.was_accepted.store(true, Ordering::Relaxed);
+    }
+
+    /// The kind of a fault at a login. Where passwords are changed, the server is usually changed first and the file a moment later:
+    /// if the server accepted the password of a file before, a retry helps.
+    pub(crate) fn kind(&self, fault: Fault) -> Fault {
+        let may_change = self.options.password.is_some() && self.was_accepted.load(Ordering::Relaxed);
+        if may_change && fault == Fault::Denied { Fault::Revoked } else { fault }
+    }
+
+    fn current(&self) -> Secrets {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.options.read() {
+            Ok(secrets) => *last = secrets,
+            Err(invalid) => tracing::warn!("{invalid}; its last content is used"),
+        }
+        last.clone()
+    }
+}
+
+impl FileOptions {
+    fn read(&self) -> Result<Secrets, Invalid> {
+        let password = self.password.as_ref().map(|(option, file)| password(option, file)).transpose()?;
+        let certificates = certificates(self.ca.as_deref(), self.cert.as_deref(), self.key.as_deref())?;
+        Ok(Secrets { password, certificates })
+    }
+}
+
+/// The files of `ca=`, `cert=` and `key=`; `None` if there are none.
+fn certificates(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Result<Option<TlsCertificates>, Invalid> {
+    let root_cert = ca.map(|file| with_certificate("ca", file)).transpose()?;
+    let client_tls = match (cert, key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => {
+            let client_cert = with_certificate("cert", cert)?;
+            let client_key = read("key", key, CERTIFICATES_MAX)?;
+            PrivateKeyDer::from_pem_slice(&client_key)
+                .map_err(|_| Invalid::new(format!("key={key} has no private key: PEM, without a passphrase")))?;
+            Some(ClientTlsConfig { client_cert, client_key })
+        }
+        _ => {
+            return Err(Invalid::new(
+                "cert= and key= require each other: the certificate of this client, and its private key",
+            ));
+        }
+    };
+    let none = root_cert.is_none() && client_tls.is_none();
+    Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
+}
+
+/// The first line of the file of an option.
+fn password(option: &str, file: &str) -> Result<String, Invalid> {
+    let bytes = read(option, file, PASSWORD_MAX)?;
+    let text = String::from_utf8(bytes).map_err(|_| Invalid::new(format!("{option}={file} is not UTF-8")))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(Invalid::new(format!("{option}={file} has no password in its first line")));
+    }
+    Ok(password.to_owned())
+}
+
+fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
+    let pem = read(option, file, CERTIFICATES_MAX)?;
+    let mut certificates = CertificateDer::pem_slice_iter(&pem);
+    match certificates.next() {
+        Some(Ok(_)) if certificates.all(|certificate| certificate.is_ok()) => Ok(pem),
+        None => Err(Invalid::new(format!("{option}={file} has no certificate in PEM"))),
+        _ => Err(Invalid::new(format!("{option}={file} contains an invalid certificate"))),
+    }
+}
+
+/// Only regular files are read, because a pipe may block and a device may have no end.
+fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
+    let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
+    let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
+    if !opened.metadata().map_err(refused)?.is_file() {
+        return Err(Invalid::new(format!("{option}={file} is not a regular file")));
+    }
+    let mut bytes = Vec::new();
+    opened.take(most + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > most {
+        return Err(Invalid::new(format!("{option}={file} is longer than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// On Unix, opening a pipe waits for its writer.
+#[cfg(unix)]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+}
+
+#[cfg(not(unix))]
+fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo;
+
+    fn refused(ca: &str) -> String {
+        certificates(Some(ca), None, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_of_limited_size_with_a_certificate_are_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        assert!(refused("/dev/zero").contains("not a regular file"));
+        assert!(refused(&file("")).contains("not a regular file"));
+        assert!(refused("/no/such/file").contains("cannot be read"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, file("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(refused(&file("pipe")).contains("not a regular file"));
+        std::fs::write(file("empty"), "").unwrap();
+        assert!(refused(&file("empty")).contains("has no certificate"));
+        std::fs::write(file("broken"), "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();
+        assert!(refused(&file("broken")).contains("contains an invalid certificate"));
+        let long = File::create(file("long")).unwrap();
+        long.set_len(CERTIFICATES_MAX + 1).unwrap();
+        assert!(refused(&file("long")).contains("longer than 1048576 bytes"));
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_require_each_other() {
+        for (cert, key) in [(Some("/x"), None), (None, Some("/x"))] {
+            assert!(certificates(None, cert, key).unwrap_err().to_string().contains("require each other"));
+        }
+    }
+
+    #[test]
+    fn a_password_is_the_first_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password").display().to_string();
+        let written = |text: &[u8]| {
+            std::fs::write(&file, text).unwrap();
+            password("password_file", &file)
+        };
+        assert_eq!(written(b"s3cret\r\nnot this\n").unwrap(), "s3cret");
+        for none in [&b""[..], b"\ns3cret", &[0xff], &[b's'; 5000]] {
+            assert!(!written(none).unwrap_err().to_string().contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_for_each_connection_and_its_last_content_serves_while_it_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password").display().to_string();
+        std::fs::write(&file, "first").unwrap();
+        let options = FileOptions { password: Some(("password_file", file.clone())), ..FileOptions::default() };
+        let files = SecretFiles::new(options).unwrap();
+        let password = || {
+            let client = files.client("redis://h".into_connection_info().unwrap()).unwrap();
+            client.get_connection_info().redis_settings().password().map(str::to_owned)
+        };
+        assert_eq!(password().as_deref(), Some("first"));
+        std::fs::write(&file, "second").unwrap();
+        assert_eq!(password().as_deref(), Some("second"));
+        for unreadable in ["", "\n"] {
+            std::fs::write(&file, unreadable).unwrap();
+            assert_eq!(password().as_deref(), Some("second"));
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(password().as_deref(), Some("second"));
+        assert!(!format!("{files:?}").contains("second"));
+    }
+
+    #[test]
+    fn only_a_password_of_a_file_that_was_accepted_may_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password").display().to_string();
+        std::fs::write(&file, "s3cret").unwrap();
+        let of_url = SecretFiles::new(FileOptions::default()).unwrap();
+        let password = Some(("password_file", file));
+        let of_file = SecretFiles::new(FileOptions { password, ..FileOptions::default() }).unwrap();
+        assert_eq!(of_file.kind(Fault::Denied), Fault::Denied, "a first login fails at once");
+        of_url.accept();
+        of_file.accept();
+        assert_eq!(of_file.kind(Fault::Denied), Fault::Revoked);
+        assert_eq!(of_file.kind(Fault::Timeout), Fault::Timeout);
+        assert_eq!(of_url.kind(Fault::Denied), Fault::Denied);
+    }
+}
