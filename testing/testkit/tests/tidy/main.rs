@@ -6,6 +6,7 @@ mod code;
 mod contract;
 mod pages;
 mod public_types;
+mod shape;
 mod translations;
 mod tree;
 
@@ -13,7 +14,7 @@ use code::{functions, without_words};
 use std::fs;
 use tree::{Crate, crates, files, root};
 
-const LONGEST_FILE: usize = 400;
+const LONGEST_FILE: usize = 700;
 const LONGEST_FUNCTION: usize = 70;
 const LONGEST_SCRIPT: usize = 60;
 
