@@ -1,8 +1,6 @@
-use super::action::Action;
-use super::claiming::{Claiming, PendingClaim};
-use super::context::Context;
-use super::request::AcquireRequest;
 use crate::Moment;
+use crate::engine::claim::{AcquireRequest, Claiming, PendingClaim};
+use crate::engine::{Action, Context};
 
 /// The id of a task that acquires the key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +24,13 @@ pub(super) enum State {
     Called(Option<Box<PendingClaim>>),
     /// The task is claiming.
     Claiming(Box<Claiming>),
+}
+
+impl<W> Waiter<W> {
+    /// Whether it waits for the lease of this client.
+    pub(super) const fn is_queued(&self) -> bool {
+        matches!(self.state, State::Queued)
+    }
 }
 
 impl<W: Default> Waiter<W> {

@@ -113,9 +113,9 @@ impl<W: Hash> Hash for OrderedWaiters<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::{AcquireRequest, LeaseSharing};
     use super::super::waiter::State;
     use super::*;
+    use crate::engine::{AcquireRequest, LeaseSharing};
     use crate::{Mode, Moment, Owner, Ttl};
     use proptest::prelude::*;
     use std::collections::BTreeMap;

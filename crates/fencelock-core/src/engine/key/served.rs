@@ -1,5 +1,5 @@
-use super::action::Step;
 use super::waiter::WaiterId;
+use crate::engine::Step;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 

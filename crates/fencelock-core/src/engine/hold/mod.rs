@@ -1,9 +1,13 @@
-use super::action::Action;
-use super::context::Context;
-use super::tenure::{HoldId, Tenure};
+//! One lease of this client, and the tasks that use it.
+
+mod tenure;
+
+use super::{Action, Context};
 use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub use tenure::{Downgrading, End, HoldId, Leaving, Status, Tenure};
 
 /// What to do for a hold whose timer has fired.
 #[derive(Debug, Clone)]
@@ -18,23 +22,23 @@ pub enum Duty {
 ///
 /// The end is final: once a call has found the lease over, no renewal makes it valid again.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct Hold<L> {
-    pub(super) id: HoldId,
-    pub(super) holder: HolderId,
-    pub(super) owner: Owner,
+pub(crate) struct Hold<L> {
+    pub(crate) id: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) owner: Owner,
     /// Until this time an unanswered claim may still arrive at the server.
-    pub(super) stray_until: Moment,
-    pub(super) tenure: Tenure,
+    pub(crate) stray_until: Moment,
+    pub(crate) tenure: Tenure,
     /// All current tenures by number, if readers share the hold; `None` if one task has it at a time.
     #[allow(clippy::box_collection, reason = "most holds have none, and there may be very many holds")]
     readers: Option<Box<BTreeMap<u64, Tenure>>>,
     /// The driver's data.
-    pub(super) lease: L,
+    pub(crate) lease: L,
     plan: RenewalPlan,
     /// When half of the lease has passed, counted from the grant or the last renewal.
     half: Moment,
     /// The time of its timer; [`Moment::NEVER`] without one.
-    pub(super) timer: Moment,
+    pub(crate) timer: Moment,
     renewing: bool,
     /// It was expedited while a renewal was in flight: renew again so long after its reply.
     expedited: Option<Duration>,
@@ -63,18 +67,18 @@ fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
 
 /// The parameters of a new hold.
 #[derive(Debug)]
-pub(super) struct HoldParameters {
-    pub(super) holder: HolderId,
-    pub(super) owner: Owner,
-    pub(super) mode: Mode,
-    pub(super) fence: FencingToken,
-    pub(super) plan: RenewalPlan,
-    pub(super) stray_until: Moment,
+pub(crate) struct HoldParameters {
+    pub(crate) holder: HolderId,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) fence: FencingToken,
+    pub(crate) plan: RenewalPlan,
+    pub(crate) stray_until: Moment,
 }
 
 impl<L: Default> Hold<L> {
     /// Creates a hold with its first tenure.
-    pub(super) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
+    pub(crate) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
         let HoldParameters { holder, owner, mode, fence, plan, stray_until } = parameters;
         let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
         let (half, lease) = (half_of(&plan, now), L::default());
@@ -86,7 +90,7 @@ impl<L: Default> Hold<L> {
 
 impl<L> Hold<L> {
     /// Why the hold is over; `None` while it lasts.
-    pub(super) fn lapse(&self, now: Moment) -> Option<LossReason> {
+    pub(crate) fn lapse(&self, now: Moment) -> Option<LossReason> {
         match self.plan.due(now) {
             Due::Lapsed => Some(LossReason::Expired),
             Due::MaxHold => Some(LossReason::MaxHold),
@@ -94,17 +98,17 @@ impl<L> Hold<L> {
         }
     }
 
-    pub(super) fn ttl(&self) -> Ttl {
+    pub(crate) fn ttl(&self) -> Ttl {
         self.plan.ttl()
     }
 
     /// When the lease ends for its holder.
-    pub(super) fn until(&self) -> Moment {
+    pub(crate) fn until(&self) -> Moment {
         self.plan.until()
     }
 
     /// The time until the lease expires if no renewal succeeds; [`Duration::MAX`] if it never expires.
-    pub(super) fn rest(&self, now: Moment) -> Duration {
+    pub(crate) fn rest(&self, now: Moment) -> Duration {
         self.plan.rest(now)
     }
 
@@ -115,7 +119,7 @@ impl<L> Hold<L> {
     }
 
     /// Ends a tenure and begins the next, if the lease may have another one.
-    pub(super) fn pass(&mut self, from: Tenure, next: Tenure, ends: Moment) -> bool {
+    pub(crate) fn pass(&mut self, from: Tenure, next: Tenure, ends: Moment) -> bool {
         if self.tenure.number != from.number || !self.may_continue(next.since) {
             return false;
         }
@@ -125,14 +129,14 @@ impl<L> Hold<L> {
     }
 
     /// Ends a tenure and begins a read-only one, with the old token until the backend has answered.
-    pub(super) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
+    pub(crate) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
         let number = self.tenure.number + 1;
         self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
         self.tenure
     }
 
     /// The backend confirmed a downgrade that was sent at `sent`, which renews the lease too.
-    pub(super) fn downgraded(
+    pub(crate) fn downgraded(
         &mut self,
         token: FencingToken,
         sent: Moment,
@@ -147,12 +151,12 @@ impl<L> Hold<L> {
     }
 
     /// Allows several tasks to read under this hold.
-    pub(super) fn open_to_readers(&mut self) {
+    pub(crate) fn open_to_readers(&mut self) {
         self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
     }
 
     /// Begins another tenure in addition to the others, if the lease may have another one.
-    pub(super) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
+    pub(crate) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
         if !self.may_continue(now) {
             return None;
         }
@@ -163,13 +167,13 @@ impl<L> Hold<L> {
     }
 
     /// Ends one of several tenures. The last one ends only with the hold. Returns whether others continue.
-    pub(super) fn leave(&mut self, tenure: Tenure) -> bool {
+    pub(crate) fn leave(&mut self, tenure: Tenure) -> bool {
         let others = self.readers.as_mut().filter(|readers| readers.len() > 1);
         others.is_some_and(|readers| readers.remove(&tenure.number).is_some())
     }
 
     /// Whether this tenure is current.
-    pub(super) fn is_current(&self, tenure: Tenure) -> bool {
+    pub(crate) fn is_current(&self, tenure: Tenure) -> bool {
         match &self.readers {
             None => self.tenure.number == tenure.number,
             Some(readers) => readers.contains_key(&tenure.number),
@@ -177,7 +181,7 @@ impl<L> Hold<L> {
     }
 
     /// One current tenure, and the others in the order of their beginning. There are others only if readers share the hold.
-    pub(super) fn tenures(&self) -> (Tenure, impl Iterator<Item = Tenure>) {
+    pub(crate) fn tenures(&self) -> (Tenure, impl Iterator<Item = Tenure>) {
         let readers = self.readers.as_deref();
         let one = readers.and_then(BTreeMap::last_key_value).map_or(self.tenure, |(_, tenure)| *tenure);
         let all = readers.into_iter().flat_map(BTreeMap::values).copied();
@@ -185,22 +189,22 @@ impl<L> Hold<L> {
     }
 
     /// Whether its holder has permits of a semaphore.
-    pub(super) const fn has_permits(&self) -> bool {
+    pub(crate) const fn has_permits(&self) -> bool {
         matches!(self.tenure.mode, Mode::Permits { .. })
     }
 
     /// Whether a renewal is in flight.
-    pub(super) const fn is_renewing(&self) -> bool {
+    pub(crate) const fn is_renewing(&self) -> bool {
         self.renewing
     }
 
     /// Ends the hold at this moment, even if its lease could be renewed.
-    pub(super) fn limit(&mut self, ends: Moment) {
+    pub(crate) fn limit(&mut self, ends: Moment) {
         self.plan.hand_on(ends);
     }
 
     /// When the timer must fire next; `None` while a renewal is in flight, because its reply sets the timer.
-    pub(super) fn next_timer(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_timer(&self, now: Moment) -> Option<Moment> {
         if self.renewing {
             return None;
         }
@@ -212,14 +216,14 @@ impl<L> Hold<L> {
 
     /// Sets the timer, unless it fires before the new time: then it is set again when it fires. So a lease that is
     /// passed between tasks has one timer, which is not moved for each of them.
-    pub(super) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
         let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
         let from = std::mem::replace(&mut self.timer, to);
         cx.act(Action::SetTimer { hold: self.id, from, to });
     }
 
     /// Renews this hold after `after`, or when the renewal in flight has been answered.
-    pub(super) fn expedite(&mut self, now: Moment, after: Duration) {
+    pub(crate) fn expedite(&mut self, now: Moment, after: Duration) {
         if self.renewing {
             self.expedited = Some(self.expedited.map_or(after, |before| before.min(after)));
         } else {
@@ -228,7 +232,7 @@ impl<L> Hold<L> {
     }
 
     /// The backend hints that the key may have changed: the first hint renews this hold at once.
-    pub(super) fn hinted(&mut self, now: Moment) {
+    pub(crate) fn hinted(&mut self, now: Moment) {
         let after = match self.hint {
             Hint::None => Duration::ZERO,
             Hint::Pending => return,
@@ -239,7 +243,7 @@ impl<L> Hold<L> {
     }
 
     /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
-    pub(super) fn duty(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Duty {
+    pub(crate) fn duty(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Duty {
         if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
             return Duty::Nothing;
         }
@@ -249,7 +253,7 @@ impl<L> Hold<L> {
     }
 
     /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.
-    pub(super) fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
+    pub(crate) fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
         self.renewing = false;
         self.plan.renewed(sent, drift, now, random)?;
         self.half = half_of(&self.plan, now);
@@ -258,7 +262,7 @@ impl<L> Hold<L> {
     }
 
     /// A renewal was not confirmed.
-    pub(super) fn not_renewed(&mut self, now: Moment, random: u64) {
+    pub(crate) fn not_renewed(&mut self, now: Moment, random: u64) {
         self.renewing = false;
         self.plan.failed(now, random);
         self.apply_expedited(now);

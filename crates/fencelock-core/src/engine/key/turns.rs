@@ -3,17 +3,16 @@
 //! A task that claims, or that was granted a lease and has not taken it, keeps others from the key. If its future is neither polled
 //! nor dropped, for example because a `select!` polls another branch, this could last forever. So while it may matter, a timer ticks.
 //! A task that has not run between two ticks loses its turn, as if it had left. When it runs again, it is told so
-//! ([`Step::TurnLost`]), and enters again as the first.
+//! ([`crate::engine::Step::TurnLost`]), and enters again as the first.
 //!
 //! The first of the two ticks wakes the tasks that claim, so one that waits for a slow reply runs, and keeps its turn. A task that was
 //! granted a lease was woken by the grant.
 
-use super::action::{Action, Grant};
-use super::context::Context;
-use super::key_engine::KeyEngine;
-use super::tenure::HoldId;
+use super::KeyEngine;
 use super::waiter::WaiterId;
 use crate::Moment;
+use crate::engine::hold::HoldId;
+use crate::engine::{Action, Context, Grant};
 
 /// The timer, while it is set.
 #[derive(Debug, Clone, Hash)]
@@ -25,7 +24,7 @@ pub(super) struct Turns {
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
-    /// [`KeyEngine::poll`] returns [`super::Step::TurnLost`].
+    /// [`KeyEngine::poll`] returns [`crate::engine::Step::TurnLost`].
     pub fn is_present(&mut self, id: WaiterId) -> bool {
         if let Some(turns) = &mut self.turns {
             turns.suspects.retain(|suspect| *suspect != id);

@@ -47,7 +47,7 @@ impl AcquireRequest {
     }
 
     /// Whether it may take a lease from another task, or pass one on.
-    pub(super) fn shares(&self) -> bool {
+    pub(crate) fn shares(&self) -> bool {
         let alike = match self.mode {
             Mode::Exclusive | Mode::Permits { .. } => true,
             // A hold that readers share has one end, so it cannot have a `max_hold` for one of them.
@@ -57,12 +57,12 @@ impl AcquireRequest {
     }
 
     /// Whether it requests permits of a semaphore.
-    pub(super) const fn has_permits(&self) -> bool {
+    pub(crate) const fn has_permits(&self) -> bool {
         matches!(self.mode, Mode::Permits { .. })
     }
 
     /// Whether this request would claim a lease with this TTL and owner.
-    pub(super) fn matches(&self, ttl: Ttl, owner: &Owner) -> bool {
+    pub(crate) fn matches(&self, ttl: Ttl, owner: &Owner) -> bool {
         self.ttl == ttl && self.owner == *owner
     }
 }

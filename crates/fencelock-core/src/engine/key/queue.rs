@@ -1,9 +1,9 @@
-use super::action::{Grant, Step};
-use super::claiming::PendingClaim;
 use super::ordered_waiters::OrderedWaiters;
 use super::served::Served;
-use super::tenure::{HoldId, Tenure};
 use super::waiter::{State, Waiter, WaiterId};
+use crate::engine::claim::PendingClaim;
+use crate::engine::hold::{HoldId, Tenure};
+use crate::engine::{Grant, Step};
 use crate::{HolderId, Mode};
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl<W: Default> Queue<W> {
 
     /// The last task in the queue that does not claim.
     pub(super) fn last_queued(&self) -> Option<WaiterId> {
-        self.line.iter().rev().find(|(_, waiter)| matches!(waiter.state, State::Queued)).map(|(id, _)| id)
+        self.line.iter().rev().find(|(_, waiter)| waiter.is_queued()).map(|(id, _)| id)
     }
 
     /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
@@ -107,7 +107,7 @@ impl<W: Default> Queue<W> {
 
     /// A task that claimed returns to waiting for a lease of this client.
     pub(super) fn requeue(&mut self, id: WaiterId) {
-        if let Some(waiter) = self.line.get_mut(id).filter(|waiter| !matches!(waiter.state, State::Queued)) {
+        if let Some(waiter) = self.line.get_mut(id).filter(|waiter| !waiter.is_queued()) {
             waiter.state = State::Queued;
             self.claiming -= 1;
         }
@@ -138,7 +138,7 @@ impl<W: Default> Queue<W> {
 
     fn remove_from_line(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.line.remove(id)?;
-        self.claiming -= usize::from(!matches!(waiter.state, State::Queued));
+        self.claiming -= usize::from(!waiter.is_queued());
         Some(waiter)
     }
 
@@ -207,14 +207,14 @@ impl<W: Default> Queue<W> {
 
     /// Whether this is such a task.
     pub(super) fn blocks(&self, id: WaiterId) -> bool {
-        let claims = self.line.get(id).is_some_and(|waiter| !matches!(waiter.state, State::Queued));
+        let claims = self.line.get(id).is_some_and(|waiter| !waiter.is_queued());
         claims && self.line.len() > self.claiming || self.granted_to(id).is_some()
     }
 
     /// All such tasks, and what wakes those that claim.
     pub(super) fn suspects(&mut self) -> (Vec<WaiterId>, Vec<W>) {
         let claiming = if self.line.len() > self.claiming { self.claiming } else { 0 };
-        let claimants = self.line.iter().filter(|(_, waiter)| !matches!(waiter.state, State::Queued));
+        let claimants = self.line.iter().filter(|(_, waiter)| !waiter.is_queued());
         let claimants: Vec<_> = claimants.take(claiming).map(|(id, _)| id).collect();
         let ids = self.served.ids().chain(claimants.iter().copied()).collect();
         let mut task_of = |id| self.line.get_mut(id).map(|waiter| std::mem::take(&mut waiter.task));
@@ -241,7 +241,7 @@ impl<W: Default> Queue<W> {
         let mut left = self.claiming_in_line();
         let claims = self.line().take_while(|(_, waiter)| {
             let more = left > 0;
-            left -= usize::from(!matches!(waiter.state, State::Queued) && more);
+            left -= usize::from(!waiter.is_queued() && more);
             more
         });
         let waiting = claims.filter(|(_, waiter)| waiter.state.waits_at_backend()).count();
@@ -251,8 +251,8 @@ impl<W: Default> Queue<W> {
     /// Whether a task that tries once in this mode would overtake a queued task. Several permits may be free, so claims
     /// of tasks that have just arrived do not count.
     pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
-        let waits = |state: &State| matches!(state, State::Queued) || state.waits_at_backend();
+        let waits = |waiter: &Waiter<W>| waiter.is_queued() || waiter.state.waits_at_backend();
         let permits = matches!(mode, Mode::Permits { .. });
-        !self.line_is_empty() && (!permits || self.line().any(|(_, waiter)| waits(&waiter.state)))
+        !self.line_is_empty() && (!permits || self.line().any(|(_, waiter)| waits(waiter)))
     }
 }

@@ -1,69 +1,70 @@
 //! The claims of one task: claim, wait in the queue of the backend, claim again, and clean up.
 
-use super::action::{Refusal, RefusalReason};
-use super::release_queue::PendingRelease;
-use super::request::AcquireRequest;
-use super::rng::spread;
-use super::{Config, Rng};
+mod request;
+
+use super::context::spread;
+use super::{Config, PendingRelease, Refusal, RefusalReason, Rng};
 use crate::{
     Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
 };
 use std::time::Duration;
 
+pub use request::{AcquireRequest, LeaseSharing, Retry};
+
 /// After this time a request that was in flight when its task gave up has arrived, or its connection is closed.
 pub const STRAGGLER: Duration = Duration::from_secs(1);
 /// The number of consecutive attempts that may lose their queue position before the next one is delayed.
-pub(super) const HASTY_ATTEMPTS: u32 = 3;
+pub(crate) const HASTY_ATTEMPTS: u32 = 3;
 
 /// A claim that waits at the backend, but currently for no task.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct Spare {
-    pub(super) claim: Box<PendingClaim>,
+pub(crate) struct Spare {
+    pub(crate) claim: Box<PendingClaim>,
     /// Until this time the next task may take it over.
-    pub(super) until: Moment,
+    pub(crate) until: Moment,
 }
 
 /// A hand-off, as described by its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct HandOff {
-    pub(super) tokens: TokenBlock,
-    pub(super) claim_ttl: Duration,
+pub(crate) struct HandOff {
+    pub(crate) tokens: TokenBlock,
+    pub(crate) claim_ttl: Duration,
 }
 
 /// What a holder id of this client may have on the backend: a queue position, or already the key.
 ///
 /// A task that gives up transfers it to the next one. The holder id stays the same, so the server does not notice.
 #[derive(Debug, Clone, Hash)]
-pub(super) struct PendingClaim {
-    pub(super) claim: Claim,
+pub(crate) struct PendingClaim {
+    pub(crate) claim: Claim,
     /// The position in the queue in the last reply, if any.
-    pub(super) answered: Option<QueuePosition>,
+    pub(crate) answered: Option<QueuePosition>,
     /// Until this time an unanswered request may still arrive, even after later requests were answered.
-    pub(super) stray_until: Moment,
+    pub(crate) stray_until: Moment,
     /// Claims sent by this holder.
-    pub(super) requests: u32,
-    pub(super) hand_off: Option<HandOff>,
+    pub(crate) requests: u32,
+    pub(crate) hand_off: Option<HandOff>,
     /// A new claim may succeed.
-    pub(super) notified: bool,
+    pub(crate) notified: bool,
     /// When to poll next, if its task got another lease meanwhile. The task that takes the claim over waits until then.
-    pub(super) polled_at: Moment,
+    pub(crate) polled_at: Moment,
 }
 
 impl PendingClaim {
-    pub(super) const fn new(claim: Claim) -> Self {
+    const fn new(claim: Claim) -> Self {
         let (answered, stray_until, requests, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
         Self { claim, answered, stray_until, requests, hand_off, notified, polled_at: Moment::from_micros(0) }
     }
 
     /// The claim is in the queue of the backend. Returns whether that was not known: the reply to the first request may have been
     /// lost, or another task may have taken the claim over before it arrived.
-    pub(super) fn queued(&mut self, position: QueuePosition) -> bool {
+    pub(crate) fn queued(&mut self, position: QueuePosition) -> bool {
         self.claim.intent = Intent::Poll;
         self.answered.replace(position).is_none()
     }
 
     /// A release of everything that the holder may have.
-    pub(super) fn release(&self, now: Moment) -> PendingRelease {
+    pub(crate) fn release(&self, now: Moment) -> PendingRelease {
         PendingRelease {
             key: self.claim.key.clone(),
             holder: self.claim.holder.id,
@@ -75,7 +76,7 @@ impl PendingClaim {
     }
 
     /// The lease of a hand-off, if its message is trusted.
-    pub(super) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
+    pub(crate) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
         let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
         let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
@@ -84,7 +85,7 @@ impl PendingClaim {
     /// The reply to a poll after a hand-off contains only the last token. The message of that hand-off, if it has
     /// arrived, contains all of them. A token is granted once, so a block that ends with the same token belongs to the
     /// same grant.
-    pub(super) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
+    pub(crate) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
         let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
         self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
     }
@@ -93,34 +94,34 @@ impl PendingClaim {
 /// A claiming task: its current attempt, and the state that outlives a single attempt.
 #[derive(Debug, Clone, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
-pub(super) struct Claiming {
-    pub(super) attempt: Option<PendingClaim>,
+pub(crate) struct Claiming {
+    pub(crate) attempt: Option<PendingClaim>,
     /// The backend may have a hold or a queue position of this holder.
-    pub(super) left_behind: bool,
+    pub(crate) left_behind: bool,
     /// The previous value, before the request in flight.
-    pub(super) left_before: bool,
+    left_before: bool,
     /// A request was sent and is not answered yet.
-    pub(super) in_flight: bool,
+    pub(crate) in_flight: bool,
     /// The next task may take over this attempt. `false` if it is being released or cannot be used.
-    pub(super) transferable: bool,
-    pub(super) phase: Phase,
+    pub(crate) transferable: bool,
+    pub(crate) phase: Phase,
     /// When it polls next, while it sleeps.
-    pub(super) polls_at: Moment,
-    pub(super) started: Moment,
-    pub(super) deadline: Moment,
-    pub(super) attempts: u32,
-    pub(super) out_of_queue: u32,
-    pub(super) failing_since: Option<Moment>,
+    pub(crate) polls_at: Moment,
+    started: Moment,
+    pub(crate) deadline: Moment,
+    attempts: u32,
+    pub(crate) out_of_queue: u32,
+    pub(crate) failing_since: Option<Moment>,
     /// Consecutive claims that were refused or not answered, over all attempts.
     failures: u32,
-    pub(super) occupied: Option<Occupied>,
+    pub(crate) occupied: Option<Occupied>,
     /// The last reply was that servers are in quarantine.
     quarantine: Option<Unknown>,
 }
 
 /// What the task waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// The time when it may begin an attempt.
     Delayed,
     /// The reply to a claim.
@@ -132,7 +133,7 @@ pub(super) enum Phase {
 }
 
 impl Claiming {
-    pub(super) fn new(request: &AcquireRequest, started: Moment, failing_since: Option<Moment>) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, started: Moment, failing_since: Option<Moment>) -> Self {
         Self {
             attempt: None,
             left_behind: false,
@@ -152,30 +153,30 @@ impl Claiming {
         }
     }
 
-    pub(super) const fn in_quarantine(&self) -> bool {
+    pub(crate) const fn in_quarantine(&self) -> bool {
         self.quarantine.is_some()
     }
 
     /// Whether its task has no request in flight, so that it may get another lease now.
-    pub(super) const fn is_at_rest(&self) -> bool {
+    pub(crate) const fn is_at_rest(&self) -> bool {
         matches!(self.phase, Phase::Delayed | Phase::Sleeping)
     }
 
     /// Whether the claim may have been granted already.
-    pub(super) fn is_notified(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| attempt.notified)
     }
 
-    pub(super) fn holder(&self) -> Option<HolderId> {
+    pub(crate) fn holder(&self) -> Option<HolderId> {
         self.attempt.as_ref().map(|attempt| attempt.claim.holder.id)
     }
 
-    pub(super) fn is_over(&self, request: &AcquireRequest, now: Moment) -> bool {
+    pub(crate) fn is_over(&self, request: &AcquireRequest, now: Moment) -> bool {
         now >= self.deadline || request.retry.is_some_and(|retry| self.attempts >= retry.times)
     }
 
     /// Another holder has the key. Returns whether the task knew it already.
-    pub(super) fn on_busy(&mut self, occupied: Occupied) -> bool {
+    pub(crate) fn on_busy(&mut self, occupied: Occupied) -> bool {
         self.failing_since = None;
         self.failures = 0;
         self.quarantine = None;
@@ -184,7 +185,7 @@ impl Claiming {
 
     /// The backend did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
     /// backend has not answered for as long as a lease lasts. `known` is the holder that another task of this client was told.
-    pub(super) fn on_trouble(
+    pub(crate) fn on_trouble(
         &mut self,
         request: &AcquireRequest,
         mut cause: Unknown,
@@ -217,7 +218,7 @@ impl Claiming {
     }
 
     /// The pause before the next claim.
-    pub(super) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
+    pub(crate) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
         let capabilities = &config.capabilities;
         let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
         let plan = match request.retry {
@@ -239,7 +240,7 @@ impl Claiming {
     }
 
     /// The claim to send now. `block` is the number of tokens to request, if the lease may be shared.
-    pub(super) fn next_claim(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
+    pub(crate) fn next_claim(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
         let attempt = self.attempt.as_mut()?;
         self.attempts += 1;
         attempt.requests += 1;
@@ -251,13 +252,13 @@ impl Claiming {
     }
 
     /// The claim is about to be sent.
-    pub(super) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.left_before = std::mem::replace(&mut self.left_behind, true);
         self.in_flight = true;
     }
 
     /// Records what an unanswered claim may have left on the backend. `sent` is false if it never left this process.
-    pub(super) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
+    pub(crate) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
         self.in_flight = false;
         if !sent {
             return;
@@ -274,7 +275,7 @@ impl Claiming {
     }
 
     /// Starts an attempt with a new holder id.
-    pub(super) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
+    pub(crate) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
         let holder = crate::Holder { id: holder, owner: request.owner.clone() };
         let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
         let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
@@ -283,13 +284,13 @@ impl Claiming {
     }
 
     /// Takes over the attempt of another task that gave up.
-    pub(super) fn resume(&mut self, pending: PendingClaim) {
+    pub(crate) fn resume(&mut self, pending: PendingClaim) {
         self.attempt = Some(pending);
         (self.left_behind, self.in_flight, self.transferable) = (true, false, true);
     }
 
     /// Ends the attempt. Returns what must be released.
-    pub(super) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
+    pub(crate) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
         let mut attempt = self.attempt.take()?;
         if std::mem::take(&mut self.in_flight) {
             // A reply that no task waits for counts as missing.
@@ -300,14 +301,14 @@ impl Claiming {
     }
 
     /// Sleeps until the next poll of a claim that it has taken over, unless the poll is due.
-    pub(super) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
+    pub(crate) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
         let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
         (self.phase, self.polls_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
         Some(self.polls_at)
     }
 
     /// The attempt that the next task may take over.
-    pub(super) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
+    pub(crate) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
         if !self.transferable || !self.left_behind {
             return None;
         }
@@ -320,7 +321,7 @@ impl Claiming {
         Some(attempt)
     }
 
-    pub(super) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
+    pub(crate) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
         Refusal { reason, waited: now.since(self.started), attempts: self.attempts }
     }
 }
