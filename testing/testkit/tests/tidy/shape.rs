@@ -17,8 +17,6 @@ const WIDE: &[(&str, &str, usize)] = &[
     ("crates/fencelock/src/backends/file/mod.rs", "File", 9),
     ("testing/chaos/src/sim/world.rs", "World", 6),
     ("testing/chaos/src/worker/task.rs", "Task", 5),
-    ("testing/model/src/key.rs", "KeyModel", 9),
-    ("testing/model/tests/shared_search/world.rs", "World", 5),
 ];
 
 /// The name of the type of each inherent `impl`.
