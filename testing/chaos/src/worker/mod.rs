@@ -5,11 +5,11 @@ mod once;
 mod recorded_hold;
 mod recorded_set;
 mod several;
-mod start;
 mod task;
 
 use crate::Failure;
 use crate::recorder::Recorder;
+use election::Candidate;
 use fastrand::Rng;
 use fencelock::Client;
 use fencelock_lab::workers::{Harness, OnEof};
@@ -79,7 +79,7 @@ async fn crowd(job: WorkerJob, stopped: watch::Receiver<bool>) -> Result<(), Fai
         Task::new(number, Arc::clone(&job), client.clone(), Arc::clone(&recorder), rng)
     };
     let mut tasks: Vec<_> = (0..job.tasks).map(|number| tokio::spawn(task(number).run(stopped.clone()))).collect();
-    tasks.push(tokio::spawn(task(job.tasks).be_a_candidate(stopped.clone())));
+    tasks.push(tokio::spawn(Candidate(task(job.tasks)).run(stopped.clone())));
     election::observe(&job, &client, &recorder, stopped).await?;
     for task in tasks {
         task.await??;

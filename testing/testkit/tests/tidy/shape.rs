@@ -14,8 +14,6 @@ const WIDE: &[(&str, &str, usize)] = &[
     ("crates/fencelock-redis/src/cluster/mod.rs", "Cluster", 6),
     ("crates/fencelock-redis/src/quorum/mod.rs", "Quorum", 12),
     ("crates/fencelock-redis/src/redis/mod.rs", "Redis", 13),
-    ("testing/chaos/src/sim/world.rs", "World", 6),
-    ("testing/chaos/src/worker/task.rs", "Task", 5),
 ];
 
 /// The name of the type of each inherent `impl`.
