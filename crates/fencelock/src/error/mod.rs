@@ -1,9 +1,9 @@
+pub(crate) mod modes;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use self::text::{Busy, Unreached};
-use crate::modes;
 use fencelock_core::ConnectError;
 use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Mode, Occupant, Occupied, Unknown};
 use std::fmt;

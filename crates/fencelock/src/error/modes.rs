@@ -1,6 +1,6 @@
 //! The errors of a mode that is refused, with their messages.
 
-use crate::error::Error;
+use super::Error;
 use fencelock_core::{Holders, Invalid, Key, Mode, Modes};
 
 /// Checks that the backend has the mode, before anything is sent.
