@@ -1,7 +1,6 @@
 //! All descendants of this process, including those in another process group or session, and those whose parent has exited. This
 //! process is a child subreaper, so orphans stay below it.
 
-use crate::report::{Event, Reporter};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process, wait};
 use std::collections::{HashMap, HashSet};
@@ -60,11 +59,9 @@ pub(crate) fn adopt_orphans(yes: bool) -> io::Result<()> {
     return if yes { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) };
 }
 
-/// Reports, once, if this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
-pub(crate) fn report_if_blind(report: Reporter) {
-    if cfg!(target_os = "linux") && !Path::new("/proc/self/stat").exists() {
-        report.emit(&Event::Blind);
-    }
+/// Whether this program cannot see what a command starts, although others on this system can.
+pub(crate) fn is_blind() -> bool {
+    cfg!(target_os = "linux") && !Path::new("/proc/self/stat").exists()
 }
 
 /// Reaps the processes that were left to this one: as the first process of a container it is the parent of all orphans. While a command

@@ -2,7 +2,7 @@
 
 use crate::args::OnLost;
 use crate::plan::Rules;
-use crate::signals::is_termination;
+use crate::signals::{SAME_REQUEST, is_termination};
 use fencelock::{LossReason, Span};
 use rustix::process::Signal;
 use std::fmt;
@@ -80,8 +80,6 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Copies of a signal in this time are one request: `timeout` sends TERM to its child and then to the group of the child.
-pub(crate) const SAME_REQUEST: Duration = Duration::from_secs(1);
 /// KILL must precede the end of the lease: a busy machine needs time to end the process.
 const KILL_MARGIN: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-use crate::descendants::Refusal;
+use crate::descendants::{self, Refusal};
 use crate::failure::Failure;
 use crate::json::{millis, window_done, with_occupant};
 use crate::locks::Locks;
@@ -141,6 +141,13 @@ enum Severity {
 }
 
 impl Reporter {
+    /// Reports, once, if this program cannot see what a command starts. On systems that never have a `/proc`, the pages say so.
+    pub(crate) fn emit_if_blind(self) {
+        if descendants::is_blind() {
+            self.emit(&Event::Blind);
+        }
+    }
+
     /// Reports an event in the configured format.
     pub(crate) fn emit(self, event: &Event<'_>) {
         let severity = event.severity();

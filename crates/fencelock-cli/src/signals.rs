@@ -1,12 +1,15 @@
-use crate::kill_policy::SAME_REQUEST;
 use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::time::Instant;
+
+/// Copies of a signal in this time are one request: `timeout` sends TERM to its child and then to the group of the child.
+pub(crate) const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The signals that a wrapper handles. They no longer have their default action.
 #[derive(Debug)]

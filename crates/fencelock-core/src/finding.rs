@@ -1,5 +1,8 @@
 use std::fmt;
 
+/// The subject of the finding of a trial.
+pub(crate) const TRIAL: &str = "trial";
+
 /// How much a [`Finding`] matters.
 ///
 /// Exhaustive: a program that shows findings must not let one of a new level pass for another.
@@ -44,6 +47,11 @@ impl Finding {
     /// A finding that requires no action.
     pub fn fine(subject: &'static str, text: impl Into<String>) -> Self {
         Self { level: Level::Fine, subject, text: text.into(), advice: String::new() }
+    }
+
+    /// The finding of a trial that was not made.
+    pub(crate) fn not_tried(why: impl fmt::Display, advice: impl Into<String>) -> Self {
+        Self::new(Level::Note, TRIAL, format!("not tried: {why}"), advice)
     }
 
     /// A finding with advice.

@@ -1,3 +1,4 @@
+use crate::finding::TRIAL;
 use crate::{
     Acquire, Backend, BoxFuture, Claim, ClearCompletion, Completion, Downgrade, Eviction, Fault, FencingToken, Finding,
     Holder, HolderId, Intent, Key, Level, Mode, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
@@ -7,9 +8,6 @@ use std::time::Duration;
 
 /// How long a key of a trial lasts at most, if its program is killed.
 const TTL: Duration = Duration::from_secs(4);
-
-/// The subject of the finding.
-const SUBJECT: &str = "trial";
 
 /// A trial of everything that a lock does: on a key that no other client uses, and each operation of the backend once.
 ///
@@ -274,7 +272,7 @@ impl Tried {
                 return Self::not_tried("another client uses the key", "name a key that no program uses: --key KEY");
             }
             let text = format!("a lock was taken and given back; these work: {}", self.works.join(", "));
-            return Finding::fine(SUBJECT, text);
+            return Finding::fine(TRIAL, text);
         };
         let mut causes: Vec<(&Unknown, Vec<&str>)> = Vec::new();
         for (_, step, cause) in &self.failures {
@@ -285,11 +283,11 @@ impl Tried {
             }
         }
         let texts = causes.iter().map(|(cause, steps)| format!("cannot {}: {}", steps.join(", "), words(cause)));
-        Finding::new(Level::Failure, SUBJECT, texts.collect::<Vec<_>>().join("; "), advice(first))
+        Finding::new(Level::Failure, TRIAL, texts.collect::<Vec<_>>().join("; "), advice(first))
     }
 
     /// The finding of a trial that was not made.
     pub fn not_tried(why: impl std::fmt::Display, advice: impl Into<String>) -> Finding {
-        Finding::new(Level::Note, SUBJECT, format!("not tried: {why}"), advice)
+        Finding::not_tried(why, advice)
     }
 }

@@ -1,8 +1,8 @@
 use crate::closing::Releasing;
 use crate::driver::{ClientInner, Lease, Left};
+use crate::error::modes;
 use crate::error::{Error, unreachable};
 use crate::loss::{Loss, RenewalFailure};
-use crate::modes;
 use fencelock_core::engine::{End, Grant, Leaving, Tenure};
 use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Release, Unknown};
 use std::fmt;

@@ -65,7 +65,6 @@ mod identity;
 mod lock;
 mod lock_all;
 mod loss;
-mod modes;
 mod once;
 mod process;
 mod reaper;

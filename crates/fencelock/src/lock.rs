@@ -1,7 +1,7 @@
 use crate::driver::{self, ClientInner};
 use crate::error::Error;
+use crate::error::modes;
 use crate::guard::{Guard, Held, Released};
-use crate::modes;
 use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use crate::run::RunError;
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};

@@ -166,7 +166,7 @@ const ASYNC: [&str; 13] = [
     "slots.rs",
 ];
 const BLOCKING: [&str; 10] = [
-    "blocking.rs",
+    "blocking/mod.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
     "blocking/guard.rs",

@@ -1,7 +1,7 @@
-use super::answer::{QueueScan, ScriptError};
-use super::holds::{HeldEntries, Holds};
-use super::queue::{Channel, Unread, WaiterDeadlines, WaiterQueue, Waiters};
-use super::server::{FENCE_MAX, FENCE_TTL_MS, Server};
+use super::answer::{Acquire, Listed, ListedHold, Occupied, QueueScan, ScriptError};
+use super::holds::{HeldEntries, HeldEntry, Holds};
+use super::queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
+use super::server::{FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 use super::tokens::Tokens;
 use super::value::Value;
 use fencelock_core::Mode;
@@ -9,6 +9,12 @@ use std::sync::Arc;
 
 /// A renewal shortens a lease that is longer than the TTL by more than this.
 const SLACK_MS: u64 = 1000;
+/// The lock outlasts its last hold by this part of a lease.
+const SHARE: u64 = 8;
+/// What is left without its lock expires after this time.
+const KEEP_MS: u64 = 60_000;
+/// The number of holds that a reply lists.
+const SHOWN: usize = 20;
 
 /// The value of the user's key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -239,4 +245,310 @@ pub(super) fn take_memory(server: &Server, wrote: &mut Wrote) -> Result<(), Scri
     }
     *wrote = Wrote::Something;
     Ok(())
+}
+
+/// A hold to add.
+#[derive(Debug)]
+pub(super) struct NewHold {
+    pub(super) holder: u128,
+    pub(super) owner: Arc<str>,
+    pub(super) mode: Mode,
+    pub(super) token: u64,
+    pub(super) lease_ms: u64,
+}
+
+/// Locks that several clients hold together.
+impl KeyModel {
+    /// The mode of such a lock, with weight 1.
+    pub(super) fn shared(&self) -> Option<Mode> {
+        self.lock.as_ref().and_then(|lock| lock.value.shared_mode())
+    }
+
+    /// The rest of a hold that has not ended.
+    pub(super) fn rest(&self, server: &Server, holder: u128) -> Option<u64> {
+        self.holds.ends_ms.get(&holder)?.checked_sub(server.now_ms())
+    }
+
+    /// Whether a hold in this mode fits. Holds that have ended count until they are removed.
+    pub fn fits(&self, mode: Mode) -> bool {
+        match (self.shared(), mode) {
+            (None, _) => self.lock.is_none(),
+            (Some(Mode::Shared), Mode::Shared) => true,
+            (Some(Mode::Permits { limit, .. }), Mode::Permits { weight, limit: other, .. }) => {
+                // If the permits in use are unknown, none is free.
+                limit == other && self.held.used.unwrap_or(limit.into()) + u64::from(weight) <= limit.into()
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a hold; the first one if the lock is free.
+    pub(super) fn add_hold(&mut self, server: &Server, hold: NewHold) {
+        let NewHold { holder, owner, mode, token, lease_ms } = hold;
+        let end_ms = server.now_ms() + lease_ms;
+        if self.lock.is_none() {
+            (self.holds, self.held) = (Holds::default(), HeldEntries::default());
+            self.lock = Some(Lock { value: Value::shared(mode, token), expires_ms: Some(end_ms) });
+        }
+        self.holds.ends_ms.insert(holder, end_ms);
+        let weight = if let Mode::Permits { weight, .. } = mode { weight } else { 1 };
+        self.held.entries.insert(holder, HeldEntry { weight, token, owner });
+        if let Mode::Permits { .. } = mode {
+            self.held.used = Some(self.held.used.unwrap_or(0) + u64::from(weight));
+        }
+        self.outlast(server, lease_ms);
+    }
+
+    /// Sets the rest of a hold.
+    pub(super) fn prolong_hold(&mut self, server: &Server, holder: u128, left_ms: u64) {
+        let now_ms = server.now_ms();
+        let kept = self.holds.expires_ms.unwrap_or(0).max(now_ms + left_ms + KEEP_MS);
+        self.holds.expires_ms = Some(kept);
+        self.holds.ends_ms.insert(holder, now_ms + left_ms);
+        self.outlast(server, left_ms);
+    }
+
+    /// The lock and all that belongs to it last until a hold with this rest ends.
+    fn outlast(&mut self, server: &Server, left_ms: u64) {
+        let now_ms = server.now_ms();
+        let Some(lock) = &mut self.lock else { return };
+        if lock.expires_ms.is_some_and(|end| end > now_ms + left_ms) {
+            return;
+        }
+        let end_ms = now_ms + left_ms + left_ms / SHARE;
+        lock.expires_ms = Some(end_ms);
+        self.holds.expires_ms = Some(end_ms + KEEP_MS);
+        if !self.held.entries.is_empty() || self.held.used.is_some() {
+            self.held.expires_ms = Some(end_ms + KEEP_MS);
+        }
+    }
+
+    /// The token of a hold. If its entry is gone, it is written again with a new one.
+    pub(super) fn token_of(&mut self, server: &Server, claim: &Claim, wrote: &mut Wrote) -> Result<u64, ScriptError> {
+        if let Some(entry) = self.held.entries.get(&claim.holder) {
+            return Ok(entry.token);
+        }
+        let tokens = Tokens { client_us: claim.proposal, proposed: false, wanted: 1 };
+        let token = self.draw(server, &tokens, wrote)?.0;
+        let weight = if let Mode::Permits { weight, .. } = claim.mode { weight } else { 1 };
+        let owner = claim.owner.clone().unwrap_or_default();
+        self.held.entries.insert(claim.holder, HeldEntry { weight, token, owner });
+        Ok(token)
+    }
+
+    /// Removes holds, and returns their permits.
+    pub(super) fn remove_holds(&mut self, holders: &[u128]) {
+        let mut freed = 0;
+        for holder in holders {
+            self.holds.remove(*holder);
+            freed += self.held.entries.remove(holder).map_or(0, |entry| u64::from(entry.weight));
+        }
+        if let (Some(Mode::Permits { .. }), Some(used)) = (self.shared(), &mut self.held.used) {
+            *used = used.saturating_sub(freed);
+        }
+        if self.held.entries.is_empty() && self.held.used.is_none() {
+            self.held.expires_ms = None;
+        }
+    }
+
+    /// Removes holds that have ended, at most `cap`; the lock too if no hold is left. Returns whether there may be more.
+    pub(super) fn bury(&mut self, server: &Server, wrote: &mut Wrote) -> bool {
+        let now_ms = server.now_ms();
+        if self.holds.ends_ms.values().all(|end| *end < now_ms) {
+            *wrote = Wrote::Something;
+            self.forget_holds();
+            return false;
+        }
+        let mut ended: Vec<_> = self.holds.ends_ms.iter().map(|(id, end)| (*end, *id)).collect();
+        ended.retain(|(end, _)| *end < now_ms);
+        ended.sort_unstable();
+        ended.truncate(server.cap);
+        if !ended.is_empty() {
+            *wrote = Wrote::Something;
+            self.remove_holds(&ended.iter().map(|(_, id)| *id).collect::<Vec<_>>());
+        }
+        ended.len() == server.cap
+    }
+
+    /// Deletes the lock and its holds.
+    pub(super) fn forget_holds(&mut self) {
+        (self.lock, self.holds, self.held) = (None, Holds::default(), HeldEntries::default());
+    }
+
+    /// The description of the lock in replies, if several clients hold it and a hold has not ended.
+    pub(super) fn listed(&self, server: &Server) -> Option<Listed> {
+        self.shared()?;
+        let value = self.lock.as_ref()?.value.clone();
+        let live = self.holds.live(server.now_ms());
+        let hold = |(end, holder): &(u64, u128)| ListedHold {
+            holder: *holder,
+            rest_ms: end - server.now_ms(),
+            entry: self.held.entries.get(holder).cloned(),
+        };
+        let holds: Vec<_> = live.iter().take(SHOWN).map(hold).collect();
+        (!holds.is_empty()).then_some(Listed { value, count: live.len() as u64, holds })
+    }
+}
+
+/// An offer of room to the queue, which one script makes in several steps.
+#[derive(Debug)]
+pub(super) struct Offer {
+    proposal: u64,
+    hand_off_ms: u64,
+    /// How many more waiters the script examines.
+    budget: usize,
+}
+
+impl Offer {
+    pub(super) const fn new(server: &Server, proposal: u64, hand_off_ms: u64) -> Self {
+        Self { proposal, hand_off_ms, budget: server.cap }
+    }
+
+    pub(super) const fn by(server: &Server, claim: &Claim) -> Self {
+        Self::new(server, claim.proposal, claim.hand_off_ms)
+    }
+}
+
+/// The effects of the scripts on the queue.
+impl KeyModel {
+    /// Enqueues the waiter if it is not in the queue, and extends its life. A poll does not enqueue. Removes dead waiters.
+    pub(super) fn wait(
+        &mut self,
+        server: &Server,
+        claim: &Claim,
+        mut wrote: Wrote,
+        unread: Option<Unread>,
+    ) -> Result<Acquire, ScriptError> {
+        let me = Name::Holder(claim.holder);
+        if self.queue.rank(&me).is_none() && claim.intent == Intent::Poll {
+            return Ok(Acquire::Gone(unread));
+        }
+        let clock_ms = server.clock_us(claim.proposal) / 1000;
+        self.purge(&me, clock_ms, server.cap, &mut wrote);
+        let ahead = if let Some(ahead) = self.queue.rank(&me) {
+            ahead
+        } else {
+            take_memory(server, &mut wrote)?;
+            self.queue.append(me.clone())
+        };
+        take_memory(server, &mut wrote)?;
+        self.deadlines.until_ms.insert(me.clone(), clock_ms + claim.life_ms);
+        let (ttl_ms, wanted, channel) = (claim.ttl_ms, claim.wanted, claim.channel);
+        let version = match claim.mode {
+            Mode::Shared => format!("{VERSION} r 1 0"),
+            Mode::Permits { weight, limit, .. } => format!("{VERSION} s {weight} {limit}"),
+            _ => VERSION.to_owned(),
+        };
+        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: version.into() };
+        self.waiters.entries.insert(me, Entry::Waiter(waiter));
+        // Only the first waiter extends the life of the queue: it polls while the queue exists.
+        if ahead == 0 {
+            let end = Some(server.now_ms() + LINE_TTL_MS);
+            (self.queue.expires_ms, self.waiters.expires_ms, self.deadlines.expires_ms) = (end, end, end);
+        }
+        let now_us = (!server.time_refused).then_some(server.now_us);
+        let occupied = Occupied { unread, ..self.occupied(server) };
+        Ok(Acquire::Queued { ahead: ahead as u64, now_us, occupied })
+    }
+
+    fn purge(&mut self, me: &Name, now_ms: u64, cap: usize, wrote: &mut Wrote) {
+        for name in self.deadlines.over(now_ms, cap).iter().filter(|name| *name != me) {
+            *wrote = Wrote::Something;
+            self.forget(name);
+        }
+    }
+
+    /// Removes a waiter and its data.
+    pub(super) fn forget(&mut self, name: &Name) {
+        if let Some(rank) = self.queue.rank(name) {
+            self.queue.remove(rank);
+        }
+        self.waiters.remove(name);
+        self.deadlines.remove(name);
+    }
+
+    /// The number of live waiters.
+    pub(super) fn living(&self, server: &Server) -> u64 {
+        let waiting = self.queue.members.len() as u64;
+        if waiting == 0 || server.time_refused { waiting } else { self.deadlines.count(server.now_ms()) }
+    }
+
+    /// Offers the room to the first live waiters whose processes listen, under a short lease until they confirm, and removes the
+    /// skipped waiters. Stops at the first one that does not fit, and at `me`, and removes it too. A live waiter with an unreadable
+    /// entry is not served, and keeps its position.
+    pub(super) fn advance(
+        &mut self,
+        server: &Server,
+        me: Option<(&Name, Mode)>,
+        offer: &mut Offer,
+        wrote: &mut Wrote,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<(Advance, Option<Unread>), ScriptError> {
+        let (mut kept, mut unread) = (0, None);
+        if self.queue.members.is_empty() {
+            return Ok((Advance::NoWaiter, unread));
+        }
+        while offer.budget > 0 {
+            offer.budget -= 1;
+            let Some(name) = self.queue.at(kept).cloned() else { return Ok((Advance::NoWaiter, unread)) };
+            let mine = me.filter(|(me, _)| **me == name).map(|(_, mode)| mode);
+            let is_alive =
+                self.deadlines.until_ms.get(&name).is_some_and(|until| until * 1000 > server.clock_us(offer.proposal));
+            let waiter = self.waiters.read(&name).cloned();
+            if is_alive && waiter.is_none() && mine.is_none() {
+                kept += 1;
+                unread = unread.or_else(|| Some(self.waiters.unread(&name)));
+                continue;
+            }
+            let waiter = waiter.filter(|_| is_alive);
+            // Without the server's time, every grant is exclusive.
+            let requested = |waiter: &Waiter| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
+            let mode = mine.or_else(|| waiter.as_ref().map(requested));
+            if mode.is_some_and(|mode| !self.fits(mode)) {
+                return Ok((Advance::Blocked, unread));
+            }
+            *wrote = Wrote::Something;
+            self.forget(&name);
+            if mine.is_some() {
+                return Ok((Advance::Mine, unread));
+            }
+            let (Some(waiter), Some(mode)) = (waiter, mode) else { continue };
+            if self.hand_over(server, (name, waiter, mode), offer, wrote, publish)? == Advance::HandedOver {
+                return Ok((Advance::HandedOver, unread));
+            }
+        }
+        Ok(match () {
+            () if kept == server.cap => (Advance::Unreadable, unread),
+            () if self.queue.members.len() > kept => (Advance::More, unread),
+            () => (Advance::NoWaiter, unread),
+        })
+    }
+
+    /// `HandedOver` if the waiter has the lock alone now.
+    fn hand_over(
+        &mut self,
+        server: &Server,
+        (to, waiter, mode): (Name, Waiter, Mode),
+        offer: &Offer,
+        wrote: &mut Wrote,
+        publish: &mut impl FnMut(HandOff) -> Delivery,
+    ) -> Result<Advance, ScriptError> {
+        // The fence is drawn before the message, which contains it. If no client receives the message, the fence skips
+        // a token, which is harmless.
+        let tokens = Tokens { client_us: offer.proposal, proposed: false, wanted: waiter.wanted };
+        let (fence, count) = self.draw(server, &tokens, wrote)?;
+        let lease_ms = waiter.ttl_ms.min(offer.hand_off_ms);
+        let delivery = waiter.channel.map(|channel| publish(HandOff { channel, to, fence, count, lease_ms }));
+        if delivery == Some(Delivery::NoSubscriber) {
+            return Ok(Advance::NoWaiter);
+        }
+        if mode == Mode::Exclusive {
+            self.lock = Some(Lock { value: waiter.value, expires_ms: Some(server.now_ms() + lease_ms) });
+            return Ok(Advance::HandedOver);
+        }
+        let Value::Ours { holder, owner } = waiter.value else { unreachable!("only readable entries are granted") };
+        let owner = owner.unwrap_or_default();
+        self.add_hold(server, NewHold { holder, owner, mode, token: fence, lease_ms });
+        Ok(Advance::NoWaiter)
+    }
 }

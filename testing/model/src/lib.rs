@@ -13,23 +13,17 @@
 //! assert_eq!(granted, Acquire::Granted { fence: server.now_us, count: 1, unread: None });
 //! ```
 
-mod acquiring;
 mod answer;
-mod ending;
 mod foreign;
 mod holds;
-mod inspecting;
 mod key;
 mod marker;
 mod message;
 mod queue;
-mod renewing;
-mod resizing;
+mod scripts;
 mod server;
-mod shared;
 mod tokens;
 mod value;
-mod waiting;
 
 pub use answer::{
     Acquire, Availability, Done, Downgrade, Evict, Inspect, Listed, ListedHold, Occupied, QueueScan, Raise, Refusal,
@@ -41,7 +35,7 @@ pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
 pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, UnknownVersion};
 pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
-pub use resizing::Continued;
+pub use scripts::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use value::{Kind, Value};
 

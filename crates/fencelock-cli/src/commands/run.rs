@@ -3,7 +3,7 @@ use super::slots;
 use crate::args::{OnLost, Run};
 use crate::child::Child;
 use crate::context::{CLOSING, Context, LEAVING};
-use crate::descendants::{reap_orphans, report_if_blind};
+use crate::descendants::reap_orphans;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::locks::Locks;
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Holds locks while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
-    report_if_blind(context.report);
+    context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;

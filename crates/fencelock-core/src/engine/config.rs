@@ -1,4 +1,4 @@
-use super::request::AcquireRequest;
+use super::claim::AcquireRequest;
 use crate::{Capabilities, Drift, Invalid, Lease, Moment, Span, Ttl};
 use std::time::Duration;
 

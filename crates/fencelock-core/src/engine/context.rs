@@ -1,6 +1,6 @@
-use super::action::Action;
-use super::actions::Actions;
-use crate::{Key, Moment};
+use super::action::{Action, Actions};
+use crate::{HolderId, Invalid, Key, Moment};
+use std::time::Duration;
 
 #[allow(missing_debug_implementations, reason = "a bundle of arguments")]
 /// The input of every call of the engine, besides the event itself.
@@ -12,7 +12,7 @@ pub struct Context<'a, W, L> {
     /// The current time. It never decreases from one call of an engine to the next.
     pub now: Moment,
     /// The source of random numbers.
-    pub rng: &'a mut dyn super::Rng,
+    pub rng: &'a mut dyn Rng,
     /// The list that receives the actions.
     pub out: &'a mut Actions<W, L>,
 }
@@ -21,4 +21,24 @@ impl<W, L> Context<'_, W, L> {
     pub(super) fn act(&mut self, action: Action<W, L>) {
         self.out.push(action);
     }
+}
+
+/// A source of random numbers: the operating system in production, a seed in a simulation.
+pub trait Rng {
+    /// A number that spreads timers. Any value is safe.
+    fn next_u64(&mut self) -> u64;
+
+    /// An unguessable id that no other claim has used.
+    ///
+    /// # Errors
+    /// [`Invalid`] if the source fails.
+    fn holder_id(&mut self) -> Result<HolderId, Invalid>;
+}
+
+/// A random pause between a quarter of `pause` and `pause`. Conflicting attempts separate only if their pauses differ by
+/// more than a round trip.
+pub(super) fn spread(pause: Duration, random: u64) -> Duration {
+    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+    let quarter = micros / 4;
+    Duration::from_micros(quarter + random % (micros - quarter).saturating_add(1))
 }

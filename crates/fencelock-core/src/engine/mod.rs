@@ -32,62 +32,37 @@
 //! Exhaustive: no type of this module is `#[non_exhaustive]`. A driver has to carry out every step and action and to decide on
 //! every setting, so a new one must break the build of each driver.
 //!
-//! # Files
-//! | file | what |
+//! # Rooms
+//! | module | what |
 //! |---|---|
-//! | `key_engine`, `queue` | one key; the tasks that wait for it |
-//! | `turns` | a task that does not run while others wait behind it |
-//! | `claims`, `claiming` | the claims of one task |
-//! | `leases`, `hold` | what is held |
-//! | `sharing`, `shared_lease` | the leases that tasks share, and for how long |
-//! | `yielding` | what remains of a shared lease after its end |
-//! | `readers`, `permits` | tasks that share leases at the same time |
-//! | `release_queue` | releases in the background |
+//! | `key` | one key: its tasks, their queue and their turns |
+//! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
+//! | `claim` | the claims of one task |
+//! | `hold` | one lease, and the tenures of those who use it |
+//! | `release` | releases in the background |
 //! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
+//!
+//! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
 mod acquire_all;
 mod acquire_slot;
 mod action;
-mod actions;
-mod answer;
 mod boxed_vec;
-mod claiming;
-mod claims;
+mod claim;
 mod config;
 mod context;
-mod downgrade;
-mod held;
 mod hold;
-mod key_engine;
-mod leases;
-mod ordered_waiters;
-mod permits;
-mod queue;
-mod readers;
-mod release_queue;
-mod request;
-mod rng;
-mod served;
-mod shared_lease;
+mod key;
+mod release;
 mod sharing;
-mod tenure;
-mod turns;
-mod waiter;
-mod yielding;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
 pub use acquire_slot::{AcquireSlot, SlotStep};
-pub use action::{Action, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
-pub use actions::Actions;
-pub use answer::{IdleLease, Leaving, Status, View};
-pub use claiming::STRAGGLER;
+pub use action::{Action, Actions, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
+pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use config::{Config, SharingLimits};
-pub use context::Context;
-pub use downgrade::Downgrading;
-pub use hold::Duty;
-pub use key_engine::KeyEngine;
-pub use release_queue::{PendingRelease, ReleaseOutcome, ReleaseQueue};
-pub use request::{AcquireRequest, LeaseSharing, Retry};
-pub use rng::Rng;
-pub use tenure::{End, HoldId, Tenure};
-pub use waiter::WaiterId;
+pub use context::{Context, Rng};
+pub use hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
+pub use key::{KeyEngine, View, WaiterId};
+pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
+pub use sharing::IdleLease;

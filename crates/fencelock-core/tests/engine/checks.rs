@@ -1,12 +1,11 @@
 //! What must be so after every act.
 
-use crate::act::Act;
 use crate::client::Renewing;
 use crate::coverage::Coverage;
 use crate::network::{Call, Load};
 use crate::task::certain;
 use crate::user::{Ended, Guard, Task, User, Wait};
-use crate::world::World;
+use crate::world::{Act, World};
 use fencelock_core::engine::{Grant, Source, Status};
 use fencelock_core::{HolderId, LossReason, Mode, Moment};
 use std::time::Duration;
@@ -137,7 +136,7 @@ fn ends(world: &World, user: &User) -> Result<(), String> {
         (Ended::AlreadyLost(why), None) if long && !deleted && !world.ledger.time_passed => {
             Err(format!("no other client took it, and the release says {why}"))
         }
-        (Ended::Released, None) if long && !may_end && !deleted && !freed && world.has(holder).is_none() => {
+        (Ended::Released, None) if long && !may_end && !deleted && !freed && has(world, holder).is_none() => {
             Err("the release was confirmed, and never carried out".into())
         }
         _ => Ok(()),
@@ -152,74 +151,72 @@ fn handed_on(world: &mut World) -> Result<(), String> {
     let Some(holder) = held.find(|holder| undelivered.contains(holder)) else { return Ok(()) };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));
     let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
-    if releases || answered || world.has(holder).is_some() || world.ledger.troubled {
+    if releases || answered || has(world, holder).is_some() || world.ledger.troubled {
         return Ok(());
     }
     Err("a key that was handed to a claim that was given up is not handed on".into())
 }
 
-impl World {
-    /// The user that has this holder's lock, or had it last while its client still keeps the lease.
-    pub(crate) fn has(&self, holder: HolderId) -> Option<usize> {
-        let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
-        let keeps = self.clients.iter().any(|client| client.engine.idle_holder() == Some(holder));
-        self.users.iter().position(has).or(keeps.then_some(usize::MAX))
-    }
+/// The user that has this holder's lock, or had it last while its client still keeps the lease.
+fn has(world: &World, holder: HolderId) -> Option<usize> {
+    let has = |user: &User| user.guard.as_ref().is_some_and(|guard| guard.holder == holder);
+    let keeps = world.clients.iter().any(|client| client.engine.idle_holder() == Some(holder));
+    world.users.iter().position(has).or(keeps.then_some(usize::MAX))
+}
 
-    /// A user gets permits. No other one of its client has waited for the same ones for longer, unless it waits for an answer.
-    pub(crate) fn check_order_of_permits(&mut self, user: usize) {
-        let plan = self.scenario.users[user];
-        let hasty = self.left.haste != self.scenario.budget.haste;
-        let tasks = || self.scenario.users.iter().zip(&self.users).filter(|(other, _)| other.client == plan.client);
-        let alike = tasks().all(|(other, _)| (other.kind, other.ttl) == (plan.kind, plan.ttl));
-        let queues = plan.wait != Some(Duration::ZERO);
-        if !matches!(plan.kind.mode(), Mode::Permits { .. }) || !queues || !alike || hasty || self.ledger.troubled {
-            return;
-        }
-        let turn = self.users[user].turn;
-        let overtaken = tasks().position(|(_, other)| {
-            let rests = |task: &Task| task.id.is_some() && matches!(task.wait, Wait::Poll | Wait::Sleep(_));
-            other.turn < turn && !other.woken && other.task.as_ref().is_some_and(rests)
-        });
-        if let Some(overtaken) = overtaken {
-            self.break_down(format!("user {user} got permits before another one of its client, the {overtaken}th"));
-        }
+/// A user gets permits. No other one of its client has waited for the same ones for longer, unless it waits for an answer.
+pub(crate) fn check_order_of_permits(world: &mut World, user: usize) {
+    let plan = world.scenario.users[user];
+    let hasty = world.left.haste != world.scenario.budget.haste;
+    let tasks = || world.scenario.users.iter().zip(&world.users).filter(|(other, _)| other.client == plan.client);
+    let alike = tasks().all(|(other, _)| (other.kind, other.ttl) == (plan.kind, plan.ttl));
+    let queues = plan.wait != Some(Duration::ZERO);
+    if !matches!(plan.kind.mode(), Mode::Permits { .. }) || !queues || !alike || hasty || world.ledger.troubled {
+        return;
     }
+    let turn = world.users[user].turn;
+    let overtaken = tasks().position(|(_, other)| {
+        let rests = |task: &Task| task.id.is_some() && matches!(task.wait, Wait::Poll | Wait::Sleep(_));
+        other.turn < turn && !other.woken && other.task.as_ref().is_some_and(rests)
+    });
+    if let Some(overtaken) = overtaken {
+        world.break_down(format!("user {user} got permits before another one of its client, the {overtaken}th"));
+    }
+}
 
-    /// A user begins to hold.
-    pub(crate) fn check_grant(&mut self, user: usize, grant: &Grant, holder: HolderId) {
-        let (fence, last) = (grant.tenure.fence.get(), self.ledger.last_fence);
-        // Those that hold the key together need no order.
-        let last = if grant.tenure.mode == Mode::Exclusive { last } else { self.ledger.last_writer };
-        let grows = fence > last || fence == last && grant.source == Source::Resumed;
-        // The message of a hand-off whose key another program has deleted comes at any time.
-        if !grows && !self.was_deleted(holder) {
-            self.break_down(format!("user {user} began with token {fence} after {last}"));
+/// A user begins to hold.
+pub(crate) fn check_grant(world: &mut World, user: usize, grant: &Grant, holder: HolderId) {
+    let (fence, last) = (grant.tenure.fence.get(), world.ledger.last_fence);
+    // Those that hold the key together need no order.
+    let last = if grant.tenure.mode == Mode::Exclusive { last } else { world.ledger.last_writer };
+    let grows = fence > last || fence == last && grant.source == Source::Resumed;
+    // The message of a hand-off whose key another program has deleted comes at any time.
+    if !grows && !world.was_deleted(holder) {
+        world.break_down(format!("user {user} began with token {fence} after {last}"));
+    }
+    // Each grant of permits has a token of its own.
+    if matches!(grant.tenure.mode, Mode::Permits { .. }) && grant.source != Source::Resumed {
+        if world.ledger.permit_tokens.contains(&fence) {
+            world.break_down(format!("user {user} began with token {fence}, which another one had"));
         }
-        // Each grant of permits has a token of its own.
-        if matches!(grant.tenure.mode, Mode::Permits { .. }) && grant.source != Source::Resumed {
-            if self.ledger.permit_tokens.contains(&fence) {
-                self.break_down(format!("user {user} began with token {fence}, which another one had"));
-            }
-            self.ledger.permit_tokens.push(fence);
-            self.ledger.permit_tokens.sort_unstable();
-        }
-        self.ledger.last_fence = fence.max(self.ledger.last_fence);
-        if grant.tenure.mode == Mode::Exclusive {
-            self.ledger.last_writer = fence.max(self.ledger.last_writer);
-        }
-        let kind = !self.ledger.troubled && !self.ledger.time_passed;
-        let before = self.users[..user].iter().position(|user| user.asked && user.task.is_some());
-        if let Some(before) = before.filter(|_| self.scenario.in_order && kind) {
-            self.break_down(format!("user {user} was served before user {before}"));
-        }
-        if grant.source == Source::HandedOff
-            && let Some((_, sent, _)) = self.ledger.backends.iter().find(|(known, ..)| *known == holder)
-        {
-            let until = certain(*sent, Duration::from_secs(3).min(self.request(user).ttl.get()));
-            self.ledger.certain.retain(|(known, _)| *known != holder);
-            self.ledger.certain.push((holder, until));
-        }
+        world.ledger.permit_tokens.push(fence);
+        world.ledger.permit_tokens.sort_unstable();
+    }
+    world.ledger.last_fence = fence.max(world.ledger.last_fence);
+    if grant.tenure.mode == Mode::Exclusive {
+        world.ledger.last_writer = fence.max(world.ledger.last_writer);
+    }
+    let kind = !world.ledger.troubled && !world.ledger.time_passed;
+    let before = world.users[..user].iter().position(|user| user.asked && user.task.is_some());
+    if let Some(before) = before.filter(|_| world.scenario.in_order && kind) {
+        world.break_down(format!("user {user} was served before user {before}"));
+    }
+    if grant.source == Source::HandedOff
+        && let Some((_, sent, _)) = world.ledger.backends.iter().find(|(known, ..)| *known == holder)
+    {
+        let until = certain(*sent, Duration::from_secs(3).min(world.request(user).ttl.get()));
+        world.ledger.certain.retain(|(known, _)| *known != holder);
+        world.ledger.certain.push((holder, until));
     }
 }
 

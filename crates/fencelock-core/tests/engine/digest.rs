@@ -4,13 +4,12 @@
 //! which only counts who waits for them; the order of packets and of other sets; answers that nobody waits for; when a user
 //! arrived, and how its last hold ended, once it neither waits nor holds; what only coverage reads.
 
-use crate::act::Act;
 use crate::client::{Client, Ids};
 use crate::network::{Load, Op, Packet, Reply};
 use crate::scenario::Budget;
 use crate::server::Server;
 use crate::user::{GuardRelease, User};
-use crate::world::World;
+use crate::world::{Act, World};
 use fencelock_core::engine::ReleaseQueue;
 use fencelock_search::digest;
 use std::hash::{Hash, Hasher};

@@ -5,14 +5,12 @@
 //! for each act, and the same choices give the same world. See `explore.rs` for how a failure is replayed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::tests_outside_test_module, missing_docs)]
 
-mod act;
 mod announcing;
 mod candidates;
 mod checks;
 mod client;
 mod coverage;
 mod digest;
-mod downgrading;
 mod explore;
 mod hand_off;
 mod last_reply;

@@ -1,14 +1,14 @@
 //! Packets arrive, timers fire, tasks run.
 
-use crate::act::Act;
 use crate::checks;
 use crate::client::{Engine, Releasing, Renewing, TIMEOUT};
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, Reply, unknown};
+use crate::parking::Parked;
 use crate::task::certain;
-use crate::user::{DowngradeWait, Ended, Wait};
-use crate::world::World;
+use crate::user::{Asked, DowngradeWait, Ended, Task, Wait};
+use crate::world::{Act, World};
 use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, Step};
 use fencelock_core::{LossReason, Moment, Renew, Renewal, RenewalPlan, Unknown};
 use std::time::Duration;
@@ -384,5 +384,65 @@ impl World {
         }
         self.left.haste -= 1;
         Ok(())
+    }
+}
+
+/// Futures that are neither polled nor dropped for a while.
+impl World {
+    /// Its request is not sent yet.
+    pub(crate) fn unsent(&self, user: usize) -> Option<usize> {
+        let Some(Task { wait: Wait::Answer { op, to: Asked::Claim(_), .. }, .. }) = &self.users[user].task else {
+            return None;
+        };
+        let is_it = |packet: &Packet| matches!(packet.load, Load::Request { op: this, .. } if this == *op);
+        let client = self.client_of(user);
+        self.packets.iter().position(|packet| usize::from(packet.client) == client && is_it(packet))
+    }
+
+    pub(crate) fn park(&mut self, user: usize, unsent: Option<usize>) {
+        self.left.parks -= 1;
+        let unsent = unsent.map(|index| self.packets.remove(index));
+        self.users[user].parked = Some(Parked { unsent, unread: None });
+    }
+
+    /// The reply waits until the task runs.
+    pub(crate) fn keep_unread(&mut self, user: usize, op: Op, sent: Moment, answer: Result<Reply, Unknown>) {
+        if let Some(parked) = &mut self.users[user].parked {
+            parked.unread = Some((op, sent, answer));
+        }
+    }
+
+    /// It is polled again.
+    pub(crate) fn unpark(&mut self, user: usize) {
+        let Some(Parked { unsent, unread }) = self.users[user].parked.take() else { return };
+        self.users[user].woken = true;
+        let present = self.is_present(user);
+        if let Some(Packet { client, sent, load: Load::Request { op, call, .. } }) = unsent
+            && (present || self.mutant == Some(Mutant::SendsAfterTurnLost))
+        {
+            let load = Load::Request { op, by: self.arrival(), call };
+            self.packets.push(Packet { client, sent, load });
+        }
+        if !present {
+            return self.lose_turn(user);
+        }
+        if let Some((op, sent, answer)) = unread {
+            self.answer(self.client_of(user), op, sent, answer);
+        }
+    }
+
+    /// As the driver asks whenever the task is polled.
+    pub(crate) fn is_present(&mut self, user: usize) -> bool {
+        let (client, id) = (self.client_of(user), self.users[user].waiter());
+        id.is_none_or(|id| self.call(client, |engine, _| engine.is_present(id)))
+    }
+
+    /// The task drops its request and enters again.
+    pub(crate) fn lose_turn(&mut self, user: usize) {
+        let client = self.client_of(user);
+        let Some(task) = self.users[user].task.take() else { return };
+        self.orphan(client, &task.wait);
+        self.cover(Coverage::TurnLost);
+        self.enter(user, true);
     }
 }

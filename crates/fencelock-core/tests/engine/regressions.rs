@@ -1,9 +1,9 @@
 //! Schedules that found a defect, act by act.
 
-use crate::act::Act::{self, Deliver, Drop, Time};
 use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario};
 use crate::scenarios::READY;
 use crate::wind_down::wind_down;
+use crate::world::Act::{self, Deliver, Drop, Time};
 use crate::world::World;
 use fencelock_core::engine::SharingLimits;
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! The end of a schedule: without further faults every task must finish.
 
-use crate::act::Act;
 use crate::parking::TURN;
 use crate::scenario::NO_BUDGET;
 use crate::user::User;
-use crate::world::World;
+use crate::world::{Act, World};
 use std::time::Duration;
 
 /// The client waits a second for stragglers, then nothing moves.

@@ -1,15 +1,15 @@
 //! The whole world of a schedule, and calls of its engines.
 
-use crate::act::Act;
-use crate::client::{Client, Engine, ScriptedRng};
+use crate::checks;
+use crate::client::{Client, Engine, ScriptedRng, TIMEOUT};
 use crate::coverage::{Coverage, CoverageSet};
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
-use crate::user::{Guard, User};
+use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, User, Wait};
 use fencelock_conformance::model::{HandOff, Name};
-use fencelock_core::engine::{Action, Actions, Config, Context, End, Ended, LeaseSharing};
+use fencelock_core::engine::{Action, Actions, Config, Context, End, LeaseSharing, Leaving, PendingRelease, Status};
 use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Mode, Moment};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// A hold is over. If it was lost, its user is notified.
-    fn ended(&mut self, client: usize, ended: Ended<()>) {
+    fn ended(&mut self, client: usize, ended: fencelock_core::engine::Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
         let of_all = ended.tenure.mode == Mode::Shared && self.mutant != Some(Mutant::TellsOneReader);
         let has_lost = |guard: &Guard| guard.grant.hold == ended.hold && (of_all || guard.grant.tenure == ended.tenure);
@@ -275,5 +275,360 @@ impl World {
         let users = (0..self.users.len()).filter(|user| !self.clients[self.client_of(*user)].stopped);
         let users = users.filter_map(|user| self.users[user].next_timer(self.deadline(user)));
         clients.chain(users).min()
+    }
+}
+
+/// One thing that happens. Packets are named by their index, users and clients by their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Ask(usize),
+    Cancel(usize),
+    Drop(usize),
+    Release(usize),
+    GiveUpRelease(usize),
+    CheckGuard(usize),
+    /// A writer wants to read from now on.
+    Downgrade(usize),
+    GiveUpDowngrade(usize),
+    Detach(usize),
+    Resume(usize),
+    Deliver(usize),
+    Lose(usize),
+    /// The connection of a request breaks: it is carried out, and the answer goes nowhere.
+    Break(usize),
+    /// The next delivery is repeated later.
+    Duplicate(usize),
+    Delete,
+    ForeignSet,
+    ForeignRelease,
+    Reset(usize),
+    Stop(usize),
+    Continue(usize),
+    /// A future is neither polled nor dropped,
+    Park(usize),
+    /// before it has sent its request,
+    ParkUnsent(usize),
+    /// until now.
+    Unpark(usize),
+    /// The timers of a client fire before the tasks that were woken run.
+    Timers(usize),
+    Time,
+    /// A third of the TTL.
+    LongTime,
+    /// The TTL of the lock at the server ends, whatever that was, before any timer of a client fires.
+    LockEnds,
+}
+
+/// What can happen next, and doing it.
+impl World {
+    /// Everything that can happen now.
+    pub(crate) fn acts(&self) -> Vec<Act> {
+        let mut acts = Vec::with_capacity(16);
+        for user in 0..self.users.len() {
+            if !self.clients[self.client_of(user)].stopped {
+                self.acts_of_user(user, &mut acts);
+            }
+        }
+        for index in 0..self.packets.len() {
+            self.acts_on_packet(index, &mut acts);
+        }
+        let (left, foreign) = (self.left, self.server.foreign_until.is_some());
+        let has_lock = self.server.key.lock.is_some();
+        let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
+        may(left.deletes > 0 && has_lock, Act::Delete);
+        may(left.foreign > 0 && !has_lock && !foreign, Act::ForeignSet);
+        may(foreign, Act::ForeignRelease);
+        for (client, this) in self.clients.iter().enumerate() {
+            may(left.resets > 0 && !this.stopped && !this.engine.is_empty(), Act::Reset(client));
+            may(left.stops > 0 && !this.stopped && !this.engine.is_empty(), Act::Stop(client));
+            may(this.stopped, Act::Continue(client));
+            may(self.is_late(client), Act::Timers(client));
+        }
+        may(left.time > 0 && self.next_moment() > self.now, Act::Time);
+        may(left.long > 0 && self.patience() > self.now, Act::LongTime);
+        may(left.ends > 0 && self.server.lock_ends().is_some_and(|end| end <= self.patience()), Act::LockEnds);
+        acts
+    }
+
+    /// Whether both a task and a timer wait to be run.
+    fn is_late(&self, client: usize) -> bool {
+        let this = &self.clients[client];
+        let woken = |user: usize| self.users[user].woken && self.client_of(user) == client;
+        !this.stopped && (0..self.users.len()).any(woken) && this.timers.iter().any(|(moment, _)| *moment <= self.now)
+    }
+
+    fn acts_of_user(&self, index: usize, acts: &mut Vec<Act>) {
+        let (user, plan) = (&self.users[index], &self.scenario.users[index]);
+        let (waits, downgrades, parked) = (user.task.is_some(), user.downgrading.is_some(), user.parked.is_some());
+        let parks = plan.parks && waits && !parked && self.left.parks > 0;
+        // The guard belongs to the future of its downgrade.
+        let holds = user.guard.is_some() && !downgrades;
+        let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
+        match plan.resumes {
+            None => may(!user.asked, Act::Ask(index)),
+            Some(other) => may(!user.asked && self.users[usize::from(other)].detached, Act::Resume(index)),
+        }
+        may(plan.cancels && waits, Act::Cancel(index));
+        may(parks, Act::Park(index));
+        may(parks && self.unsent(index).is_some(), Act::ParkUnsent(index));
+        may(parked, Act::Unpark(index));
+        may(plan.drops && holds, Act::Drop(index));
+        may(plan.releases && holds, Act::Release(index));
+        may(plan.gives_up_release && user.releasing.is_some(), Act::GiveUpRelease(index));
+        may(plan.detaches && holds && user.lost.is_none(), Act::Detach(index));
+        may(user.checks > 0 && holds, Act::CheckGuard(index));
+        let writes = user.guard.as_ref().is_some_and(|guard| guard.grant.tenure.mode == Mode::Exclusive);
+        may(plan.downgrades && holds && writes, Act::Downgrade(index));
+        may(plan.gives_up_downgrade && downgrades, Act::GiveUpDowngrade(index));
+    }
+
+    fn acts_on_packet(&self, index: usize, acts: &mut Vec<Act>) {
+        let packet = &self.packets[index];
+        let request = packet.call().is_some();
+        if !request && self.clients[usize::from(packet.client)].stopped {
+            return;
+        }
+        let (left, waited_for) = (self.left, packet.op().is_some_and(|op| self.waits_for(packet.client, op)));
+        let mut may = |yes: bool, act: Act| acts.extend(yes.then_some(act));
+        may(true, Act::Deliver(index));
+        may(left.lost > 0, Act::Lose(index));
+        may(left.broken > 0 && request && waited_for, Act::Break(index));
+        may(left.duplicates > 0 && !matches!(packet.load, Load::Answer { .. }), Act::Duplicate(index));
+    }
+
+    /// When a request must have been carried out.
+    fn patience(&self) -> Moment {
+        let requests = self.packets.iter().filter_map(|packet| match packet.load {
+            Load::Request { by, .. } => Some(by),
+            _ => None,
+        });
+        requests.min().unwrap_or(Moment::NEVER)
+    }
+
+    /// A third of the TTL passes, and all timers fire meanwhile.
+    fn long_time(&mut self) -> Result<(), String> {
+        let end = self.now + self.scenario.ttl / 3;
+        loop {
+            let end = end.min(self.patience());
+            let next = self.next_moment().min(end);
+            self.now = next.max(self.now);
+            self.settle()?;
+            if self.now >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// To when time passes: the next timer, but not beyond the moment by which a request must have been carried out.
+    pub(crate) fn next_moment(&self) -> Moment {
+        let foreign = self.server.foreign_until.unwrap_or(Moment::NEVER);
+        let timer = self.next_timer().unwrap_or(Moment::NEVER).min(foreign);
+        let stopped = self.clients.iter().any(|client| client.stopped);
+        let quiet = self.now + Duration::from_secs(if stopped { 2 } else { 3600 });
+        timer.min(self.patience()).min(quiet)
+    }
+
+    /// Does it, without letting any task run.
+    pub(crate) fn act(&mut self, act: Act) -> Result<(), String> {
+        checks::cover_act(self, act);
+        self.note(act);
+        match act {
+            Act::Ask(user) => self.ask(user),
+            Act::Resume(user) => {
+                let from = usize::from(self.scenario.users[user].resumes.unwrap());
+                self.resume(user, self.users[from].holder.unwrap());
+            }
+            Act::Cancel(user) => {
+                self.ledger.cancelled = true;
+                self.ledger.claimed_at_cancel = self.ledger.claimed.clone();
+                self.cancel(user);
+            }
+            Act::Drop(user) => self.drop_guard(user),
+            Act::Release(user) => self.release(user),
+            Act::GiveUpRelease(user) => self.give_up_release(user),
+            Act::CheckGuard(user) => {
+                self.users[user].checks -= 1;
+                checks::check_guard(self, user)?;
+            }
+            Act::Detach(user) => self.detach(user),
+            Act::Downgrade(user) => self.downgrade(user),
+            Act::GiveUpDowngrade(user) => self.give_up_downgrade(user),
+            Act::Deliver(index) => self.deliver(index),
+            Act::Lose(_) | Act::Break(_) | Act::Duplicate(_) | Act::Stop(_) => self.trouble(act),
+            Act::Delete => {
+                self.left.deletes -= 1;
+                let last = self.server.key.fence.map_or(0, |fence| fence.token);
+                let holders = self.server.delete(self.now);
+                self.ledger.deleted.extend(holders.into_iter().map(|holder| (holder, last)));
+            }
+            Act::ForeignSet => {
+                self.left.foreign -= 1;
+                self.server.foreign_set(self.now, self.scenario.ttl);
+            }
+            Act::ForeignRelease => self.server.foreign_release(self.now),
+            Act::Reset(client) => {
+                self.left.resets -= 1;
+                self.call(client, |engine, cx| engine.on_reset(Duration::ZERO, cx));
+            }
+            Act::Continue(client) => self.clients[client].stopped = false,
+            Act::Park(user) => self.park(user, None),
+            Act::ParkUnsent(user) => self.park(user, self.unsent(user)),
+            Act::Unpark(user) => self.unpark(user),
+            Act::Timers(client) => _ = self.fire_holds(client),
+            Act::Time => {
+                (self.left.time, self.ledger.time_passed) = (self.left.time - 1, true);
+                self.now = self.next_moment();
+            }
+            Act::LockEnds => {
+                (self.left.ends, self.ledger.time_passed) = (self.left.ends - 1, true);
+                self.now = self.server.lock_ends().unwrap_or(self.now).max(self.now);
+            }
+            Act::LongTime => {
+                (self.left.long, self.ledger.time_passed) = (self.left.long - 1, true);
+                self.long_time()?;
+            }
+        }
+        self.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// A fault.
+    fn trouble(&mut self, act: Act) {
+        self.ledger.troubled = true;
+        match act {
+            Act::Lose(index) => {
+                self.left.lost -= 1;
+                self.lose(index);
+            }
+            Act::Break(index) => {
+                self.left.broken -= 1;
+                self.break_connection(index);
+            }
+            Act::Duplicate(index) => {
+                self.left.duplicates -= 1;
+                self.duplicate(index);
+            }
+            Act::Stop(client) => {
+                self.left.stops -= 1;
+                self.clients[client].stopped = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// For those who read a failure.
+    fn note(&mut self, act: Act) {
+        if let Some(trace) = &mut self.trace {
+            let text = match act {
+                Act::Deliver(index) | Act::Lose(index) | Act::Break(index) | Act::Duplicate(index) => {
+                    format!("{:?}: {act:?} {:?}", self.now, self.packets[index])
+                }
+                _ => format!("{:?}: {act:?}", self.now),
+            };
+            trace.push(text);
+        }
+    }
+
+    /// As `Drop` of a guard.
+    pub(crate) fn drop_guard(&mut self, user: usize) {
+        self.users[user].let_go = true;
+        let Some(guard) = self.users[user].guard.take() else { return };
+        self.let_go_in_background(self.client_of(user), &guard);
+    }
+
+    /// If it is over already, what is left of it is released in the background.
+    pub(crate) fn let_go_in_background(&mut self, client: usize, guard: &Guard) {
+        let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
+        let leaving = self.call(client, |engine, cx| engine.release(hold, tenure, true, cx));
+        if self.mutant == Some(Mutant::ReleasesForAll) && leaving == Leaving::PassedOn {
+            self.send(client, Call::Release(guard.holder));
+        }
+        if leaving == Leaving::Over {
+            let (key, holder, until) = (key().clone(), guard.holder, self.now + guard.ttl);
+            let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
+            self.clients[client].take_release(release, self.now);
+        }
+    }
+
+    /// As `Guard::release`.
+    fn release(&mut self, user: usize) {
+        let client = self.client_of(user);
+        self.users[user].let_go = true;
+        let Some(guard) = self.users[user].guard.clone() else { return };
+        let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
+        let leaving = if self.mutant == Some(Mutant::ReleaseUnmarked) {
+            Leaving::Release
+        } else {
+            self.call(client, |engine, cx| engine.release(hold, tenure, false, cx))
+        };
+        if self.mutant != Some(Mutant::ReleaseUnmarked) {
+            self.users[user].guard = None;
+        }
+        let before = match leaving {
+            Leaving::PassedOn => {
+                self.users[user].ended = Some(Ended::PassedOn);
+                return;
+            }
+            Leaving::Release => None,
+            Leaving::Over => Some(self.users[user].lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason))),
+        };
+        let op = self.send(client, Call::Release(guard.holder));
+        self.users[user].releasing = Some(GuardRelease { op, limit: self.now + TIMEOUT, tries: 1, before, guard });
+    }
+
+    fn give_up_release(&mut self, user: usize) {
+        let client = self.client_of(user);
+        let Some(releasing) = self.users[user].releasing.take() else { return };
+        self.give_up_request(client, releasing.op);
+        self.let_go_in_background(client, &releasing.guard);
+    }
+
+    fn detach(&mut self, user: usize) {
+        let client = self.client_of(user);
+        let Some(guard) = self.users[user].guard.take() else { return };
+        let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
+        let status = self.call(client, |engine, cx| engine.detach(hold, tenure, cx));
+        self.users[user].let_go = true;
+        self.users[user].detached = matches!(status, Status::Held(_));
+    }
+
+    /// No task waits for the answer. The request arrives soon, if at all.
+    pub(crate) fn give_up_request(&mut self, client: usize, op: Op) {
+        let arrival = self.arrival();
+        for packet in &mut self.packets {
+            if usize::from(packet.client) == client
+                && let Load::Request { op: this, by, .. } = &mut packet.load
+                && *this == op
+            {
+                *by = arrival;
+            }
+        }
+    }
+
+    /// Whether a task waits for the answer to this request.
+    pub(crate) fn waits_for(&self, client: u8, op: Op) -> bool {
+        let this = &self.clients[usize::from(client)];
+        let of_user = |user: usize| {
+            let user = &self.users[user];
+            let task = user.task.as_ref().is_some_and(|task| match task.wait {
+                Wait::Answer { op: this, .. } | Wait::IdleRelease { op: this, .. } | Wait::Resume { op: this, .. } => {
+                    this == op
+                }
+                Wait::Poll | Wait::Sleep(_) => false,
+            });
+            let downgrade = user.downgrading.as_ref().is_some_and(
+                |downgrading| matches!(downgrading.wait, DowngradeWait::Answer { op: this, .. } if this == op),
+            );
+            task || downgrade || user.releasing.as_ref().is_some_and(|releasing| releasing.op == op)
+        };
+        let mut users = (0..self.users.len()).filter(|user| self.scenario.users[*user].client == client);
+        this.renewals.iter().any(|renewing| renewing.op == op)
+            || this.releasing.iter().any(|releasing| releasing.op == op)
+            || users.any(of_user)
+    }
+
+    pub(crate) fn cover_if(&mut self, yes: bool, what: Coverage) {
+        if yes {
+            self.cover(what);
+        }
     }
 }

@@ -11,16 +11,12 @@
 //! There is one thread and one event queue; no clock is read, and all random numbers come from the seed. So a seed always
 //! gives the same history, byte for byte, and each failure can be reproduced.
 
-mod acquiring;
 mod batch;
-mod breakage;
 mod calls;
 mod client;
 mod clock;
 mod command;
 mod coverage;
-mod downgrading;
-mod holding;
 mod message;
 mod mix;
 mod mode_mutants;
@@ -29,6 +25,7 @@ mod node;
 mod queue;
 mod running;
 mod scenario;
+mod user;
 mod world;
 
 pub use batch::{Batch, BrokenSeed, batch};

@@ -37,25 +37,29 @@ pub(super) async fn observe(
     }
 }
 
-impl Task {
+/// A task that campaigns and leads.
+#[derive(Debug)]
+pub(super) struct Candidate(pub(super) Task);
+
+impl Candidate {
     /// Campaigns and leads again and again, until the run ends.
-    pub(super) async fn be_a_candidate(mut self, stopped: Stopped) -> Result<(), Failure> {
-        let mut writer = Writer::connect(self.job.resource).await?;
+    pub(super) async fn run(mut self, stopped: Stopped) -> Result<(), Failure> {
+        let mut writer = Writer::connect(self.0.job.resource).await?;
         while !*stopped.borrow() {
             self.campaign(&stopped, &mut writer).await?;
-            tokio::time::sleep(self.rng.millis(2, 20)).await;
+            tokio::time::sleep(self.0.rng.millis(2, 20)).await;
         }
         Ok(())
     }
 
     async fn campaign(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, patience) = self.0.patience();
         let invoke_us = now();
-        let value = format!("{}@{invoke_us}", self.name);
-        let election = self.client.election(ELECTION).value(&value).ttl(self.ttl()).wait(wait);
+        let value = format!("{}@{invoke_us}", self.0.name);
+        let election = self.0.client.election(ELECTION).value(&value).ttl(self.0.ttl()).wait(wait);
         let answer = answer(election.campaign(), patience, stopped.clone()).await;
-        let Some(leadership) = self.granted(ELECTION, Mode::Exclusive, invoke_us, answer) else { return Ok(()) };
-        let hold = RecordedHold::elected(&leadership.held(), &value, &self.claim(invoke_us));
+        let Some(leadership) = self.0.granted(ELECTION, Mode::Exclusive, invoke_us, answer) else { return Ok(()) };
+        let hold = RecordedHold::elected(&leadership.held(), &value, &self.0.claim(invoke_us));
         self.lead(leadership, hold, writer).await
     }
 
@@ -67,7 +71,7 @@ impl Task {
     ) -> Result<(), Failure> {
         hold.access(writer).await?;
         // Most terms are short, and some are renewed.
-        let term = if self.rng.chance(50_000) { self.long_hold() } else { self.rng.millis(5, 100) };
+        let term = if self.0.rng.chance(50_000) { self.0.long_hold() } else { self.0.rng.millis(5, 100) };
         let ends = tokio::time::sleep(term);
         tokio::pin!(ends);
         loop {
@@ -75,7 +79,7 @@ impl Task {
                 biased;
                 why = leadership.lost() => {
                     hold.lost(&why);
-                    self.recorder.seen("a leader that lost its term");
+                    self.0.recorder.seen("a leader that lost its term");
                     // The resource rejects the write of a leader that has a successor.
                     return hold.access(writer).await;
                 }
@@ -84,11 +88,11 @@ impl Task {
             }
         }
         hold.access(writer).await?;
-        if self.rng.chance(150_000) {
+        if self.0.rng.chance(150_000) {
             hold.drop(leadership);
         } else {
             hold.end(leadership.resign()).await;
-            self.recorder.seen("a leader that resigned");
+            self.0.recorder.seen("a leader that resigned");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Work that a task does at most once in each window.
+//! Work that a task does, or starts, at most once in each window.
 
 use super::recorded_hold::RecordedHold;
 use super::task::{Stopped, Task, answer};
@@ -7,10 +7,11 @@ use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{done_line, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
-use crate::workload::{ONCE, WINDOW};
-use fencelock::{Error, Guard, Mode, OncePerWindow, OnceStart, UnfinishedRun, WindowDone};
+use crate::workload::{ONCE, STARTS, WINDOW};
+use fencelock::{Error, FencingToken, Guard, Mode, OncePerWindow, OnceStart, UnfinishedRun, WindowDone};
 use std::time::Duration;
 
+/// Work that a task does at most once in each window.
 impl Task {
     /// Tries to do the work in this window, and sometimes also at the begin of the next one, when others do.
     pub(super) async fn use_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
@@ -84,8 +85,66 @@ impl Task {
         answer.is_ok()
     }
 
-    pub(super) fn note_done(&self, invoke_us: u64, done: &WindowDone) {
+    fn note_done(&self, invoke_us: u64, done: &WindowDone) {
         let line: HistoryLine = done_line(&self.name, invoke_us, done);
         self.recorder.note(&line);
+    }
+}
+
+/// Work that a task starts at most once in each window.
+impl Task {
+    /// Tries to start the work in this window. If it fails, its start counts nevertheless.
+    pub(super) async fn use_start(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
+        let (wait, patience) = self.patience();
+        let once = self.client.once(STARTS, WINDOW).even_if_failed().ttl(self.ttl()).wait(wait).label(&self.name);
+        let Some((guard, rest, hold)) = self.start(&once, patience, stopped, None).await else { return Ok(()) };
+        hold.access(writer).await?;
+        tokio::time::sleep(self.rng.millis(1, 40)).await;
+        hold.access(writer).await?;
+        if self.rng.chance(300_000) {
+            // The start is recorded, so this sends no request.
+            let is_done = rest.succeed().await.is_ok();
+            hold.release(guard).await;
+            if is_done {
+                self.recorder.seen("work that succeeded after its start");
+            }
+            return Ok(());
+        }
+        let failed = hold.fence;
+        hold.release(guard).await;
+        if let Some((guard, _, hold)) = self.start(&once, patience, stopped, Some(failed)).await {
+            // A new window has begun.
+            hold.release(guard).await;
+        }
+        Ok(())
+    }
+
+    /// Records a start and its window. `failed` is an earlier run of this task.
+    async fn start(
+        &self,
+        once: &OncePerWindow,
+        patience: Duration,
+        stopped: &Stopped,
+        failed: Option<FencingToken>,
+    ) -> Option<(Guard, UnfinishedRun, RecordedHold)> {
+        let invoke_us = now();
+        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        let (guard, rest) = match self.granted(STARTS, Mode::Exclusive, invoke_us, answer)? {
+            OnceStart::Started(run) => run.into_parts(),
+            OnceStart::AlreadyDone(done) => {
+                if failed == Some(done.fencing_token()) {
+                    self.recorder.seen("a failed run whose start counted");
+                }
+                self.note_done(invoke_us, &done);
+                return None;
+            }
+        };
+        let hold = RecordedHold::take(&guard, &self.claim(invoke_us), None);
+        self.recorder.note(&hold.line(Op::Start, invoke_us, now()));
+        let invoke_us = now();
+        if let Ok(Some(done)) = once.done().await {
+            self.note_done(invoke_us, &done);
+        }
+        Some((guard, rest, hold))
     }
 }

@@ -1,9 +1,9 @@
 //! What a search must have reached. One that has not proves nothing.
 
 use crate::client::Phase;
-use crate::world::{Act, World, holder};
+use crate::world::{Act, World};
 use fencelock_core::Mode;
-use fencelock_model::{Name, Value};
+use fencelock_model::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coverage {
@@ -148,24 +148,4 @@ fn of_time(before: &World, after: &World, set: &mut CoverageSet) {
 fn lapsed_waiter_is_gone(before: &World, act: Act, after: &World) -> bool {
     let others = (0..after.clients.len()).filter(|i| act.client() != Some(*i));
     others.into_iter().any(|i| before.waits(i) && !after.waits(i) && !after.holds_key(i))
-}
-
-impl World {
-    /// Whether the server has a live hold of the client.
-    pub(crate) fn holds_key(&self, i: usize) -> bool {
-        let is_live = |end: &u64| *end >= self.now_us / 1000;
-        match self.key.lock.as_ref().map(|lock| &lock.value) {
-            Some(Value::Ours { holder: other, .. }) => *other == holder(i),
-            Some(Value::Shared { .. }) => self.key.holds.ends_ms.get(&holder(i)).is_some_and(is_live),
-            _ => false,
-        }
-    }
-
-    fn waits(&self, i: usize) -> bool {
-        self.key.queue.members.iter().any(|(_, name)| *name == Name::Holder(holder(i)))
-    }
-
-    fn belief(&self, i: usize) -> Option<crate::client::Belief> {
-        self.clients[i].belief(self.now_us / 1000)
-    }
 }

@@ -8,7 +8,6 @@
 mod checks;
 mod client;
 mod coverage;
-mod messages;
 mod resizing;
 mod search;
 mod world;

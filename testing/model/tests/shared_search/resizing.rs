@@ -1,7 +1,7 @@
 //! The limit of the semaphore is changed.
 
 use crate::checks;
-use crate::messages::Outbox;
+use crate::world::Outbox;
 use crate::world::{HAND_OFF_MS, Rule, World, holder};
 use fencelock_core::Mode;
 use fencelock_model::{Entry, Gate, KeyModel, Name, Resize, Server, Value, WaiterQueue, Waiters};

@@ -1,15 +1,16 @@
 //! The clients, the key and the time.
 
 use crate::checks;
-use crate::client::{Client, Kind, Phase, Sent, TTL_MS};
-use crate::messages::Outbox;
+use crate::client::{Belief, Client, Kind, Phase, Sent, TTL_MS};
 use fencelock_core::Mode;
 use fencelock_model::{
-    Acquire, Downgrade, Gate, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value, WaiterQueue,
+    Acquire, Delivery, Downgrade, Gate, HandOff, Intent, KeyModel, Name, OnlyIfFree, Release, Renew, Server, Value,
+    WaiterQueue,
 };
 
 const START_US: u64 = 1_780_000_000_000_000;
 pub(crate) const HAND_OFF_MS: u64 = 8;
+
 /// The limits to which a semaphore with two permits is resized.
 const LIMITS: [u32; 2] = [1, 3];
 
@@ -356,5 +357,92 @@ impl World {
         {
             lock.expires_ms = was.expires_ms;
         }
+    }
+}
+
+/// The messages that one call sends.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Vec<HandOff>);
+
+impl Outbox {
+    pub(crate) fn send(&mut self, hand_off: HandOff) -> Delivery {
+        self.0.push(hand_off);
+        Delivery::Received
+    }
+}
+
+impl World {
+    /// A message matters until its client no longer waits, or has received a later reply.
+    pub(crate) fn deliver_later(&mut self, sent: Outbox) {
+        for HandOff { to, fence, .. } in sent.0 {
+            let Name::Holder(holder) = to else { continue };
+            let client = usize::try_from(holder).ok().and_then(|number| self.clients.get_mut(number.checked_sub(1)?));
+            if let Some(client) = client.filter(|client| client.phase == Phase::Waiting && !client.stopped) {
+                client.notified = Some(fence);
+            }
+        }
+    }
+
+    /// A claim was answered with a position in the queue.
+    pub(crate) fn queued(&mut self, i: usize, rule: Rule) {
+        let now_ms = self.now_us / 1000;
+        let client = &mut self.clients[i];
+        (client.phase, client.asked_ms) = (Phase::Waiting, now_ms);
+        // Its message is not newer than the reply.
+        client.notified.take_if(|_| rule != Rule::BelievesStaleMessages);
+    }
+
+    /// Until when a message lets this client hold the key, if it believes it now.
+    pub(crate) fn notified_until_ms(&self, i: usize, rule: Rule) -> Option<u64> {
+        let (client, now_ms) = (&self.clients[i], self.now_us / 1000);
+        let (from_ms, ttl_ms) = match rule {
+            Rule::CountsFromTheMessage => (now_ms, HAND_OFF_MS),
+            Rule::TakesMessagesForLeases => (client.asked_ms, TTL_MS),
+            _ => (client.asked_ms, HAND_OFF_MS),
+        };
+        let until_ms = Some(from_ms + ttl_ms).filter(|until| *until >= now_ms)?;
+        (client.notified.is_some() && client.phase == Phase::Waiting && !client.stopped).then_some(until_ms)
+    }
+
+    /// The message arrives.
+    pub(crate) fn receive(&mut self, i: usize, rule: Rule) {
+        let Some(until_ms) = self.notified_until_ms(i, rule) else { return };
+        let mode = self.clients[i].kind.mode();
+        self.token = self.token.max(self.clients[i].notified.unwrap_or_default());
+        self.clients[i].phase = Phase::Holding(Belief { mode, until_ms, downgrading: false });
+    }
+
+    /// Forgets messages that cannot matter any more.
+    pub(crate) fn forget_messages(&mut self, rule: Rule) {
+        for i in 0..self.clients.len() {
+            let (now_ms, client) = (self.now_us / 1000, &self.clients[i]);
+            let waits = client.phase == Phase::Waiting && !client.stopped;
+            let is_over = client.asked_ms + HAND_OFF_MS < now_ms;
+            if !waits || is_over && rule == Rule::Production {
+                self.clients[i].notified = None;
+                self.clients[i].asked_ms = 0;
+            }
+        }
+    }
+}
+
+/// What a search must have reached.
+impl World {
+    /// Whether the server has a live hold of the client.
+    pub(crate) fn holds_key(&self, i: usize) -> bool {
+        let is_live = |end: &u64| *end >= self.now_us / 1000;
+        match self.key.lock.as_ref().map(|lock| &lock.value) {
+            Some(Value::Ours { holder: other, .. }) => *other == holder(i),
+            Some(Value::Shared { .. }) => self.key.holds.ends_ms.get(&holder(i)).is_some_and(is_live),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn waits(&self, i: usize) -> bool {
+        self.key.queue.members.iter().any(|(_, name)| *name == Name::Holder(holder(i)))
+    }
+
+    pub(crate) fn belief(&self, i: usize) -> Option<Belief> {
+        self.clients[i].belief(self.now_us / 1000)
     }
 }

@@ -6,6 +6,7 @@ mod code;
 mod contract;
 mod pages;
 mod public_types;
+mod shape;
 mod translations;
 mod tree;
 

@@ -38,8 +38,9 @@ fn has_public_field(code: &str) -> bool {
 
 /// Whether the file belongs to a module whose documentation says that its types are exhaustive.
 fn module_is_exhaustive(file: &Source) -> bool {
-    let module = root().join(file.path.with_file_name("mod.rs"));
-    fs::read_to_string(module).is_ok_and(|text| text.lines().any(|line| line.starts_with("//! Exhaustive: ")))
+    let modules = file.path.ancestors().skip(1).map(|dir| root().join(dir).join("mod.rs"));
+    let mut texts = modules.filter_map(|module| fs::read_to_string(module).ok());
+    texts.any(|text| text.lines().any(|line| line.starts_with("//! Exhaustive: ")))
 }
 
 /// A new variant or field breaks the build of those who match or build a type without `#[non_exhaustive]`. That can be intended:

@@ -4,7 +4,6 @@ mod observe;
 use super::claim::check;
 use super::run::{Ended, hold};
 use crate::context::{Context, LEAVING};
-use crate::descendants::report_if_blind;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -21,7 +20,7 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     }
     let name = elect.name.clone();
     let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
-    report_if_blind(context.report);
+    context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
         biased;

@@ -15,52 +15,50 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-impl File {
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        let directory = &self.directory;
-        let mut findings = vec![owner(directory)];
-        if findings[0].level < Level::Failure {
-            findings.push(access(directory));
-        }
-        findings.extend(other_default(directory.path()).map(|text| {
-            let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
-            Finding::new(Level::Note, "default", text, advice)
-        }));
-        findings.extend(file_system(directory));
-        // Skips the other checks, which would report the same error.
-        if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
-            return findings;
-        }
-        findings.extend([exclusion(directory), wake_ups(directory), self.lock_files()]);
-        findings.extend(exposed(directory));
-        findings
+pub(super) fn findings(file: &File) -> Vec<Finding> {
+    let directory = &file.directory;
+    let mut findings = vec![owner(directory)];
+    if findings[0].level < Level::Failure {
+        findings.push(access(directory));
     }
+    findings.extend(other_default(directory.path()).map(|text| {
+        let advice = "name a directory that all of them see, as in file:/var/lock/NAME";
+        Finding::new(Level::Note, "default", text, advice)
+    }));
+    findings.extend(file_system(directory));
+    // Skips the other checks, which would report the same error.
+    if directory.is_missing() || findings.iter().any(|finding| finding.level == Level::Failure) {
+        return findings;
+    }
+    findings.extend([exclusion(directory), wake_ups(directory), lock_files(file)]);
+    findings.extend(exposed(directory));
+    findings
+}
 
-    fn lock_files(&self) -> Finding {
-        if let Some(closed) = closed(&self.directory) {
-            return closed;
-        }
-        match self.scan() {
-            Ok(Scan { files, held, skipped: 0, .. }) => {
-                let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
-                if files < MANY {
-                    return Finding::fine("lock files", text);
-                }
-                let advice = "use fewer keys, or delete the directory while it is not in use";
-                Finding::new(Level::Note, "lock files", text, advice)
+fn lock_files(file: &File) -> Finding {
+    if let Some(closed) = closed(&file.directory) {
+        return closed;
+    }
+    match Scan::at_once(file) {
+        Ok(Scan { files, held, skipped: 0, .. }) => {
+            let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
+            if files < MANY {
+                return Finding::fine("lock files", text);
             }
-            Ok(Scan { files, skipped, reasons, .. }) => {
-                let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
-                let text = format!("{skipped} of {files} lock files cannot be read: {first}");
-                Finding::new(
-                    Level::Warning,
-                    "lock files",
-                    text,
-                    "a lock file is a regular file with one name: remove links, directories and other things that are none",
-                )
-            }
-            Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
+            let advice = "use fewer keys, or delete the directory while it is not in use";
+            Finding::new(Level::Note, "lock files", text, advice)
         }
+        Ok(Scan { files, skipped, reasons, .. }) => {
+            let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
+            let text = format!("{skipped} of {files} lock files cannot be read: {first}");
+            Finding::new(
+                Level::Warning,
+                "lock files",
+                text,
+                "a lock file is a regular file with one name: remove links, directories and other things that are none",
+            )
+        }
+        Err(unknown) => Finding::new(Level::Failure, "lock files", unknown.to_string(), ""),
     }
 }
 
@@ -249,7 +247,7 @@ mod tests {
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();
         file.directory.create().unwrap();
-        let findings = file.findings();
+        let findings = findings(&file);
         assert!(findings.len() >= 5, "{findings:?}");
         assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
     }
@@ -259,13 +257,13 @@ mod tests {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o777)).unwrap();
-        let findings = file.findings();
+        let findings = findings(&file);
         let directory = findings.iter().find(|finding| finding.subject == "directory").unwrap();
         assert_eq!(directory.level, Level::Warning);
     }
 
     fn level_of(file: &File, subject: &str) -> Option<Level> {
-        file.findings().iter().find(|finding| finding.subject == subject).map(|finding| finding.level)
+        findings(file).iter().find(|finding| finding.subject == subject).map(|finding| finding.level)
     }
 
     #[test]
@@ -320,7 +318,7 @@ mod tests {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(mode)).unwrap();
-        let findings = file.findings();
+        let findings = findings(&file);
         assert!(findings.iter().all(|finding| finding.level <= Level::Note), "{findings:?}");
     }
 
@@ -329,7 +327,7 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("locks");
         let file = File::open(&path).unwrap();
-        let seen = |file: &File| file.findings().iter().map(|found| (found.subject, found.level)).collect::<Vec<_>>();
+        let seen = |file: &File| findings(file).iter().map(|found| (found.subject, found.level)).collect::<Vec<_>>();
         let levels = seen(&file);
         assert_eq!(levels[..2], [("directory", Level::Note), ("access", Level::Fine)], "{levels:?}");
         assert!(levels[2..].iter().all(|(_, level)| *level == Level::Fine) && !path.exists(), "{levels:?}");

@@ -5,13 +5,14 @@ use super::inspect::{LockState, pause};
 use super::row::Row;
 use super::table::HeldFile;
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Event, Fault, HolderId, Intent, Key, Mode, Release, Renew, Renewal, Unknown, next_block,
+    Acquire, Claim, Downgrade, Event, Eviction, Fault, HolderId, Holders, Holding, Intent, Key, Mode, Release, Renew,
+    Renewal, Resize, Resized, Unknown, next_block,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The number of attempts of a downgrade to enter the row, about 100 ms: readers whose claims are refused may hold the lock for a
-/// moment.
+/// The number of attempts of a downgrade and a change of the limit to enter the row, about 100 ms: processes enter it one after
+/// another, and readers whose claims are refused may hold the lock for a moment.
 const TRIES: u32 = 64;
 
 impl File {
@@ -129,5 +130,63 @@ impl File {
             self.listeners.send(&Event::Changed { key: key.clone() });
         }
         Ok(None)
+    }
+
+    /// Enters the row as a claim does, so that no permit is granted during the change. Closing the lock file wakes the waiters,
+    /// which try again; a process with another limit is then refused.
+    pub(super) fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
+        let (semaphore, path) = (Resize::check(&self.directory.name(), limit)?, self.directory.file_of(key));
+        for attempt in 0..TRIES {
+            let mode = match self.inspect_key(key)? {
+                LockState::Free => return Ok(Resize::Free),
+                LockState::Foreign(by) => {
+                    return Ok(Resize::OtherMode { mode: Mode::Exclusive, holders: Holders::one(by) });
+                }
+                LockState::Held(holds) => match (holds.mode(), holds.holders()) {
+                    (Some(mode), Some(holders)) if mode.limit().is_none() => {
+                        return Ok(Resize::OtherMode { mode, holders });
+                    }
+                    (mode, _) => mode,
+                },
+            };
+            let row = Row::open(&path, key).map_err(|error| self.io_error("lock", &path, &error))?;
+            // The holders may have released their permits in the meantime.
+            if let (Some(row), true) = (row, mode.is_some())
+                && let Some(before) = row.slots.holds.mode().and_then(Mode::limit)
+            {
+                row.resize(semaphore).map_err(|error| self.io_error("resize", &path, &error))?;
+                let holds = &row.slots.holds;
+                let holders = u32::try_from(holds.iter().count()).unwrap_or(u32::MAX);
+                return Ok(Resize::Resized(Resized::new(before, limit, holds.used(), holders)));
+            }
+            pause(attempt);
+        }
+        let advice = format!("key {key}: other processes enter and leave the semaphore all the time: try again");
+        Err(Unknown::new(self.directory.name(), Fault::Busy, advice).unsent())
+    }
+
+    /// The kernel ends no hold for another process.
+    pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let now = self.inspect_key(&seen.key)?;
+        let text = match &now {
+            LockState::Held(holds) if holds.iter().any(|record| seen.has(record.holder.id)) => {
+                let listed = holds.iter().filter(|record| seen.has(record.holder.id));
+                let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
+                // One process may have several holds.
+                pids.dedup();
+                match &pids[..] {
+                    [pid] => format!("the kernel holds this lock for process {pid}; end that process to free it"),
+                    pids => {
+                        let pids = pids.join(", ");
+                        format!("the kernel holds this lock for processes {pids}; end those processes to free it")
+                    }
+                }
+            }
+            LockState::Foreign(occupant) if seen.first().holder_id().is_none() => {
+                format!("the kernel holds this lock for {occupant}; end that program to free it")
+            }
+            _ => return Ok(Eviction::Changed(now.holding(&seen.key, self.clock.wall_micros()).map(Box::new))),
+        };
+        Ok(Eviction::Refused(text))
     }
 }

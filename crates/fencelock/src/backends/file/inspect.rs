@@ -5,7 +5,7 @@ use super::flock_guard::{Probe, probe};
 use super::holds::Holds;
 use super::record::{Damage, Record, RecordState};
 use super::slot::{self, Slots};
-use fencelock_core::{Expiry, Foreign, Holders, Key, Occupant, Occupied, Unknown};
+use fencelock_core::{Expiry, Foreign, HolderInfo, Holders, Holding, Key, Occupant, Occupied, Unknown};
 use std::io;
 use std::path::Path;
 use std::thread;
@@ -26,6 +26,27 @@ pub(super) enum LockState {
 }
 
 impl LockState {
+    /// The current holders of the lock on this file, if their records belong to it.
+    pub(super) fn of(file: &File, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<Self, Unknown> {
+        for attempt in 0..READS {
+            let seen = inspect(path, &belongs).map_err(|error| file.io_error("inspect", path, &error))?;
+            match seen {
+                Some(seen) => return Ok(seen),
+                None => pause(attempt),
+            }
+        }
+        Ok(Self::Foreign(foreign("a lock", path)))
+    }
+
+    /// What a list shows.
+    pub(super) fn holding(self, key: &Key, wall: u64) -> Option<Holding> {
+        match self {
+            Self::Free => None,
+            Self::Held(holds) => holds.holding(key, wall),
+            Self::Foreign(by) => Some(Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
+        }
+    }
+
     pub(super) fn holders(self) -> Option<Holders> {
         match self {
             Self::Free => None,
@@ -40,25 +61,6 @@ impl LockState {
             Self::Held(holds) => holds.occupied(wall),
             seen => seen.holders().map(|by| Occupied::new(by, Expiry::Never)),
         }
-    }
-}
-
-impl File {
-    /// The current holders of the key.
-    pub(super) fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
-        self.inspect_file(&self.directory.file_of(key), |record| record.key == *key)
-    }
-
-    /// The current holders of the lock on this file, if their records belong to it.
-    pub(super) fn inspect_file(&self, path: &Path, belongs: impl Fn(&Record) -> bool) -> Result<LockState, Unknown> {
-        for attempt in 0..READS {
-            let seen = inspect(path, &belongs).map_err(|error| self.io_error("inspect", path, &error))?;
-            match seen {
-                Some(seen) => return Ok(seen),
-                None => pause(attempt),
-            }
-        }
-        Ok(LockState::Foreign(foreign("a lock", path)))
     }
 }
 

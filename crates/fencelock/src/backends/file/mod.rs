@@ -48,7 +48,6 @@ mod name;
 mod open;
 mod permission;
 mod record;
-mod resize;
 mod row;
 mod scan;
 pub(crate) mod scheme;
@@ -64,12 +63,15 @@ mod watch;
 mod watch;
 mod writer_mark;
 
+use completion::CompletionFile;
 use directory::Directory;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
     Completion, CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release,
     Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
+use inspect::LockState;
+use scan::Scan;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -159,6 +161,11 @@ impl File {
         directory::default_dir_to_inspect()
     }
 
+    /// The current holders of the key.
+    fn inspect_key(&self, key: &Key) -> Result<LockState, Unknown> {
+        LockState::of(self, &self.directory.file_of(key), |record| record.key == *key)
+    }
+
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
         let name = path.file_name().unwrap_or_default().display();
         self.directory.unknown(&format!("cannot {what} {name}"), error)
@@ -209,7 +216,7 @@ impl Backend for File {
     }
 
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async { self.read(key) })
+        Box::pin(async { CompletionFile::of(self, key).read() })
     }
 
     fn write_completion<'a>(
@@ -218,19 +225,19 @@ impl Backend for File {
         holder: &'a HolderId,
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async { self.write(key, holder, completion) })
+        Box::pin(async { CompletionFile::of(self, key).write(holder, completion) })
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async { self.clear(key, seen) })
+        Box::pin(async { CompletionFile::of(self, key).clear(seen) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.holding(key, self.inspect_key(key)?)) })
+        Box::pin(async { Ok(self.inspect_key(key)?.holding(key, self.clock.wall_micros())) })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_held())
+        Box::pin(async { Ok(Scan::in_steps(self).await?.into_held()) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
@@ -242,10 +249,10 @@ impl Backend for File {
     }
 
     fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async { vec![self.trial().await] })
+        Box::pin(async { vec![trial::run(self).await] })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async { BackendReport::of_findings(self.findings()) })
+        Box::pin(async { BackendReport::of_findings(diagnose::findings(self)) })
     }
 }

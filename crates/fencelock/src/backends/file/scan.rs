@@ -1,10 +1,11 @@
 //! Lists the holders of all keys.
 
 use super::File;
+use super::directory::Directory;
 use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
-use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
+use fencelock_core::{Holding, Unknown};
 use std::{fs, io};
 
 /// The number of unreadable files that are named in the log; other users of the directory may create more.
@@ -24,6 +25,50 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
+    /// name. An unreadable file, such as a symbolic link, is skipped.
+    pub(super) fn at_once(file: &File) -> Result<Self, Unknown> {
+        let mut scan = Self::default();
+        for entry in entries(&file.directory)? {
+            scan.add(file, entry)?;
+        }
+        Ok(scan)
+    }
+
+    /// The same. Other tasks, such as one that waits for a signal, run during the scan of a large directory.
+    pub(super) async fn in_steps(file: &File) -> Result<Self, Unknown> {
+        let mut scan = Self::default();
+        for (index, entry) in entries(&file.directory)?.enumerate() {
+            scan.add(file, entry)?;
+            if index % STRETCH == STRETCH - 1 {
+                // It needs no runtime.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(scan)
+    }
+
+    fn add(&mut self, file: &File, entry: io::Result<fs::DirEntry>) -> Result<(), Unknown> {
+        let name = entry.map_err(|error| unlisted(&file.directory, &error))?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { return Ok(()) };
+        self.files += 1;
+        let belongs = |record: &Record| file_name(&record.key) == name;
+        let seen = match LockState::of(file, &file.directory.path().join(name), belongs) {
+            Ok(seen) => seen,
+            Err(unknown) => {
+                self.skip(unknown);
+                return Ok(());
+            }
+        };
+        // The name of a long key is only in the records.
+        let key = match &seen {
+            LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
+            _ => key_of(name),
+        };
+        self.held.extend(key.and_then(|key| seen.holding(&key, file.clock.wall_micros())));
+        Ok(())
+    }
+
     fn skip(&mut self, why: Unknown) {
         self.skipped += 1;
         if self.reasons.len() < NAMED {
@@ -43,96 +88,18 @@ impl Scan {
     }
 }
 
-impl File {
-    pub(super) fn holding(&self, key: &Key, seen: LockState) -> Option<Holding> {
-        match seen {
-            LockState::Free => None,
-            LockState::Held(holds) => holds.holding(key, self.clock.wall_micros()),
-            LockState::Foreign(by) => Some(Holding::new(key.clone(), HolderInfo::new(by, Expiry::Never))),
-        }
+/// None if the directory is missing.
+fn entries(directory: &Directory) -> Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>, Unknown> {
+    if directory.is_missing() {
+        tracing::debug!(directory = %directory.name(), "does not exist: there are no locks yet");
+        return Ok(None.into_iter().flatten());
     }
+    let entries = fs::read_dir(directory.path()).map_err(|error| unlisted(directory, &error))?;
+    Ok(Some(entries).into_iter().flatten())
+}
 
-    /// The held keys. Other tasks, such as one that waits for a signal, run during the scan of a large directory.
-    pub(super) async fn list_held(&self) -> Result<Vec<Holding>, Unknown> {
-        let mut scan = Scan::default();
-        for (index, entry) in self.entries()?.enumerate() {
-            self.scan_entry(entry, &mut scan)?;
-            if index % STRETCH == STRETCH - 1 {
-                // It needs no runtime.
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(scan.into_held())
-    }
-
-    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
-    /// name. An unreadable file, such as a symbolic link, is skipped.
-    pub(super) fn scan(&self) -> Result<Scan, Unknown> {
-        let mut scan = Scan::default();
-        for entry in self.entries()? {
-            self.scan_entry(entry, &mut scan)?;
-        }
-        Ok(scan)
-    }
-
-    /// None if the directory is missing.
-    fn entries(&self) -> Result<impl Iterator<Item = io::Result<fs::DirEntry>> + use<>, Unknown> {
-        if self.directory.is_missing() {
-            tracing::debug!(directory = %self.directory.name(), "does not exist: there are no locks yet");
-            return Ok(None.into_iter().flatten());
-        }
-        let entries = fs::read_dir(self.directory.path()).map_err(|error| self.unlisted(&error))?;
-        Ok(Some(entries).into_iter().flatten())
-    }
-
-    fn unlisted(&self, error: &io::Error) -> Unknown {
-        self.directory.unknown("cannot list this directory", error)
-    }
-
-    fn scan_entry(&self, entry: io::Result<fs::DirEntry>, scan: &mut Scan) -> Result<(), Unknown> {
-        let name = entry.map_err(|error| self.unlisted(&error))?.file_name();
-        let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX)) else { return Ok(()) };
-        scan.files += 1;
-        let belongs = |record: &Record| file_name(&record.key) == name;
-        let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
-            Ok(seen) => seen,
-            Err(unknown) => {
-                scan.skip(unknown);
-                return Ok(());
-            }
-        };
-        // The name of a long key is only in the records.
-        let key = match &seen {
-            LockState::Held(holds) => holds.iter().next().map(|record| record.key.clone()),
-            _ => key_of(name),
-        };
-        scan.held.extend(key.and_then(|key| self.holding(&key, seen)));
-        Ok(())
-    }
-
-    pub(super) fn refuse(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let now = self.inspect_key(&seen.key)?;
-        let text = match &now {
-            LockState::Held(holds) if holds.iter().any(|record| seen.has(record.holder.id)) => {
-                let listed = holds.iter().filter(|record| seen.has(record.holder.id));
-                let mut pids: Vec<_> = listed.map(|record| record.pid.to_string()).collect();
-                // One process may have several holds.
-                pids.dedup();
-                match &pids[..] {
-                    [pid] => format!("the kernel holds this lock for process {pid}; end that process to free it"),
-                    pids => {
-                        let pids = pids.join(", ");
-                        format!("the kernel holds this lock for processes {pids}; end those processes to free it")
-                    }
-                }
-            }
-            LockState::Foreign(occupant) if seen.first().holder_id().is_none() => {
-                format!("the kernel holds this lock for {occupant}; end that program to free it")
-            }
-            _ => return Ok(Eviction::Changed(self.holding(&seen.key, now).map(Box::new))),
-        };
-        Ok(Eviction::Refused(text))
-    }
+fn unlisted(directory: &Directory, error: &io::Error) -> Unknown {
+    directory.unknown("cannot list this directory", error)
 }
 
 #[cfg(test)]
@@ -149,7 +116,7 @@ mod tests {
         for number in 0..STRETCH * 3 {
             fs::write(scratch.path().join(format!("{number}.lock")), "").unwrap();
         }
-        let (mut list, mut waits) = (pin!(locks.list_held()), 0);
+        let (mut list, mut waits) = (pin!(Scan::in_steps(&locks)), 0);
         while list.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             waits += 1;
         }

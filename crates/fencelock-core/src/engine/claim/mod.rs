@@ -1,0 +1,327 @@
+//! The claims of one task: claim, wait in the queue of the backend, claim again, and clean up.
+
+mod request;
+
+use super::context::spread;
+use super::{Config, PendingRelease, Refusal, RefusalReason, Rng};
+use crate::{
+    Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
+};
+use std::time::Duration;
+
+pub use request::{AcquireRequest, LeaseSharing, Retry};
+
+/// After this time a request that was in flight when its task gave up has arrived, or its connection is closed.
+pub const STRAGGLER: Duration = Duration::from_secs(1);
+/// The number of consecutive attempts that may lose their queue position before the next one is delayed.
+pub(crate) const HASTY_ATTEMPTS: u32 = 3;
+
+/// A claim that waits at the backend, but currently for no task.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Spare {
+    pub(crate) claim: Box<PendingClaim>,
+    /// Until this time the next task may take it over.
+    pub(crate) until: Moment,
+}
+
+/// A hand-off, as described by its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HandOff {
+    pub(crate) tokens: TokenBlock,
+    pub(crate) claim_ttl: Duration,
+}
+
+/// What a holder id of this client may have on the backend: a queue position, or already the key.
+///
+/// A task that gives up transfers it to the next one. The holder id stays the same, so the server does not notice.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct PendingClaim {
+    pub(crate) claim: Claim,
+    /// The position in the queue in the last reply, if any.
+    pub(crate) answered: Option<QueuePosition>,
+    /// Until this time an unanswered request may still arrive, even after later requests were answered.
+    pub(crate) stray_until: Moment,
+    /// Claims sent by this holder.
+    pub(crate) requests: u32,
+    pub(crate) hand_off: Option<HandOff>,
+    /// A new claim may succeed.
+    pub(crate) notified: bool,
+    /// When to poll next, if its task got another lease meanwhile. The task that takes the claim over waits until then.
+    pub(crate) polled_at: Moment,
+}
+
+impl PendingClaim {
+    const fn new(claim: Claim) -> Self {
+        let (answered, stray_until, requests, hand_off, notified) = (None, Moment::from_micros(0), 0, None, false);
+        Self { claim, answered, stray_until, requests, hand_off, notified, polled_at: Moment::from_micros(0) }
+    }
+
+    /// The claim is in the queue of the backend. Returns whether that was not known: the reply to the first request may have been
+    /// lost, or another task may have taken the claim over before it arrived.
+    pub(crate) fn queued(&mut self, position: QueuePosition) -> bool {
+        self.claim.intent = Intent::Poll;
+        self.answered.replace(position).is_none()
+    }
+
+    /// A release of everything that the holder may have.
+    pub(crate) fn release(&self, now: Moment) -> PendingRelease {
+        PendingRelease {
+            key: self.claim.key.clone(),
+            holder: self.claim.holder.id,
+            until: now + self.claim.ttl.get(),
+            // A request in flight was sent no later than now.
+            stray_until: self.stray_until.min(now + STRAGGLER),
+            is_hold: false,
+        }
+    }
+
+    /// The lease of a hand-off, if its message is trusted.
+    pub(crate) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
+        let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
+        let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
+        Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
+    }
+
+    /// The reply to a poll after a hand-off contains only the last token. The message of that hand-off, if it has
+    /// arrived, contains all of them. A token is granted once, so a block that ends with the same token belongs to the
+    /// same grant.
+    pub(crate) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
+        let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
+        self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
+    }
+}
+
+/// A claiming task: its current attempt, and the state that outlives a single attempt.
+#[derive(Debug, Clone, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each read by name")]
+pub(crate) struct Claiming {
+    pub(crate) attempt: Option<PendingClaim>,
+    /// The backend may have a hold or a queue position of this holder.
+    pub(crate) left_behind: bool,
+    /// The previous value, before the request in flight.
+    left_before: bool,
+    /// A request was sent and is not answered yet.
+    pub(crate) in_flight: bool,
+    /// The next task may take over this attempt. `false` if it is being released or cannot be used.
+    pub(crate) transferable: bool,
+    pub(crate) phase: Phase,
+    /// When it polls next, while it sleeps.
+    pub(crate) polls_at: Moment,
+    started: Moment,
+    pub(crate) deadline: Moment,
+    attempts: u32,
+    pub(crate) out_of_queue: u32,
+    pub(crate) failing_since: Option<Moment>,
+    /// Consecutive claims that were refused or not answered, over all attempts.
+    failures: u32,
+    pub(crate) occupied: Option<Occupied>,
+    /// The last reply was that servers are in quarantine.
+    quarantine: Option<Unknown>,
+}
+
+/// What the task waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    /// The time when it may begin an attempt.
+    Delayed,
+    /// The reply to a claim.
+    Requesting,
+    /// A notification, or the time of the next poll.
+    Sleeping,
+    /// The reply to a release; this result follows.
+    Leaving(Box<RefusalReason>),
+}
+
+impl Claiming {
+    pub(crate) fn new(request: &AcquireRequest, started: Moment, failing_since: Option<Moment>) -> Self {
+        Self {
+            attempt: None,
+            left_behind: false,
+            left_before: false,
+            in_flight: false,
+            transferable: true,
+            phase: Phase::Delayed,
+            polls_at: Moment::default(),
+            started,
+            deadline: request.wait.map_or(Moment::NEVER, |wait| started + wait),
+            attempts: 0,
+            out_of_queue: 0,
+            failing_since,
+            failures: 0,
+            occupied: None,
+            quarantine: None,
+        }
+    }
+
+    pub(crate) const fn in_quarantine(&self) -> bool {
+        self.quarantine.is_some()
+    }
+
+    /// Whether its task has no request in flight, so that it may get another lease now.
+    pub(crate) const fn is_at_rest(&self) -> bool {
+        matches!(self.phase, Phase::Delayed | Phase::Sleeping)
+    }
+
+    /// Whether the claim may have been granted already.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.notified)
+    }
+
+    pub(crate) fn holder(&self) -> Option<HolderId> {
+        self.attempt.as_ref().map(|attempt| attempt.claim.holder.id)
+    }
+
+    pub(crate) fn is_over(&self, request: &AcquireRequest, now: Moment) -> bool {
+        now >= self.deadline || request.retry.is_some_and(|retry| self.attempts >= retry.times)
+    }
+
+    /// Another holder has the key. Returns whether the task knew it already.
+    pub(crate) fn on_busy(&mut self, occupied: Occupied) -> bool {
+        self.failing_since = None;
+        self.failures = 0;
+        self.quarantine = None;
+        self.occupied.replace(occupied).is_some()
+    }
+
+    /// The backend did not answer. `Err` if the task must give up: the error is permanent, it was the only try, or the
+    /// backend has not answered for as long as a lease lasts. `known` is the holder that another task of this client was told.
+    pub(crate) fn on_trouble(
+        &mut self,
+        request: &AcquireRequest,
+        mut cause: Unknown,
+        known: Option<&Occupied>,
+        now: Moment,
+    ) -> Result<Unknown, RefusalReason> {
+        self.failures = self.failures.saturating_add(1);
+        let over = self.is_over(request, now);
+        if cause.is_quarantine() {
+            // A quarantine ends by itself like a lease, so the task waits for as long.
+            self.failing_since = None;
+            self.quarantine = Some(cause.clone());
+        } else if let Some(quarantined) = self.quarantine.take().filter(|_| over && !cause.is_permanent()) {
+            // The wait ended before the last reply; the error before it is more useful.
+            cause = quarantined;
+        }
+        let since = *self.failing_since.get_or_insert(now);
+        if over
+            && !cause.is_permanent()
+            && !cause.is_quarantine()
+            && let Some(occupied) = self.occupied.as_ref().or(known)
+        {
+            // The holder was reported before.
+            return Err(RefusalReason::Busy(Some(occupied.clone())));
+        }
+        if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
+            return Err(RefusalReason::Unreachable(cause));
+        }
+        Ok(cause)
+    }
+
+    /// The pause before the next claim.
+    pub(crate) fn pause(&self, request: &AcquireRequest, config: &Config, now: Moment, rng: &mut dyn Rng) -> Duration {
+        let capabilities = &config.capabilities;
+        let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
+        let plan = match request.retry {
+            Some(retry) => RetryPlan::every(retry.pause),
+            None if failing || !capabilities.queues => RetryPlan::BLIND,
+            None => RetryPlan::WOKEN,
+        };
+        // The state before a failure does not predict when the backend recovers.
+        let known = self.occupied.as_ref().filter(|_| !failing && request.retry.is_none());
+        let expiry = known.map_or(Expiry::Never, |occupied| occupied.expiry);
+        let requests = match &self.attempt {
+            Some(attempt) if !fresh => attempt.requests,
+            _ => self.attempts,
+        };
+        let requests = if failing && !fresh { self.failures.saturating_sub(1) } else { requests.saturating_sub(1) };
+        let pause = plan.pause(requests, expiry, rng.next_u64());
+        let pause = if fresh && request.retry.is_none() { spread(pause, rng.next_u64()) } else { pause };
+        pause.min(self.deadline.since(now))
+    }
+
+    /// The claim to send now. `block` is the number of tokens to request, if the lease may be shared.
+    pub(crate) fn next_claim(&mut self, block: Option<std::num::NonZeroU32>) -> Option<Claim> {
+        let attempt = self.attempt.as_mut()?;
+        self.attempts += 1;
+        attempt.requests += 1;
+        if let Some(block) = block {
+            attempt.claim.block = block;
+        }
+        self.phase = Phase::Requesting;
+        Some(attempt.claim.clone())
+    }
+
+    /// The claim is about to be sent.
+    pub(crate) fn sent(&mut self) {
+        self.left_before = std::mem::replace(&mut self.left_behind, true);
+        self.in_flight = true;
+    }
+
+    /// Records what an unanswered claim may have left on the backend. `sent` is false if it never left this process.
+    pub(crate) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
+        self.in_flight = false;
+        if !sent {
+            return;
+        }
+        if cause.changed_nothing() || cause.is_unsent() {
+            // This claim had no effect; an earlier one of the same holder may have had one.
+            self.left_behind = self.left_before;
+        } else if cause.not_replicated().is_none()
+            && !cause.is_permanent()
+            && let Some(attempt) = &mut self.attempt
+        {
+            attempt.stray_until = now + STRAGGLER;
+        }
+    }
+
+    /// Starts an attempt with a new holder id.
+    pub(crate) fn begin(&mut self, key: &Key, request: &AcquireRequest, holder: HolderId) {
+        let holder = crate::Holder { id: holder, owner: request.owner.clone() };
+        let intent = if request.queues() { Intent::Enqueue } else { Intent::Try };
+        let claim = Claim::new(key.clone(), holder, request.ttl, intent).with_mode(request.mode);
+        self.attempt = Some(PendingClaim::new(claim));
+        (self.left_behind, self.in_flight, self.transferable) = (false, false, true);
+    }
+
+    /// Takes over the attempt of another task that gave up.
+    pub(crate) fn resume(&mut self, pending: PendingClaim) {
+        self.attempt = Some(pending);
+        (self.left_behind, self.in_flight, self.transferable) = (true, false, true);
+    }
+
+    /// Ends the attempt. Returns what must be released.
+    pub(crate) fn end_attempt(&mut self, now: Moment) -> Option<PendingRelease> {
+        let mut attempt = self.attempt.take()?;
+        if std::mem::take(&mut self.in_flight) {
+            // A reply that no task waits for counts as missing.
+            attempt.stray_until = Moment::NEVER;
+        }
+        let left = std::mem::take(&mut self.left_behind) || now < attempt.stray_until;
+        left.then(|| attempt.release(now))
+    }
+
+    /// Sleeps until the next poll of a claim that it has taken over, unless the poll is due.
+    pub(crate) fn sleeps_on(&mut self, now: Moment) -> Option<Moment> {
+        let attempt = self.attempt.as_ref().filter(|attempt| !attempt.notified && now < attempt.polled_at)?;
+        (self.phase, self.polls_at) = (Phase::Sleeping, attempt.polled_at.min(self.deadline));
+        Some(self.polls_at)
+    }
+
+    /// The attempt that the next task may take over.
+    pub(crate) fn transfer(&mut self, now: Moment) -> Option<PendingClaim> {
+        if !self.transferable || !self.left_behind {
+            return None;
+        }
+        let mut attempt = self.attempt.take()?;
+        if std::mem::take(&mut self.in_flight) {
+            attempt.stray_until = now + STRAGGLER;
+        }
+        self.left_behind = false;
+        (attempt.claim.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
+        Some(attempt)
+    }
+
+    pub(crate) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
+        Refusal { reason, waited: now.since(self.started), attempts: self.attempts }
+    }
+}

@@ -1,0 +1,68 @@
+use crate::{Mode, Owner, Ttl};
+use std::time::Duration;
+
+/// A number of tries at regular intervals, instead of waiting in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Retry {
+    /// The number of tries.
+    pub times: u32,
+    /// The pause between two tries.
+    pub pause: Duration,
+}
+
+/// Whether tasks of one client may share the lease.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum LeaseSharing {
+    /// It may be shared, within the limits of the client.
+    #[default]
+    Allowed,
+    /// The task claims for itself, as a separate client would. Candidates of an election do this.
+    Never,
+}
+
+/// What a task requests.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AcquireRequest {
+    /// The mode.
+    pub mode: Mode,
+    /// The owner of the claim, for display.
+    pub owner: Owner,
+    /// The TTL of the lease.
+    pub ttl: Ttl,
+    /// How long to wait; `None` has no limit, zero tries once.
+    pub wait: Option<Duration>,
+    /// Tries at regular intervals, instead of waiting in the queue.
+    pub retry: Option<Retry>,
+    /// When the hold ends even if its lease could be renewed.
+    pub max_hold: Option<Duration>,
+    /// Whether its lease may be shared.
+    pub lease_sharing: LeaseSharing,
+}
+
+impl AcquireRequest {
+    /// Whether it waits for a release, rather than trying once or at intervals. If the backend has no queue, the claim
+    /// subscribes this client to releases.
+    pub fn queues(&self) -> bool {
+        self.retry.is_none() && self.wait != Some(Duration::ZERO)
+    }
+
+    /// Whether it may take a lease from another task, or pass one on.
+    pub(crate) fn shares(&self) -> bool {
+        let alike = match self.mode {
+            Mode::Exclusive | Mode::Permits { .. } => true,
+            // A hold that readers share has one end, so it cannot have a `max_hold` for one of them.
+            Mode::Shared => self.max_hold.is_none(),
+        };
+        alike && self.lease_sharing == LeaseSharing::Allowed
+    }
+
+    /// Whether it requests permits of a semaphore.
+    pub(crate) const fn has_permits(&self) -> bool {
+        matches!(self.mode, Mode::Permits { .. })
+    }
+
+    /// Whether this request would claim a lease with this TTL and owner.
+    pub(crate) fn matches(&self, ttl: Ttl, owner: &Owner) -> bool {
+        self.ttl == ttl && self.owner == *owner
+    }
+}

@@ -1,0 +1,276 @@
+//! One lease of this client, and the tasks that use it.
+
+mod tenure;
+
+use super::{Action, Context};
+use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, Owner, Renewal, RenewalPlan, Ttl};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use tenure::{Downgrading, End, HoldId, Leaving, Status, Tenure};
+
+/// What to do for a hold whose timer has fired.
+#[derive(Debug, Clone)]
+pub enum Duty {
+    /// Nothing now. Its timer is set again if it has one.
+    Nothing,
+    /// Send this renewal.
+    Renew(Renewal),
+}
+
+/// A lease of this client: one holder, held by one task at a time.
+///
+/// The end is final: once a call has found the lease over, no renewal makes it valid again.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Hold<L> {
+    pub(crate) id: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) owner: Owner,
+    /// Until this time an unanswered claim may still arrive at the server.
+    pub(crate) stray_until: Moment,
+    pub(crate) tenure: Tenure,
+    /// All current tenures by number, if readers share the hold; `None` if one task has it at a time.
+    #[allow(clippy::box_collection, reason = "most holds have none, and there may be very many holds")]
+    readers: Option<Box<BTreeMap<u64, Tenure>>>,
+    /// The driver's data.
+    pub(crate) lease: L,
+    plan: RenewalPlan,
+    /// When half of the lease has passed, counted from the grant or the last renewal.
+    half: Moment,
+    /// The time of its timer; [`Moment::NEVER`] without one.
+    pub(crate) timer: Moment,
+    renewing: bool,
+    /// It was expedited while a renewal was in flight: renew again so long after its reply.
+    expedited: Option<Duration>,
+    hint: Hint,
+}
+
+/// Whether hints of the backend cause renewals. A server may report the renewals themselves, to a client that another user has
+/// chosen, so hints that follow each other are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Hint {
+    /// The last renewal was due without a hint: the next hint causes one at once.
+    None,
+    /// A hint has caused the next renewal.
+    Pending,
+    /// A hint has caused the last renewal.
+    Answered,
+}
+
+/// The minimum interval between two renewals that hints cause.
+const HINT_SPACING: Duration = Duration::from_millis(250);
+
+/// The middle of the remaining lease.
+fn half_of(plan: &RenewalPlan, now: Moment) -> Moment {
+    now + plan.rest(now) / 2
+}
+
+/// The parameters of a new hold.
+#[derive(Debug)]
+pub(crate) struct HoldParameters {
+    pub(crate) holder: HolderId,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) fence: FencingToken,
+    pub(crate) plan: RenewalPlan,
+    pub(crate) stray_until: Moment,
+}
+
+impl<L: Default> Hold<L> {
+    /// Creates a hold with its first tenure.
+    pub(crate) fn begin(id: HoldId, parameters: HoldParameters, now: Moment) -> Self {
+        let HoldParameters { holder, owner, mode, fence, plan, stray_until } = parameters;
+        let tenure = Tenure { number: 0, mode, fence, since: now, idle: false };
+        let (half, lease) = (half_of(&plan, now), L::default());
+        let (timer, renewing, expedited, hint) = (Moment::NEVER, false, None, Hint::None);
+        let readers = None;
+        Self { id, holder, owner, stray_until, tenure, readers, lease, plan, half, timer, renewing, expedited, hint }
+    }
+}
+
+impl<L> Hold<L> {
+    /// Why the hold is over; `None` while it lasts.
+    pub(crate) fn lapse(&self, now: Moment) -> Option<LossReason> {
+        match self.plan.due(now) {
+            Due::Lapsed => Some(LossReason::Expired),
+            Due::MaxHold => Some(LossReason::MaxHold),
+            Due::At(_) | Due::Renew => None,
+        }
+    }
+
+    pub(crate) fn ttl(&self) -> Ttl {
+        self.plan.ttl()
+    }
+
+    /// When the lease ends for its holder.
+    pub(crate) fn until(&self) -> Moment {
+        self.plan.until()
+    }
+
+    /// The time until the lease expires if no renewal succeeds; [`Duration::MAX`] if it never expires.
+    pub(crate) fn rest(&self, now: Moment) -> Duration {
+        self.plan.rest(now)
+    }
+
+    /// Whether the lease may have another tenure: more than half of its time is left. A new claim would not bring much
+    /// more.
+    fn may_continue(&self, now: Moment) -> bool {
+        self.lapse(now).is_none() && now < self.half
+    }
+
+    /// Ends a tenure and begins the next, if the lease may have another one.
+    pub(crate) fn pass(&mut self, from: Tenure, next: Tenure, ends: Moment) -> bool {
+        if self.tenure.number != from.number || !self.may_continue(next.since) {
+            return false;
+        }
+        self.tenure = Tenure { number: from.number + 1, ..next };
+        self.plan.hand_on(ends);
+        true
+    }
+
+    /// Ends a tenure and begins a read-only one, with the old token until the backend has answered.
+    pub(crate) fn begin_downgrade(&mut self, now: Moment) -> Tenure {
+        let number = self.tenure.number + 1;
+        self.tenure = Tenure { number, mode: Mode::Shared, since: now, ..self.tenure };
+        self.tenure
+    }
+
+    /// The backend confirmed a downgrade that was sent at `sent`, which renews the lease too.
+    pub(crate) fn downgraded(
+        &mut self,
+        token: FencingToken,
+        sent: Moment,
+        drift: Drift,
+        now: Moment,
+        random: u64,
+    ) -> Result<Tenure, LossReason> {
+        self.plan.renewed(sent, drift, now, random)?;
+        self.half = half_of(&self.plan, now);
+        self.tenure.fence = token;
+        Ok(self.tenure)
+    }
+
+    /// Allows several tasks to read under this hold.
+    pub(crate) fn open_to_readers(&mut self) {
+        self.readers = Some(Box::new(BTreeMap::from([(self.tenure.number, self.tenure)])));
+    }
+
+    /// Begins another tenure in addition to the others, if the lease may have another one.
+    pub(crate) fn join(&mut self, fence: FencingToken, now: Moment) -> Option<Tenure> {
+        if !self.may_continue(now) {
+            return None;
+        }
+        let readers = self.readers.as_mut()?;
+        self.tenure = Tenure { number: self.tenure.number + 1, fence, since: now, ..self.tenure };
+        readers.insert(self.tenure.number, self.tenure);
+        Some(self.tenure)
+    }
+
+    /// Ends one of several tenures. The last one ends only with the hold. Returns whether others continue.
+    pub(crate) fn leave(&mut self, tenure: Tenure) -> bool {
+        let others = self.readers.as_mut().filter(|readers| readers.len() > 1);
+        others.is_some_and(|readers| readers.remove(&tenure.number).is_some())
+    }
+
+    /// Whether this tenure is current.
+    pub(crate) fn is_current(&self, tenure: Tenure) -> bool {
+        match &self.readers {
+            None => self.tenure.number == tenure.number,
+            Some(readers) => readers.contains_key(&tenure.number),
+        }
+    }
+
+    /// One current tenure, and the others in the order of their beginning. There are others only if readers share the hold.
+    pub(crate) fn tenures(&self) -> (Tenure, impl Iterator<Item = Tenure>) {
+        let readers = self.readers.as_deref();
+        let one = readers.and_then(BTreeMap::last_key_value).map_or(self.tenure, |(_, tenure)| *tenure);
+        let all = readers.into_iter().flat_map(BTreeMap::values).copied();
+        (one, all.filter(move |tenure| tenure.number != one.number))
+    }
+
+    /// Whether its holder has permits of a semaphore.
+    pub(crate) const fn has_permits(&self) -> bool {
+        matches!(self.tenure.mode, Mode::Permits { .. })
+    }
+
+    /// Whether a renewal is in flight.
+    pub(crate) const fn is_renewing(&self) -> bool {
+        self.renewing
+    }
+
+    /// Ends the hold at this moment, even if its lease could be renewed.
+    pub(crate) fn limit(&mut self, ends: Moment) {
+        self.plan.hand_on(ends);
+    }
+
+    /// When the timer must fire next; `None` while a renewal is in flight, because its reply sets the timer.
+    pub(crate) fn next_timer(&self, now: Moment) -> Option<Moment> {
+        if self.renewing {
+            return None;
+        }
+        Some(match self.plan.due(now) {
+            Due::At(moment) => moment,
+            Due::Renew | Due::Lapsed | Due::MaxHold => now,
+        })
+    }
+
+    /// Sets the timer, unless it fires before the new time: then it is set again when it fires. So a lease that is
+    /// passed between tasks has one timer, which is not moved for each of them.
+    pub(crate) fn set_timer<W>(&mut self, cx: &mut Context<'_, W, L>) {
+        let Some(to) = self.next_timer(cx.now).filter(|to| *to < self.timer) else { return };
+        let from = std::mem::replace(&mut self.timer, to);
+        cx.act(Action::SetTimer { hold: self.id, from, to });
+    }
+
+    /// Renews this hold after `after`, or when the renewal in flight has been answered.
+    pub(crate) fn expedite(&mut self, now: Moment, after: Duration) {
+        if self.renewing {
+            self.expedited = Some(self.expedited.map_or(after, |before| before.min(after)));
+        } else {
+            self.plan.expedite(now + after);
+        }
+    }
+
+    /// The backend hints that the key may have changed: the first hint renews this hold at once.
+    pub(crate) fn hinted(&mut self, now: Moment) {
+        let after = match self.hint {
+            Hint::None => Duration::ZERO,
+            Hint::Pending => return,
+            Hint::Answered => HINT_SPACING,
+        };
+        self.hint = Hint::Pending;
+        self.expedite(now, after);
+    }
+
+    /// The timer has fired; or timers of other holds have, and this one would fire within `ahead`.
+    pub(crate) fn duty(&mut self, key: &Key, drift: Drift, now: Moment, ahead: Duration) -> Duty {
+        if self.renewing || !matches!(self.plan.due_with_others(now, ahead), Due::Renew) {
+            return Duty::Nothing;
+        }
+        self.renewing = true;
+        self.hint = if self.hint == Hint::Pending { Hint::Answered } else { Hint::None };
+        Duty::Renew(Renewal::new(key.clone(), self.holder, self.ttl()).with_assumed(self.plan.assumed(drift, now)))
+    }
+
+    /// A renewal that was sent at `sent` was confirmed. `Err` if the lease has expired meanwhile.
+    pub(crate) fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
+        self.renewing = false;
+        self.plan.renewed(sent, drift, now, random)?;
+        self.half = half_of(&self.plan, now);
+        self.apply_expedited(now);
+        Ok(())
+    }
+
+    /// A renewal was not confirmed.
+    pub(crate) fn not_renewed(&mut self, now: Moment, random: u64) {
+        self.renewing = false;
+        self.plan.failed(now, random);
+        self.apply_expedited(now);
+    }
+
+    fn apply_expedited(&mut self, now: Moment) {
+        if let Some(after) = self.expedited.take() {
+            self.plan.expedite(now + after);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use crate::{FencingToken, LossReason, Mode, Moment, Unknown};
+
+/// The id of a hold of one key, unique within its engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub(crate) u64);
+
+impl HoldId {
+    /// The timer with this id is the engine's own.
+    pub(crate) const NONE: Self = Self(0);
+    /// So is this one: that of the tasks that do not run.
+    pub(crate) const TURNS: Self = Self(u64::MAX);
+}
+
+/// One task's use of a hold. Tasks that share a lease use it one after the other, each with a fencing token of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tenure {
+    pub(crate) number: u64,
+    /// The mode of the hold in this tenure. A downgrade begins a new tenure.
+    pub mode: Mode,
+    /// Its token.
+    pub fence: FencingToken,
+    /// When it began.
+    pub since: Moment,
+    /// No task has the lease: it is kept for the next task.
+    pub idle: bool,
+}
+
+impl Tenure {
+    /// Compares the order of beginning within one hold.
+    pub fn cmp_number(&self, other: Self) -> std::cmp::Ordering {
+        self.number.cmp(&other.number)
+    }
+}
+
+/// How a hold ended for this process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Its owner released it.
+    Released,
+    /// It was lost.
+    Lost(LossReason),
+}
+
+/// What the holder of a tenure may assume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It has the key until this moment, if no renewal succeeds.
+    Held(Moment),
+    /// It has passed the lease on, or has released it.
+    PassedOn,
+    /// The hold is over: [`crate::engine::Action::Ended`] reported how.
+    Over,
+}
+
+/// What happens to a lease that its holder no longer needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// Another task has it now, or it is kept for the next one. The caller must not release it.
+    PassedOn,
+    /// The caller must release it on the backend.
+    Release,
+    /// The lease was already over.
+    Over,
+}
+
+/// The result of a downgrade for its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Downgrading {
+    /// It is a reader, with the token of this tenure.
+    Done(Tenure),
+    /// The backend has not answered: send the same request again at this moment.
+    Again(Moment),
+    /// The backend refuses permanently.
+    Refused(Unknown),
+    /// The hold is over.
+    Over,
+}

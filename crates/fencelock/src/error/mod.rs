@@ -1,0 +1,269 @@
+pub(crate) mod modes;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use self::text::{Busy, Unreached};
+use fencelock_core::ConnectError;
+use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Mode, Occupant, Occupied, Unknown};
+use std::fmt;
+use std::time::Duration;
+
+/// Why a lock was not acquired, or was lost. Each variant has exactly one meaning.
+///
+/// `{}` shows only the error, and [`source`](std::error::Error::source) returns its cause, as error reporters expect.
+/// `{:#}` shows both on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another client held the key until the maximum wait was over. No claim is left behind.
+    #[non_exhaustive]
+    Busy {
+        /// The key.
+        key: Key,
+        /// The holders.
+        holders: Holders,
+        /// When the first of these holds ends unless it is renewed.
+        expires_in: Expiry,
+        /// How long the caller waited.
+        waited: Duration,
+        /// The number of attempts.
+        attempts: u32,
+    },
+    /// The backend did not answer, so it is unknown whether the lock is free.
+    #[non_exhaustive]
+    Unreachable {
+        /// The key, if the request was about one key.
+        key: Option<Key>,
+        /// The last cause, node by node: the source of this error.
+        cause: Unknown,
+        /// How long the client tried.
+        waited: Duration,
+        /// The number of attempts.
+        attempts: u32,
+    },
+    /// The backend has granted the lock, but too few of its replicas have confirmed it: a failover could lose it, so it
+    /// does not count. A new lock was released; an existing hold continues until its previous end.
+    #[non_exhaustive]
+    NotReplicated {
+        /// The key.
+        key: Key,
+        /// The number of replicas that confirmed in time.
+        confirmed: u32,
+        /// The required number.
+        wanted: u32,
+        /// The node and the timeout: the source of this error.
+        cause: Unknown,
+    },
+    /// The hold has ended although it was not released here. Stop the protected work.
+    #[non_exhaustive]
+    Lost {
+        /// The key.
+        key: Key,
+        /// The reason.
+        reason: LossReason,
+    },
+    /// The backend does not support the mode of the lock: see [`Client::capabilities`](crate::Client::capabilities). Nothing was
+    /// sent, and a retry does not help.
+    #[non_exhaustive]
+    ModeUnsupported {
+        /// The key.
+        key: Key,
+        /// The mode.
+        mode: Mode,
+        /// The text of this error: the backend, what it cannot do, and what to use instead.
+        reason: Invalid,
+    },
+    /// The key is held or requested in a mode that does not fit this request: shared and permits, or permits with another limit.
+    /// No claim is left behind. A retry helps only after these holds end.
+    #[non_exhaustive]
+    ModeConflict {
+        /// The key.
+        key: Key,
+        /// The mode in which the key is in use.
+        present: Mode,
+        /// The text of this error: what does not fit, and what to do.
+        reason: Invalid,
+    },
+    /// An argument is invalid, or the backend refuses for good; a retry does not help.
+    Config(Invalid),
+    /// The client was closed.
+    #[non_exhaustive]
+    Closed {
+        /// Holds that were not released in time.
+        held: usize,
+        /// Releases that were not confirmed in time.
+        pending: usize,
+    },
+}
+
+impl Error {
+    /// The loss of a hold of `key`: for programs that watch holds themselves and report like this library.
+    pub const fn lost(key: Key, reason: LossReason) -> Self {
+        Self::Lost { key, reason }
+    }
+
+    /// The error of a backend that was called directly, once and not for a single key.
+    pub const fn unreachable(cause: Unknown) -> Self {
+        Self::Unreachable { key: None, cause, waited: Duration::ZERO, attempts: 1 }
+    }
+
+    /// The error of the last of several claims, as that of all: the wait in total, and the attempts with the `earlier` ones.
+    pub(crate) fn after(mut self, total: Duration, earlier: u32) -> Self {
+        if let Self::Busy { waited, attempts, .. } | Self::Unreachable { waited, attempts, .. } = &mut self {
+            *waited = total;
+            *attempts = attempts.saturating_add(earlier);
+        }
+        self
+    }
+
+    /// Whether the backend did not answer this time, and may answer a later claim.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable { cause, .. } if !cause.is_permanent() && !cause.is_quarantine())
+    }
+
+    /// Whether another client held the key until the maximum wait was over: [`Error::Busy`].
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether the holder of the key is unknown: [`Error::Unreachable`].
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
+    /// Whether too few replicas confirmed the lock: [`Error::NotReplicated`].
+    pub const fn is_not_replicated(&self) -> bool {
+        matches!(self, Self::NotReplicated { .. })
+    }
+
+    /// Whether a hold ended without a release: [`Error::Lost`].
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Whether the backend does not support the mode: [`Error::ModeUnsupported`].
+    pub const fn is_mode_unsupported(&self) -> bool {
+        matches!(self, Self::ModeUnsupported { .. })
+    }
+
+    /// Whether the key is in use in a mode that does not fit the request: [`Error::ModeConflict`].
+    pub const fn is_mode_conflict(&self) -> bool {
+        matches!(self, Self::ModeConflict { .. })
+    }
+
+    /// Whether an argument is invalid, so that a retry does not help: [`Error::Config`].
+    pub const fn is_config(&self) -> bool {
+        matches!(self, Self::Config(_))
+    }
+
+    /// Whether the client was closed: [`Error::Closed`].
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// The key, if the error is about one.
+    pub const fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Busy { key, .. }
+            | Self::NotReplicated { key, .. }
+            | Self::Lost { key, .. }
+            | Self::ModeUnsupported { key, .. }
+            | Self::ModeConflict { key, .. } => Some(key),
+            Self::Unreachable { key, .. } => key.as_ref(),
+            Self::Config(_) | Self::Closed { .. } => None,
+        }
+    }
+
+    fn cause(&self) -> Option<&Unknown> {
+        match self {
+            Self::Unreachable { cause, .. } | Self::NotReplicated { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy { key, holders, expires_in, waited, attempts } => {
+                Busy { key, holders, expires_in: *expires_in, waited: *waited, attempts: *attempts }.fmt(f)
+            }
+            Self::Unreachable { key, cause, waited, attempts } => {
+                Unreached { key: key.as_ref(), cause, waited: *waited, attempts: *attempts }.fmt(f)
+            }
+            Self::NotReplicated { key, .. } => write!(f, "the lock on {key} does not count"),
+            Self::Lost { key, reason } => write!(f, "the lock on {key} is lost: {reason}"),
+            Self::ModeUnsupported { reason, .. } | Self::ModeConflict { reason, .. } | Self::Config(reason) => {
+                reason.fmt(f)
+            }
+            Self::Closed { held, pending } => {
+                write!(f, "this client is closed ({held} held, {pending} releases under way)")
+            }
+        }?;
+        match self.cause() {
+            Some(cause) if f.alternate() => write!(f, ": {cause}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The text of `Config` and of the errors of a mode is their reason, so they have no source.
+        self.cause().map(|cause| cause as _)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::Config(invalid)
+    }
+}
+
+/// A permanent refusal of a backend is a configuration error.
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Url(invalid) => Self::Config(invalid),
+            ConnectError::Unknown(cause) => unreachable_once(None, cause),
+            other => Self::Config(Invalid::new(other.to_string())),
+        }
+    }
+}
+
+/// A mode that does not fit has an error of its own. Wrong credentials and another set of servers are configuration errors; other
+/// errors may be temporary.
+pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    if let (Some(key), Some(present)) = (key, cause.conflicting_mode()) {
+        return modes::conflict(key, present);
+    }
+    if cause.is_permanent() {
+        if let (Some(key), Some(mode)) = (key, cause.unsupported_mode()) {
+            return Error::ModeUnsupported { key: key.clone(), mode, reason: Invalid::new(cause.to_string()) };
+        }
+        return Error::Config(Invalid::new(cause.to_string()));
+    }
+    Error::Unreachable { key: key.cloned(), cause, waited, attempts }
+}
+
+/// Like [`unreachable`], for requests that replicas must confirm.
+pub(crate) fn unconfirmed(key: &Key, cause: Unknown, waited: Duration, attempts: u32) -> Error {
+    match cause.not_replicated() {
+        Some((confirmed, of)) => Error::NotReplicated { key: key.clone(), confirmed, wanted: of, cause },
+        None => unreachable(Some(key), cause, waited, attempts),
+    }
+}
+
+/// The error at the end of a wait.
+pub(crate) fn busy(key: &Key, occupied: Option<Occupied>, waited: Duration, attempts: u32) -> Error {
+    // Before the first reply, the holder is unknown.
+    let unknown = || Occupied::new(Occupant::Foreign(Foreign::other("no answer yet")), Expiry::Never);
+    let Occupied { holders, expiry: expires_in, .. } = occupied.unwrap_or_else(unknown);
+    Error::Busy { key: key.clone(), holders, expires_in, waited, attempts }
+}
+
+/// Like [`unreachable`], for a single attempt.
+pub(crate) fn unreachable_once(key: Option<&Key>, cause: Unknown) -> Error {
+    unreachable(key, cause, Duration::ZERO, 1)
+}

@@ -1,0 +1,553 @@
+//! What a client does with its key: it acquires the key, renews and uses its lease, downgrades and releases it.
+
+use super::Mutant;
+use super::client::{Client, PendingDowngrade, SimHold, SimRng, Timer, number_of};
+use super::coverage::Coverage;
+use super::message::Reply;
+use super::running::{Done, Kind, Of};
+use super::world::{World, holder_name};
+use crate::history::{HistoryLine, Op};
+use crate::rng_ext::RngExt as _;
+use fencelock_core::engine::{
+    AcquireRequest, Action, Actions, Context, Downgrading, Duty, End, Ended, Grant, HoldId, KeyEngine, LeaseSharing,
+    Leaving, PendingRelease, ReleaseOutcome, Status, Step, WaiterId,
+};
+use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, PATIENCE, ReleaseCall, RenewCall, proposal};
+use fencelock_core::{
+    Acquire, Claim, Defeat, Downgrade, Fault, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal, RenewalPlan,
+    Unknown,
+};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most users wait for the key; some give up within this time, in parts per million.
+const GIVES_UP_PPM: u64 = 50_000;
+const GIVES_UP_US: u64 = 200_000;
+/// How long a holder with the mutant [`Mutant::LateExtendRevives`] keeps renewing an expired lease.
+const STUBBORN: Duration = Duration::from_secs(2);
+
+/// Acquires a key: a task in the engine, its claims, and its background releases.
+impl World<'_> {
+    /// Calls the engine of a client, and carries out its actions.
+    fn engine<R>(
+        &mut self,
+        client: usize,
+        call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R,
+    ) -> R {
+        self.numbers += 1;
+        // A new id for each attempt.
+        let same = self.scenario.is(Mutant::TokenReuse);
+        let holder = if same { client as u128 + 1 } else { u128::from(self.numbers) << 8 | client as u128 };
+        let now = self.believed_now(client);
+        let mut out = Actions::new();
+        let asker = &mut self.clients[client];
+        let result = call(
+            &mut asker.memory.engine,
+            &mut Context {
+                key: &self.keys[asker.key],
+                config: &self.config,
+                now,
+                rng: &mut SimRng { rng: &mut self.rng, holder },
+                out: &mut out,
+            },
+        );
+        for action in out.drain() {
+            self.act(client, action);
+        }
+        result
+    }
+
+    fn act(&mut self, client: usize, action: Action<(), ()>) {
+        match action {
+            Action::SetTimer { hold, to, .. } => self.set_hold_timer(client, hold, to),
+            Action::Ended(ended) => self.ended(client, *ended),
+            Action::Release(release) => self.release(client, *release),
+            Action::GrantedTooLate => self.covered.saw(Coverage::TooLate),
+            // Tasks get no notifications here and do not share leases.
+            Action::Wake(())
+            | Action::Began
+            | Action::KeptIdle
+            | Action::KeptHistory
+            | Action::ClaimBegan(_)
+            | Action::ClaimEnded(_)
+            | Action::Queued
+            | Action::Report(_)
+            | Action::FallbackPoll => {}
+        }
+    }
+
+    pub(super) fn start(&mut self, client: usize) {
+        if self.clients[client].memory.task.is_some() || self.clients[client].memory.hold.is_some() {
+            return;
+        }
+        let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
+        let mode = self.shares.choose(&mut self.rng);
+        self.clients[client].memory.mode = mode;
+        let request = AcquireRequest {
+            mode,
+            owner,
+            ttl,
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+        };
+        let (waiter, step) = self.engine(client, |engine, cx| {
+            let waiter = engine.enter(request, cx.now, false, cx);
+            (waiter, engine.poll(waiter, cx))
+        });
+        self.clients[client].memory.task = Some(waiter);
+        if self.rng.chance(GIVES_UP_PPM) {
+            let pause = self.rng.upto(GIVES_UP_US);
+            self.after(pause, client, Timer::GiveUp(waiter));
+        }
+        self.step(client, waiter, step.unwrap_or(Step::Wait));
+    }
+
+    /// Starts a new task after a pause.
+    fn restart_task(&mut self, client: usize) {
+        self.clients[client].memory.task = None;
+        let pause = 200 + self.rng.upto(8000);
+        self.after(pause, client, Timer::Start);
+    }
+
+    fn step(&mut self, client: usize, waiter: WaiterId, step: Step) {
+        match step {
+            Step::Wait | Step::TurnLost => {}
+            Step::Sleep { until, .. } => {
+                self.numbers += 1;
+                self.clients[client].memory.sleep = self.numbers;
+                let at = self.clients[client].clock.when(until, self.now);
+                self.after(at - self.now, client, Timer::Task(self.numbers));
+            }
+            Step::Claim(claim) => {
+                self.engine(client, |engine, _| engine.claim_sent(waiter));
+                self.claim(client, waiter, &claim);
+            }
+            Step::Granted(grant) => self.granted(client, grant),
+            Step::Refused(refusal) => {
+                self.trace(|| format!("c{client} gives up: {:?}", refusal.reason));
+                self.restart_task(client);
+            }
+            Step::Inspect | Step::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
+        }
+    }
+
+    pub(super) fn task_timer(&mut self, client: usize, number: u64) {
+        let memory = &self.clients[client].memory;
+        if let Some(waiter) = memory.task.filter(|_| memory.sleep == number) {
+            let step = self.engine(client, |engine, cx| engine.timer_fired(waiter, cx));
+            self.step(client, waiter, step);
+        }
+    }
+
+    fn claim(&mut self, client: usize, waiter: WaiterId, claim: &Claim) {
+        let limit = self.settings.shortest_limit;
+        let plan = self.plan(client, |health| health.limit(claim.ttl.get() / 10, limit));
+        let sent = self.clients[client].clock.moment(self.now);
+        let proposal = self.proposal(client);
+        let holder = number_of(claim.holder.id);
+        self.clients[client].memory.invoked = self.now;
+        self.trace(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
+        let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
+        self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
+    }
+
+    /// The token that a client proposes.
+    fn proposal(&self, client: usize) -> u64 {
+        let Client { wall, memory, .. } = &self.clients[client];
+        let counts = self.scenario.is(Mutant::CounterOnly);
+        if counts { 1 } else { proposal(wall.micros(self.now), memory.seen, NonZeroU32::MIN) }
+    }
+
+    pub(super) fn on_done(&mut self, client: usize, of: Of, done: Done) {
+        match (of, done) {
+            (Of::Claim(waiter, sent), Done::Claim(answer)) => self.claim_answered(client, waiter, sent, answer),
+            (Of::Renew { hold, sent, invoked }, Done::Renew(answers)) => {
+                for answer in answers {
+                    self.renewal_answered(client, hold, sent, invoked, answer);
+                }
+            }
+            (Of::Downgrade(hold), Done::Downgrade(answer)) => self.downgrade_answered(client, hold, answer),
+            (Of::Release { number, sent }, Done::Release(answer)) => {
+                let outcome = if answer.is_ok() { ReleaseOutcome::Confirmed(sent) } else { ReleaseOutcome::Failed };
+                let (now, rng) = (self.clients[client].clock.moment(self.now), self.rng.u64(..));
+                self.clients[client].memory.releases.answered(number, outcome, now, rng);
+                self.send_releases(client);
+            }
+            _ => {}
+        }
+    }
+
+    fn claim_answered(&mut self, client: usize, waiter: WaiterId, sent: Moment, answer: Result<Acquire, Unknown>) {
+        self.trace(|| format!("c{client} has its answer: {answer:?}"));
+        let late = self.scenario.is(Mutant::ValidityFromReply);
+        let sent = if late { self.clients[client].clock.moment(self.now) } else { sent };
+        let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer, cx));
+        self.step(client, waiter, step);
+    }
+
+    fn granted(&mut self, client: usize, grant: Grant) {
+        self.clients[client].memory.task = None;
+        let facts = self.clients[client].memory.engine.facts(grant.hold);
+        let (Some((holder, ..)), Some(until)) = (facts, self.believes(client, grant)) else {
+            return self.restart_task(client);
+        };
+        let (holder, fence) = (number_of(holder), grant.tenure.fence);
+        let at = self.clients[client].clock.when(until, self.now);
+        self.trace(|| format!("c{client} HOLDS with {fence} until {at} us"));
+        let renews = !self.rng.chance(self.scenario.overrun_ppm);
+        let timer = self.clients[client].memory.timer;
+        let held = SimHold { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
+        self.clients[client].memory.hold = Some(held);
+        let invoked = self.clients[client].memory.invoked;
+        if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {
+            line.valid_until_us = Some(at);
+            line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
+            self.lines.push(line.mode(grant.tenure.mode));
+        }
+        self.work(client, renews);
+    }
+
+    /// The user stops waiting for the key.
+    pub(super) fn give_up(&mut self, client: usize, waiter: WaiterId) {
+        if self.clients[client].memory.task != Some(waiter) {
+            return;
+        }
+        self.trace(|| format!("c{client} gives up waiting"));
+        self.drop_claims(client, waiter);
+        self.engine(client, |engine, cx| engine.leave(waiter, cx));
+        self.restart_task(client);
+    }
+
+    /// Releases in the background.
+    fn release(&mut self, client: usize, release: PendingRelease) {
+        if release.is_hold || !self.scenario.is(Mutant::NoRollback) {
+            self.clients[client].memory.releases.push(release);
+            self.send_releases(client);
+        }
+    }
+
+    pub(super) fn send_releases(&mut self, client: usize) {
+        let sent = self.clients[client].clock.moment(self.now);
+        for (number, release) in self.clients[client].memory.releases.next(sent) {
+            let limit = self.settings.shortest_limit;
+            let plan = self.plan(client, |health| health.limit(PATIENCE, limit));
+            let holder = number_of(release.holder);
+            let claiming = self.claiming(client, holder);
+            let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);
+            self.call(client, Kind::Release { call, number, sent }, holder, 0);
+        }
+        if let Some(due) = self.clients[client].memory.releases.due() {
+            let at = self.clients[client].clock.when(due, self.now);
+            self.after(at.max(self.now + 1) - self.now, client, Timer::Releases);
+        }
+    }
+
+    /// Shuts the client down cleanly.
+    pub(super) fn quit(&mut self, client: usize) {
+        if let Some(waiter) = self.clients[client].memory.task {
+            self.give_up(client, waiter);
+        }
+        if let Some(held) = &self.clients[client].memory.hold {
+            self.done(client, held.grant.hold);
+        }
+    }
+
+    /// Recorded when the reply is sent, so lost replies count.
+    pub(super) fn notice(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Node(NodeReply::Claim(Err(cause))) if cause.is_refusal() => self.covered.saw(Coverage::Quarantine),
+            Reply::Yours => self.covered.saw(Coverage::AskedTwice),
+            Reply::Node(NodeReply::Raise(Ok(Raise::Refused))) => self.covered.saw(Coverage::RefusedRaise),
+            Reply::Node(_) => {}
+        }
+    }
+
+    pub(super) fn notice_defeat(&mut self, defeat: Defeat) {
+        self.covered.saw(match defeat {
+            Defeat::Busy => Coverage::Busy,
+            Defeat::Unreachable => Coverage::Unreachable,
+            Defeat::Overtaken => Coverage::Overtaken,
+        });
+    }
+}
+
+/// Holds a key: renewals, writes, expiry and release.
+impl World<'_> {
+    /// Most work is short. Some lasts for several leases, and some longer than its lease, without renewal.
+    fn work(&mut self, client: usize, renews: bool) {
+        let Some(SimHold { grant, fence, .. }) = self.clients[client].memory.hold else { return };
+        let mode = grant.tenure.mode;
+        let ttl_us = self.scenario.ttl.as_millis() * 1000;
+        let lasts = if !renews {
+            ttl_us + self.rng.upto(50_000)
+        } else if self.now < self.scenario.calm_us && self.rng.chance(150_000) {
+            // Ends soon after the last fault, so that other clients can acquire the key.
+            self.rng.upto(4 * ttl_us).min(self.scenario.calm_us - self.now)
+        } else {
+            self.rng.upto(4000)
+        };
+        self.after(lasts, client, Timer::Done(grant.hold));
+        if self.shares.downgrades(mode, self.scenario.mutant, &mut self.rng) {
+            let pause = self.rng.upto(lasts);
+            self.after(pause, client, Timer::Downgrade(grant.hold));
+        }
+        // No resource checks the tokens of permits.
+        if matches!(mode, Mode::Permits { .. }) {
+            return;
+        }
+        for _ in 0..self.rng.upto(3) {
+            // Some accesses come after the end of the work.
+            let pause = self.rng.upto(lasts + lasts / 8);
+            self.access_after(pause, client, fence);
+        }
+    }
+
+    fn held(&self, client: usize, id: HoldId) -> Option<&SimHold> {
+        self.clients[client].memory.hold.as_ref().filter(|held| held.grant.hold == id)
+    }
+
+    /// When the lease of the hold ends, by the clock of the client.
+    fn believes(&mut self, client: usize, grant: Grant) -> Option<Moment> {
+        match self.engine(client, |engine, cx| engine.status(grant.hold, grant.tenure, cx)) {
+            Status::Held(until) => Some(until),
+            Status::PassedOn | Status::Over => None,
+        }
+    }
+
+    fn set_hold_timer(&mut self, client: usize, id: HoldId, to: Moment) {
+        let memory = &mut self.clients[client].memory;
+        memory.timer = to;
+        if let Some(held) = &mut memory.hold {
+            held.timer = to;
+        }
+        if to != Moment::NEVER {
+            let at = self.clients[client].clock.when(to, self.now);
+            self.after(at - self.now, client, Timer::Hold(id, to));
+        }
+    }
+
+    /// Whether the mutant is about to revive an expired lease.
+    fn revives(&self, client: usize) -> bool {
+        let Some(held) = &self.clients[client].memory.hold else { return false };
+        let now = self.clients[client].clock.moment(self.now);
+        self.scenario.is(Mutant::LateExtendRevives) && (held.until..held.until + STUBBORN).contains(&now)
+    }
+
+    /// The time that is passed to the engine of a client.
+    fn believed_now(&self, client: usize) -> Moment {
+        let now = self.clients[client].clock.moment(self.now);
+        match &self.clients[client].memory.hold {
+            Some(held) if self.revives(client) => Moment::from_micros(held.until.as_micros() - 1),
+            _ => now,
+        }
+    }
+
+    pub(super) fn hold_timer(&mut self, client: usize, id: HoldId, fired: Moment) {
+        let Some(held) = self.held(client, id) else { return };
+        if self.revives(client) {
+            if !held.renewing {
+                self.renew(client, id);
+            }
+            return;
+        }
+        let now = self.clients[client].clock.moment(self.now);
+        if !held.renews && now < held.until {
+            let at = self.clients[client].clock.when(held.until, self.now);
+            return self.after(at - self.now, client, Timer::Hold(id, fired));
+        }
+        let duty = self.engine(client, |engine, cx| engine.hold_due(id, fired, Duration::ZERO, cx.now, cx));
+        if matches!(duty, Duty::Renew(_)) {
+            self.renew(client, id);
+        }
+    }
+
+    fn renew(&mut self, client: usize, id: HoldId) {
+        let Some(held) = &mut self.clients[client].memory.hold else { return };
+        held.renewing = true;
+        let holder = held.holder;
+        let proof = HolderId::from_bytes(holder.to_be_bytes());
+        let renewal = Renewal::new(self.keys[self.clients[client].key].clone(), proof, self.scenario.ttl);
+        let shortest = self.settings.shortest_limit;
+        let plan = self.plan(client, |health| {
+            RenewCall::limit(std::slice::from_ref(&renewal), |most| health.limit(most, shortest))
+        });
+        let (sent, invoked) = (self.clients[client].clock.moment(self.now), self.now);
+        let call = RenewCall::new(Arc::clone(&self.settings), 1, plan);
+        self.call(client, Kind::Renew { call, hold: id, sent, invoked }, holder, 0);
+    }
+
+    fn renewal_answered(
+        &mut self,
+        client: usize,
+        id: HoldId,
+        sent: Moment,
+        invoked: u64,
+        answer: Result<Renew, Unknown>,
+    ) {
+        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else {
+            return;
+        };
+        held.renewing = false;
+        let grant = held.grant;
+        let renewed = matches!(answer, Ok(Renew::Renewed { .. }));
+        if answer.is_err() {
+            self.covered.saw(Coverage::RenewalFailed);
+        }
+        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, cx));
+        let Some(until) = self.believes(client, grant) else {
+            if renewed {
+                self.covered.saw(Coverage::LateRenewal);
+            }
+            return;
+        };
+        if !renewed {
+            if self.revives(client) {
+                self.after(1000, client, Timer::Hold(id, Moment::NEVER));
+            }
+            return;
+        }
+        self.covered.saw(Coverage::Renewed);
+        if let Some(held) = &mut self.clients[client].memory.hold {
+            held.until = until;
+        }
+        let at = self.clients[client].clock.when(until, self.now);
+        self.trace(|| format!("c{client} holds on until {at} us"));
+        // Until the downgrade is answered, the renewed hold has no token.
+        let downgrades = self.held(client, id).is_some_and(|held| held.downgrade.is_some());
+        if let Some(mut line) = self.line_of_hold(client, Op::Renew, invoked).filter(|_| !downgrades) {
+            line.valid_until_us = Some(at);
+            self.lines.push(line);
+        }
+    }
+
+    fn line_of_hold(&self, client: usize, op: Op, invoked: u64) -> Option<HistoryLine> {
+        let SimHold { holder, fence, .. } = self.clients[client].memory.hold.as_ref()?;
+        Some(self.line(client, op, invoked).hold(&holder_name(*holder), Some(fence.get())))
+    }
+
+    /// Handles the end of a hold that the engine reports.
+    fn ended(&mut self, client: usize, ended: Ended<()>) {
+        let End::Lost(reason) = ended.end else { return };
+        if self.held(client, ended.hold).is_none() {
+            return;
+        }
+        self.covered.saw(match reason {
+            LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
+            _ => Coverage::Lapsed,
+        });
+        self.trace(|| format!("c{client} LOST its hold: {reason}"));
+        let line = self.line_of_hold(client, Op::Lost, self.now);
+        self.lines.extend(line.map(|line| line.what(reason.to_string())));
+        self.clients[client].memory.hold = None;
+        self.restart_task(client);
+    }
+
+    /// Releases the hold, unless it has been lost.
+    pub(super) fn done(&mut self, client: usize, id: HoldId) {
+        let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
+        let tenure = grant.tenure;
+        let line = self.line_of_hold(client, Op::Release, self.now);
+        if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
+            self.trace(|| format!("c{client} releases"));
+            self.lines.extend(line);
+            self.clients[client].memory.hold = None;
+            self.restart_task(client);
+        }
+    }
+}
+
+/// Downgrades. A writer counts as a reader from its first request on, because a node may execute that at any time.
+impl World<'_> {
+    /// The user of the hold requests a downgrade.
+    pub(super) fn downgrade(&mut self, client: usize, id: HoldId) {
+        let Some(held) = self.held(client, id).filter(|held| held.downgrade.is_none()) else { return };
+        let tenure = held.grant.tenure;
+        let yields = self.line_of_hold(client, Op::Yield, self.now);
+        let Some((tenure, _)) = self.engine(client, |engine, cx| engine.downgrade(id, tenure, cx)) else { return };
+        self.trace(|| format!("c{client} downgrades"));
+        if !self.scenario.is(Mutant::DowngradesWithReply) {
+            self.lines.extend(yields);
+        }
+        let now = self.clients[client].clock.moment(self.now);
+        if let Some(held) = &mut self.clients[client].memory.hold {
+            held.grant.tenure = tenure;
+            held.downgrade = Some(PendingDowngrade { sent: now, in_flight: false, invoked: self.now });
+        }
+        self.send_downgrade(client, id);
+    }
+
+    pub(super) fn send_downgrade(&mut self, client: usize, id: HoldId) {
+        let now = self.clients[client].clock.moment(self.now);
+        let (ttl, shortest) = (self.scenario.ttl.get(), self.settings.shortest_limit);
+        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
+        let Some(pending) = &mut held.downgrade else { return };
+        (pending.sent, pending.in_flight) = (now, true);
+        let holder = held.holder;
+        let plan = self.plan(client, |health| health.limit(ttl / 10, shortest));
+        let call = DowngradeCall::new(Arc::clone(&self.settings), plan, now);
+        let limit = u64::try_from(RenewalPlan::answer_limit(ttl).as_micros()).unwrap_or(u64::MAX / 2);
+        self.after(limit, client, Timer::DowngradeLimit(id, now));
+        let proposal = self.proposal(client);
+        self.call(client, Kind::Downgrade { call, hold: id }, holder, proposal);
+    }
+
+    pub(super) fn downgrade_late(&mut self, client: usize, id: HoldId, sent: Moment) {
+        let pending = self.held(client, id).and_then(|held| held.downgrade);
+        if pending.is_some_and(|pending| pending.sent == sent && pending.in_flight) {
+            self.drop_downgrade(client, id);
+            self.downgrade_answered(client, id, Err(Unknown::new("", Fault::Timeout, "")));
+        }
+    }
+
+    fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
+        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
+        let Some(downgrade) = held.downgrade.as_mut().filter(|downgrade| downgrade.in_flight) else { return };
+        downgrade.in_flight = false;
+        let pending = *downgrade;
+        let tenure = held.grant.tenure;
+        let step = self.engine(client, |engine, cx| engine.downgrade_answered(id, tenure, pending.sent, answer, cx));
+        match step {
+            Downgrading::Done(tenure) => {
+                self.covered.saw(Coverage::Downgraded);
+                self.downgraded(client, Grant { tenure, ..self.grant_of(client) }, pending);
+            }
+            Downgrading::Again(at) => {
+                self.covered.saw(Coverage::DowngradedAgain);
+                let at = self.clients[client].clock.when(at, self.now);
+                self.after(at.max(self.now + 1) - self.now, client, Timer::DowngradeAgain(id));
+            }
+            // The engine has reported the loss.
+            Downgrading::Over | Downgrading::Refused(_) => self.covered.saw(Coverage::DowngradeLost),
+        }
+    }
+
+    fn grant_of(&self, client: usize) -> Grant {
+        let held = self.clients[client].memory.hold.as_ref();
+        held.unwrap_or_else(|| unreachable!("it was just answered")).grant
+    }
+
+    fn downgraded(&mut self, client: usize, grant: Grant, pending: PendingDowngrade) {
+        let fence = grant.tenure.fence;
+        if self.scenario.is(Mutant::DowngradesWithReply) {
+            let yields = self.line_of_hold(client, Op::Yield, self.now);
+            self.lines.extend(yields);
+        }
+        let Some(until) = self.believes(client, grant) else { return };
+        if let Some(held) = &mut self.clients[client].memory.hold {
+            (held.grant, held.fence, held.until, held.downgrade) = (grant, fence, until, None);
+        }
+        self.trace(|| format!("c{client} READS with {fence}"));
+        let late = self.scenario.is(Mutant::DowngradesWithReply);
+        let invoked = if late { self.now } else { pending.invoked };
+        let line: Option<HistoryLine> = self.line_of_hold(client, Op::Downgrade, invoked);
+        if let Some(mut line) = line {
+            line.valid_until_us = Some(self.clients[client].clock.when(until, self.now));
+            line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
+            self.lines.push(line.mode(grant.tenure.mode));
+        }
+        self.access_after(0, client, fence);
+    }
+}
