@@ -97,7 +97,7 @@ fn connections_are_lost_by_their_first_data() {
         client.set_patience(Duration::from_millis(200)).unwrap();
         assert!(matches!(client.command(words), Reply::NoAnswer(_)));
     }
-    // Later data is no first data.
+    // Later data is not the first data.
     assert_eq!(mine.command(&["ECHO", "theirs"]), text("theirs"));
     assert_eq!(server.command(&["GET", "k"]), Reply::Nil);
     proxy.keep_all();

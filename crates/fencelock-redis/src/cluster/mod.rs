@@ -99,7 +99,7 @@ impl Cluster {
                 Err(error) => last = not_a_cluster(seed.name(), &error).unwrap_or_else(|| error.to_string()),
             }
         }
-        Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
+        Err(Invalid::new(format!("no node of {} lists the others: {last}", url.name)))
     }
 }
 

@@ -87,7 +87,7 @@ impl Redis {
 
     fn unreadable(&self, wire: &str, kind: &str, begins: &str) -> Unknown {
         let detail = format!(
-            "{}; nothing runs and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
+            "{}; the work was not started and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
             described(wire, kind, begins)
         );
         Unknown::new(self.link.node(), Fault::Unsupported, detail)
@@ -97,5 +97,5 @@ impl Redis {
 /// An unreadable completion.
 pub(super) fn described(wire: &str, kind: &str, begins: &str) -> String {
     let (name, begins) = (side_key(wire, COMPLETION_KEY), begins.chars().take(60).collect::<String>());
-    format!("{name:?} is no completion that this version can read: a {kind}, {begins:?}")
+    format!("{name:?} cannot be read by this version: a {kind}, {begins:?}")
 }

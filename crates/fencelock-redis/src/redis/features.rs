@@ -45,7 +45,8 @@ pub(super) async fn features(redis: &Redis, session: &Session, topology: Topolog
         _ if topology == Topology::ClusterNode => {
             Err("a cluster has none: each failover would stop its slots".to_owned())
         }
-        "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
+        "" => limitation("INFO")
+            .and(Err("INFO does not contain a run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
     };
     let all = vec![

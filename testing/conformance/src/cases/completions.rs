@@ -1,4 +1,4 @@
-//! A completion is written by the holder of the key only, never goes back, and is no hold.
+//! A completion is written by the holder of the key only, never goes back, and is not a hold.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};

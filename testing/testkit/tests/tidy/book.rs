@@ -55,7 +55,8 @@ fn every_design_note_is_in_the_index_and_every_former_decision_in_one_note() {
         assert!(index.contains(&format!("| [{title}]({file}) |")), "{file} is not in the index as {title:?}");
     }
     let rows = index.lines().filter(|line| line.starts_with("| [")).filter_map(|line| line.split('|').nth(3));
-    let mut former: Vec<u32> = rows.flat_map(|row| row.split(',')).map(|n| n.trim().parse().expect("a number")).collect();
+    let mut former: Vec<u32> =
+        rows.flat_map(|row| row.split(',')).map(|n| n.trim().parse().expect("a number")).collect();
     former.sort_unstable();
     assert_eq!(former, (1..=71).collect::<Vec<_>>());
 }

@@ -238,7 +238,7 @@ impl ClusterNodes {
             }
             None => false,
         };
-        // A master ignores the request of a replica of which it does not know that it is one.
+        // A master ignores the request of a replica that it does not know as one.
         let is_listed = |line: &NodeLine| view.iter().any(|of| of.id == line.id && of.master == line.master);
         linked
             && own.iter().all(is_listed)
