@@ -67,6 +67,7 @@ mod lock_all;
 mod loss;
 mod modes;
 mod once;
+mod outage_log;
 mod process;
 mod reaper;
 mod request;
@@ -77,7 +78,6 @@ mod slots;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
-mod trouble;
 
 pub use backends::register;
 pub use builder::Builder;

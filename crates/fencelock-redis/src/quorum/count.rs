@@ -4,7 +4,7 @@ use super::Quorum;
 use super::driver::Requests;
 use super::inspection::NodeInspections;
 use super::node::Node;
-use fencelock_core::quorum::{NodeReply, NodeRequest, PATIENCE, ReleaseCall, RenewCall};
+use fencelock_core::quorum::{NodeReply, NodeRequest, REPLY_TIMEOUT, ReleaseCall, RenewCall};
 use fencelock_core::{BoxFuture, HolderId, Key, Release, Renew, Renewal, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,5 +71,5 @@ impl Quorum {
 }
 
 pub(super) fn patience(node: &Node) -> Duration {
-    node.limit(PATIENCE)
+    node.limit(REPLY_TIMEOUT)
 }

@@ -11,7 +11,7 @@ use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, KeyEngine, LeaseSharing, PendingRelease, ReleaseOutcome, Step, WaiterId,
 };
-use fencelock_core::quorum::{ClaimCall, NodeReply, PATIENCE, ReleaseCall, proposal};
+use fencelock_core::quorum::{ClaimCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, proposal};
 use fencelock_core::{Acquire, Claim, Defeat, Moment, Raise, Unknown};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl World<'_> {
         let sent = self.clients[client].clock.moment(self.now);
         for (number, release) in self.clients[client].memory.releases.next(sent) {
             let limit = self.settings.shortest_limit;
-            let plan = self.plan(client, |health| health.limit(PATIENCE, limit));
+            let plan = self.plan(client, |health| health.limit(REPLY_TIMEOUT, limit));
             let holder = number_of(release.holder);
             let claiming = self.claiming(client, holder);
             let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);

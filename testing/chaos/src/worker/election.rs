@@ -49,11 +49,11 @@ impl Task {
     }
 
     async fn campaign(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let invoke_us = now();
         let value = format!("{}@{invoke_us}", self.name);
         let election = self.client.election(ELECTION).value(&value).ttl(self.ttl()).wait(wait);
-        let answer = answer(election.campaign(), patience, stopped.clone()).await;
+        let answer = answer(election.campaign(), limit, stopped.clone()).await;
         let Some(leadership) = self.granted(ELECTION, Mode::Exclusive, invoke_us, answer) else { return Ok(()) };
         let hold = RecordedHold::elected(&leadership.held(), &value, &self.claim(invoke_us));
         self.lead(leadership, hold, writer).await

@@ -25,10 +25,10 @@ impl Task {
 
     /// The time until the next window if the work is done in this one.
     async fn try_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<Option<Duration>, Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let once = self.client.once(ONCE, WINDOW).ttl(self.ttl()).wait(wait).label(&self.name);
         let invoke_us = now();
-        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         match self.granted(ONCE, Mode::Exclusive, invoke_us, answer) {
             Some(OnceStart::Started(run)) => {
                 let (guard, rest) = run.into_parts();

@@ -14,9 +14,9 @@ use std::time::Duration;
 impl Task {
     /// Tries to start the work in this window. If it fails, its start counts nevertheless.
     pub(super) async fn use_start(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let once = self.client.once(STARTS, WINDOW).even_if_failed().ttl(self.ttl()).wait(wait).label(&self.name);
-        let Some((guard, rest, hold)) = self.start(&once, patience, stopped, None).await else { return Ok(()) };
+        let Some((guard, rest, hold)) = self.start(&once, limit, stopped, None).await else { return Ok(()) };
         hold.access(writer).await?;
         tokio::time::sleep(self.rng.millis(1, 40)).await;
         hold.access(writer).await?;
@@ -31,7 +31,7 @@ impl Task {
         }
         let failed = hold.fence;
         hold.release(guard).await;
-        if let Some((guard, _, hold)) = self.start(&once, patience, stopped, Some(failed)).await {
+        if let Some((guard, _, hold)) = self.start(&once, limit, stopped, Some(failed)).await {
             // A new window has begun.
             hold.release(guard).await;
         }
@@ -42,12 +42,12 @@ impl Task {
     async fn start(
         &self,
         once: &OncePerWindow,
-        patience: Duration,
+        limit: Duration,
         stopped: &Stopped,
         failed: Option<FencingToken>,
     ) -> Option<(Guard, UnfinishedRun, RecordedHold)> {
         let invoke_us = now();
-        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         let (guard, rest) = match self.granted(STARTS, Mode::Exclusive, invoke_us, answer)? {
             OnceStart::Started(run) => run.into_parts(),
             OnceStart::AlreadyDone(done) => {
