@@ -1,5 +1,7 @@
+#[cfg(feature = "bench")]
 use crate::commands::bench::args::Bench;
 use crate::commands::elect::args::Elect;
+#[cfg(feature = "lab")]
 use crate::commands::lab::args::Lab;
 use crate::commands::once::args::{Once, OncePer};
 use crate::mode::ModeArguments;
@@ -77,7 +79,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "KEY", conflicts_with = "read_only")]
         key: Option<String>,
     },
+    #[cfg(feature = "lab")]
     Lab(Lab),
+    #[cfg(feature = "bench")]
     Bench(Bench),
     /// Write a completion script for a shell.
     Completions {
@@ -86,8 +90,8 @@ pub(crate) enum Command {
     },
     /// Write a manual page, for `man -l -`.
     Man {
-        /// Print the page of one command: `run`, `lab stock` [default: the page of the whole program].
-        command: Vec<String>,
+        /// Print the page of one command, such as `run` [default: the page of the whole program].
+        command: Option<String>,
     },
 }
 
@@ -95,7 +99,9 @@ impl Command {
     /// Whether this command acquires locks. The other commands create nothing on a backend.
     pub(crate) fn acquires(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Acquire(_) | Self::Bench(_) => true,
+            Self::Run(_) | Self::Acquire(_) => true,
+            #[cfg(feature = "bench")]
+            Self::Bench(_) => true,
             Self::Elect(elect) => !elect.observe,
             _ => false,
         }

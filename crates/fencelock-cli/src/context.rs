@@ -5,7 +5,9 @@ use crate::report::Reporter;
 use crate::secrets;
 use crate::signals::Signals;
 use crate::stdout;
-use fencelock::backends::{ConnectError, File, lazy, on_demand};
+#[cfg(feature = "file")]
+use fencelock::backends::File;
+use fencelock::backends::{ConnectError, lazy, on_demand};
 use fencelock::{Backend, Client, Error};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
@@ -159,10 +161,17 @@ fn not_written(why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Output, format!("cannot write the output: {why}"))
 }
 
+#[cfg(feature = "file")]
 fn own_directory(only_inspects: bool) -> Result<String, Failure> {
     let directory = if only_inspects { File::default_dir_to_inspect() } else { File::default_dir() };
     match directory {
         Ok(directory) => Ok(format!("file:{}", directory.display())),
         Err(unknown) => Err(Failure::new(Exit::Unreachable, format!("{unknown}; or set --url"))),
     }
+}
+
+#[cfg(not(feature = "file"))]
+fn own_directory(_: bool) -> Result<String, Failure> {
+    let why = "this program is built without locks in files, so there is no default URL: set --url or FENCELOCK_URL";
+    Err(Failure::new(Exit::Usage, why))
 }

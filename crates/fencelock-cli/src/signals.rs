@@ -66,6 +66,7 @@ impl Signals {
     }
 
     /// Waits for the work that a program still does after the termination signal `first`, or until the user asks again.
+    #[cfg_attr(not(any(feature = "bench", feature = "lab")), expect(dead_code, reason = "only they have such work"))]
     pub(crate) async fn let_finish<T>(&mut self, work: impl Future<Output = T>, first: Signal) {
         let begun = Instant::now();
         let mut work = pin!(work);

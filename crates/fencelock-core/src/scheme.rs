@@ -1,7 +1,5 @@
 use crate::{Backend, BoxFuture, ConnectError, Invalid, RegisteredNode};
-use std::any::Any;
 use std::fmt::Debug;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A new backend, or an error.
@@ -10,8 +8,7 @@ pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Backend>, ConnectError>>;
 /// A URL scheme and its functions. `fencelock::register` adds one to this process.
 ///
 /// Only [`Scheme::forms`] and [`Scheme::connect`] are required. The other methods are for commands: `doctor` and `wait` connect
-/// without a check, `init` registers servers, `bench` needs its own keys, `FENCELOCK_PASSWORD` is a password beside the URL, and
-/// help texts show the forms.
+/// without a check, `init` registers servers, `FENCELOCK_PASSWORD` is a password beside the URL, and help texts show the forms.
 pub trait Scheme: Debug + Send + Sync + 'static {
     /// The forms of its URLs. The text before the colon of a form is the name of the scheme.
     fn forms(&self) -> &[UrlForm];
@@ -64,15 +61,6 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
         Err(Invalid::new(format!("{scheme}: takes no password beside its URL")))
     }
-
-    /// The backend of the keys of a load generator run. May ask a server for the addresses of others, and blocks meanwhile.
-    ///
-    /// # Errors
-    /// [`Invalid`] for an invalid URL, and if the servers cannot be found.
-    fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
-        let _ = run;
-        Ok(BenchSite::new(url))
-    }
 }
 
 /// A form of the URLs of a scheme, for errors and help texts.
@@ -94,39 +82,5 @@ impl UrlForm {
     /// The text before the colon.
     pub fn scheme(&self) -> &'static str {
         self.url.split_once(':').map_or(self.url, |(scheme, _)| scheme)
-    }
-}
-
-/// The resources of a load generator run, which are removed at its end.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct BenchSite {
-    /// The URL for the worker processes.
-    pub url: String,
-    /// A directory for this run only.
-    pub directory: Option<PathBuf>,
-    /// The servers on which the keys of the run stay until they are deleted. The load generator measures and cleans up those of a
-    /// type that it knows, `fencelock_redis::Server`; others delete their keys themselves.
-    pub servers: Vec<Arc<dyn Any + Send + Sync>>,
-}
-
-impl BenchSite {
-    /// Keys of this URL that need no clean-up when they are free.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), directory: None, servers: Vec::new() }
-    }
-
-    /// The same in a directory for this run only.
-    #[must_use]
-    pub fn with_directory(mut self, directory: PathBuf) -> Self {
-        self.directory = Some(directory);
-        self
-    }
-
-    /// The same with keys that stay on these servers until they are deleted.
-    #[must_use]
-    pub fn with_servers<S: Any + Send + Sync>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
-        self.servers = servers.into_iter().map(|server| Arc::new(server) as _).collect();
-        self
     }
 }

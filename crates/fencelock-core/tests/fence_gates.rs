@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_core::{FenceGate, FencingToken};
-use fencelock_lab::search::{System, explore};
+use fencelock_search::{System, explore};
 
 /// How a holder uses the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

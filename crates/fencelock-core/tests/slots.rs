@@ -5,7 +5,7 @@
 
 use fencelock_core::Moment;
 use fencelock_core::engine::{AcquireSlot, SlotStep};
-use fencelock_lab::search::{System, explore};
+use fencelock_search::{System, explore};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

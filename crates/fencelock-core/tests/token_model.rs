@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "a test")]
 
 use fencelock_core::{TokenBlock, next_block};
-use fencelock_lab::search::{Explored, System, explore};
+use fencelock_search::{Explored, System, explore};
 use std::num::NonZeroU32;
 
 /// How the next tokens are drawn, given the last one, the time, and how many are wanted.

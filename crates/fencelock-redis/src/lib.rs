@@ -16,9 +16,11 @@ mod identity;
 mod password;
 mod quorum;
 mod redis;
+mod servers;
 
 pub use cluster::{Cluster, ClusterScheme};
 pub use quorum::{Quorum, QuorumScheme};
 #[doc(hidden)]
 pub use redis::{LockScripts, lock_scripts};
 pub use redis::{Redis, RedisScheme, Server};
+pub use servers::servers;

@@ -1,7 +1,7 @@
 //! A crate that is not ours adds a backend of its own, and programs name it in a URL.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use fencelock::backends::{BenchSite, Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
+use fencelock::backends::{Connecting, Memory, Scheme, UrlForm, init, lazy, on_demand, scheme_of};
 use fencelock::{Client, Error, Invalid, Unknown, contract::Fault, register};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Once};
@@ -27,15 +27,7 @@ impl Scheme for Shelves {
             Ok(Arc::clone(self.0.lock().unwrap().entry(name.to_owned()).or_default()) as _)
         })
     }
-
-    fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
-        Ok(BenchSite::new(format!("{url}-of-{run}")).with_servers([Librarian]))
-    }
 }
-
-/// A server that the load generator does not know.
-#[derive(Debug)]
-struct Librarian;
 
 fn registered() {
     static ONCE: Once = Once::new();
@@ -103,12 +95,9 @@ fn the_identity_of_a_registered_scheme_is_the_name_of_its_backend() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_load_runs_on_a_registered_scheme_and_leaves_its_servers_alone() {
+fn a_registered_scheme_names_no_redis_server() {
     registered();
-    let site = scheme_of("shelf://top").unwrap().bench("shelf://top", "run-1").unwrap();
-    assert_eq!((site.url.as_str(), &site.directory, site.servers.len()), ("shelf://top-of-run-1", &None, 1));
-    assert!(site.servers[0].is::<Librarian>());
-    assert!(fencelock::backends::servers("shelf://top").unwrap().is_empty(), "none is a Redis");
+    assert!(fencelock::backends::servers("shelf://top").unwrap().is_empty());
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
         wait_p99_us: percentile(&mut waits, 99.0),
         wait_max_us: longest,
         max_over_median: longest / p50,
-        jain: fencelock_lab::load::jain(&shares),
+        jain: fencelock_load::jain(&shares),
     })
 }
 

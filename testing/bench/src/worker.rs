@@ -3,7 +3,7 @@
 use crate::job::BenchJob;
 use crate::workers::VARIABLE;
 use crate::{Failure, handoff, hot_key};
-use fencelock_lab::workers::{Harness, OnEof};
+use fencelock_load::workers::{Harness, OnEof};
 use std::process::ExitCode;
 
 /// Runs the job of a worker; `None` in the main process.

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::job::BenchJob;
-use fencelock_lab::workers::{WorkerPool, start};
+use fencelock_load::workers::{WorkerPool, start};
 use serde::de::DeserializeOwned;
 use std::process::Command;
 

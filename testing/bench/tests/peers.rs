@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use fencelock_bench::peers::{Cell, Figures, KNOWN, Measured, PAGE, Peer, Run, Sale, docs, files, sell, stored};
-use fencelock_lab::load::{Audit, LoadMode, Workload};
+use fencelock_load::{Audit, LoadMode, Workload};
 use fencelock_testkit::redis_or_skip;
 use std::fs;
 use std::io::Write as _;
@@ -82,7 +82,7 @@ fn goals_are_met_or_missed_by_the_figures() {
     let of = |times| {
         let files = files(&run_of_modes(times), &page()).expect("a page and charts");
         let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
-        let charts = ["readers", "writers", "permits"].map(|name| format!("benchmarks/{name}.svg"));
+        let charts = ["readers", "writers", "permits"].map(|name| format!("{name}.svg"));
         assert_eq!(names[1..], charts);
         files[0].1.clone()
     };

@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::recorder::Recorder;
 use fastrand::Rng;
 use fencelock::Client;
-use fencelock_lab::workers::{Harness, OnEof};
+use fencelock_load::workers::{Harness, OnEof};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::recorder;
 use crate::worker::{VARIABLE, WorkerJob};
-use fencelock_lab::workers::{Worker, WorkerPool, start};
+use fencelock_load::workers::{Worker, WorkerPool, start};
 use fencelock_testkit::{freeze, thaw};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Processes of this program that start together.
 
 use crate::Failure;
-use fencelock_lab::workers::{Harness, OnEof, Worker, WorkerPool, start};
+use fencelock_load::workers::{Harness, OnEof, Worker, WorkerPool, start};
 use std::process::Command;
 use std::time::Duration;
 

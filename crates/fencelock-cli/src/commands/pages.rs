@@ -32,15 +32,15 @@ pub(super) fn completions(shell: Shell) -> Result<Exit, Failure> {
 }
 
 /// Writes a manual page in roff.
-pub(super) fn man(path: &[String]) -> Result<Exit, Failure> {
+pub(super) fn man(name: Option<&str>) -> Result<Exit, Failure> {
     let mut program = Arguments::command();
     program.build();
-    let mut command = &program;
-    for name in path {
-        command = command.find_subcommand(name).filter(|command| !command.is_hide_set()).ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("no manual page: {:?} is not a command", path.join(" ")))
-        })?;
-    }
+    let command = match name {
+        None => &program,
+        Some(name) => program
+            .find_subcommand(name)
+            .ok_or_else(|| Failure::new(Exit::Usage, format!("no manual page: {name:?} is not a command")))?,
+    };
     let page = render(command.clone()).map_err(|error| Failure::system("write a manual page", error))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(Exit::Success)

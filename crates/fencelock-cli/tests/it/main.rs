@@ -19,7 +19,6 @@ mod json;
 mod kept_locks;
 mod lab;
 mod limits;
-mod live_runs;
 mod loss;
 mod nesting;
 mod once;

@@ -27,17 +27,6 @@ fn the_command_gets_the_terminal() {
 }
 
 #[test]
-fn a_long_workload_shows_its_progress_and_clears_it() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let line =
-        format!("{BINARY} lab stock --scheme none --requests 16 --processes 1 --work 3s --url {}", backend.url());
-    let output = on_a_terminal(&backend, &line).end();
-    let (before, table) = output.stdout.split_once("Flash sale: ").expect("a table");
-    assert!(before.contains(" 0 of 1 schemes, 00:00:0") && before.contains("none"), "{before:?}");
-    assert!(before.ends_with("\x1b[2K") && !table.contains("of 1 schemes"), "{:?}", output.stdout);
-}
-
-#[test]
 fn the_terminal_comes_back() {
     let backend = TestBackend::files();
     let output = on_a_terminal(&backend, &format!("{BINARY} run k -- true; {FOREGROUND}")).end();

@@ -2,7 +2,7 @@
 //! a grant. It models `advance` and `notify` in `line.lua`, and the subscriptions of `ShardChannels`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
-use fencelock_lab::search::{Explored, System, explore};
+use fencelock_search::{Explored, System, explore};
 use std::fmt;
 
 const CLIENTS: usize = 3;

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::user::{GuardRelease, User};
 use crate::world::World;
 use fencelock_core::engine::ReleaseQueue;
-use fencelock_lab::search::digest;
+use fencelock_search::digest;
 use std::hash::{Hash, Hasher};
 
 /// The release of a guard, among what its user waits for.

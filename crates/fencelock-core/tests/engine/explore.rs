@@ -11,7 +11,7 @@ use crate::shrink;
 use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
-use fencelock_lab::search::digest;
+use fencelock_search::digest;
 use fencelock_testkit::SplitMix;
 use std::collections::VecDeque;
 

@@ -3,7 +3,7 @@
 use crate::digest::relevant_digest;
 use crate::scenario::Budget;
 use crate::world::World;
-use fencelock_lab::search::{ByDigest, digest};
+use fencelock_search::{ByDigest, digest};
 use std::collections::HashMap;
 
 /// Whether states that differ only in what cannot matter count as one.

@@ -5,7 +5,7 @@
 
 mod world;
 
-use fencelock_lab::search::{System, explore};
+use fencelock_search::{System, explore};
 use std::cell::{Cell, RefCell};
 use world::{Act, Rule, Setting, World};
 

@@ -8,7 +8,7 @@ mod setting;
 mod world;
 
 use fencelock_core::once::Runs;
-use fencelock_lab::search::Frontier;
+use fencelock_search::Frontier;
 use setting::{Act, Rule, Setting};
 use world::World;
 

@@ -1,6 +1,6 @@
 //! What a search needs of a world, and the search: every state that can be reached, the nearest first.
 
-use fencelock_lab::search::Frontier;
+use fencelock_search::Frontier;
 use std::fmt::Debug;
 use std::hash::Hash;
 

@@ -4,7 +4,7 @@
 //! Each node counts correctly, and a holder keeps its nodes as long as it holds. So this is the best that nodes can do.
 
 use fencelock_core::Quorum;
-use fencelock_lab::search::{System, explore};
+use fencelock_search::{System, explore};
 
 /// A semaphore on several nodes. A holder needs `needed` of them.
 #[derive(Debug, Clone, Copy)]

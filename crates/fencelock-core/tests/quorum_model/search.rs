@@ -1,6 +1,6 @@
 //! Searching a system whose nodes and attempts are alike: of states that differ in names only, one is kept.
 
-use fencelock_lab::search::{System, explore};
+use fencelock_search::{System, explore};
 use std::fmt::Debug;
 use std::hash::Hash;
 

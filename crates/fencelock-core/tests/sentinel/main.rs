@@ -4,7 +4,7 @@
 
 mod world;
 
-use fencelock_lab::search::{Explored, System, explore};
+use fencelock_search::{Explored, System, explore};
 use world::{Act, Rule, Setting, World};
 
 const SETTING: Setting = Setting { rule: Rule::Production, ttl: 2, window: 2, failovers: 1 };

@@ -2,7 +2,7 @@ use super::Cluster;
 use super::url::ClusterUrl;
 use crate::identity::identity;
 use crate::password;
-use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
 /// `redis+cluster://` and `rediss+cluster://`.
@@ -40,9 +40,5 @@ impl Scheme for ClusterScheme {
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
         Ok(password::for_all(url, password))
-    }
-
-    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Ok(BenchSite::new(url).with_servers(Cluster::servers(url)?))
     }
 }

@@ -61,6 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::mpsc;
+pub(crate) use url::node_urls;
 
 /// A lock on a majority of independent nodes. It must be used inside a tokio runtime.
 ///

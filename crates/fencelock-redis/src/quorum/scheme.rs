@@ -1,8 +1,8 @@
 use super::url::{lazy, node_urls, on_demand, open};
 use crate::identity::{identity, in_order};
 use crate::password;
-use crate::redis::{Role, Server, register};
-use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use crate::redis::{Role, register};
+use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
 /// `redlock://` and `redlock+tls://`.
@@ -44,9 +44,5 @@ impl Scheme for QuorumScheme {
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
         Ok(password::for_each(url, password))
-    }
-
-    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Ok(BenchSite::new(url).with_servers(Server::of_set(&node_urls(url)?)?))
     }
 }

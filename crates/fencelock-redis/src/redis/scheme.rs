@@ -1,7 +1,7 @@
-use super::{Redis, Role, Server, Target, register};
+use super::{Redis, Role, Target, register};
 use crate::identity::identity;
 use crate::password;
-use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 
 /// `redis://` and `redis+sentinel://`, each also over TLS, and `redis+unix://`.
@@ -50,9 +50,5 @@ impl Scheme for RedisScheme {
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
         Ok(password::for_all(url, password))
-    }
-
-    fn bench(&self, url: &str, _: &str) -> Result<BenchSite, Invalid> {
-        Ok(BenchSite::new(url).with_servers([Server::alone(url)?]))
     }
 }

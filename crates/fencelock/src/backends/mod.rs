@@ -28,16 +28,14 @@ mod servers;
 mod tokio_clock;
 
 pub use connect::{connect, lazy, on_demand};
-pub use fencelock_core::{
-    BenchSite, BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Scheme, UrlForm,
-};
+pub use fencelock_core::{BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Scheme, UrlForm};
 #[cfg(feature = "redis")]
 pub use fencelock_redis::{Quorum, Redis, Server};
 #[cfg(all(feature = "file", unix))]
-pub use file::File;
+pub use file::{File, scheme::directory as file_directory, scheme::url_of as file_url};
 pub use init::init;
 pub use memory::Memory;
 pub use schemes::{register, scheme_of, schemes};
 #[cfg(feature = "redis")]
-pub use servers::{servers, servers_of};
+pub use servers::servers;
 pub use tokio_clock::TokioClock;

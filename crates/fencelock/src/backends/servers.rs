@@ -1,5 +1,5 @@
 use super::schemes::scheme_of;
-use fencelock_core::{BenchSite, Invalid};
+use fencelock_core::Invalid;
 use fencelock_redis::Server;
 
 /// The Redis servers that a URL names; none if the backend has none. The masters of a cluster, and that of sentinels, are asked for;
@@ -8,13 +8,8 @@ use fencelock_redis::Server;
 /// # Errors
 /// [`Invalid`] for a URL that cannot be used, and if the servers cannot be found.
 pub fn servers(url: &str) -> Result<Vec<Server>, Invalid> {
-    let site = scheme_of(url)?.bench(url, "")?;
-    Ok(servers_of(&site))
-}
-
-/// The Redis servers of a run.
-pub fn servers_of(site: &BenchSite) -> Vec<Server> {
-    site.servers.iter().filter_map(|server| server.downcast_ref().cloned()).collect()
+    scheme_of(url)?;
+    fencelock_redis::servers(url)
 }
 
 #[cfg(test)]

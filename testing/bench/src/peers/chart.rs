@@ -2,7 +2,7 @@ use super::chart_spec::{ChartLine, ChartSpec, Scale, columns};
 use super::known::KNOWN;
 use super::run::Run;
 use crate::Failure;
-use fencelock_lab::load::LoadMode;
+use fencelock_load::LoadMode;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;

@@ -2,7 +2,7 @@ use super::figures::Figures;
 use super::known::KNOWN;
 use super::plan::{CELLS, Cell, PERMITS, READERS};
 use super::run::Run;
-use fencelock_lab::load::{LoadMode, Workload};
+use fencelock_load::{LoadMode, Workload};
 
 /// A chart of one contended key in one mode, against the number of tasks.
 pub(crate) struct ChartSpec {
@@ -31,7 +31,7 @@ pub(crate) enum Scale {
 /// All charts.
 pub(crate) const ALL: [ChartSpec; 6] = [
     ChartSpec {
-        file: "benchmarks/throughput.svg",
+        file: "throughput.svg",
         mode: LoadMode::Exclusive,
         title: "One key: grants per second",
         note: "more is better; fencelock: tasks of one process share a lease, unshared: each sends its own claims",
@@ -40,7 +40,7 @@ pub(crate) const ALL: [ChartSpec; 6] = [
         value: per_s,
     },
     ChartSpec {
-        file: "benchmarks/p99.svg",
+        file: "p99.svg",
         mode: LoadMode::Exclusive,
         title: "One key: 99 of 100 grants came within",
         note: "less is better; hollow: some tasks had no grant, so they are in no percentile",
@@ -49,7 +49,7 @@ pub(crate) const ALL: [ChartSpec; 6] = [
         value: |figures| micros(figures.p99_us),
     },
     ChartSpec {
-        file: "benchmarks/fairness.svg",
+        file: "fairness.svg",
         mode: LoadMode::Exclusive,
         title: "One key: fairness (Jain's index)",
         note: "1: equal shares; hollow: some tasks had no grant",
@@ -58,7 +58,7 @@ pub(crate) const ALL: [ChartSpec; 6] = [
         value: |figures| figures.jain,
     },
     ChartSpec {
-        file: "benchmarks/readers.svg",
+        file: "readers.svg",
         mode: READERS,
         title: "Readers, 1 % writers: grants per second",
         note: "one key; more is better; fencelock: readers of one process share a lease",
@@ -67,7 +67,7 @@ pub(crate) const ALL: [ChartSpec; 6] = [
         value: per_s,
     },
     ChartSpec {
-        file: "benchmarks/writers.svg",
+        file: "writers.svg",
         mode: READERS,
         title: "Readers, 1 % writers: the longest wait of a writer",
         note: "less is better; a writer that still waits at the end is not counted; hollow: some tasks had no grant",
@@ -76,7 +76,7 @@ pub(crate) const ALL: [ChartSpec; 6] = [
         value: |figures| micros(figures.writer_longest_us),
     },
     ChartSpec {
-        file: "benchmarks/permits.svg",
+        file: "permits.svg",
         mode: PERMITS,
         title: "16 permits: grants per second",
         note: "one semaphore, one permit for each task; more is better",

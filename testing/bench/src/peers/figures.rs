@@ -1,4 +1,4 @@
-use fencelock_lab::load::{Audit, LoadReport};
+use fencelock_load::{Audit, LoadReport};
 use serde::{Deserialize, Serialize};
 
 /// The figures of one measurement of one library.

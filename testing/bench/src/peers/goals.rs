@@ -3,7 +3,7 @@
 use super::known::{KNOWN, title};
 use super::plan::{CELLS, Cell, PERMITS, READERS};
 use super::run::Run;
-use fencelock_lab::load::{LoadMode, Workload};
+use fencelock_load::{LoadMode, Workload};
 
 /// The library that the others are compared with.
 pub(crate) const OURS: &str = "fencelock";

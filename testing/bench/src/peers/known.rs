@@ -1,4 +1,4 @@
-use fencelock_lab::load::LoadMode;
+use fencelock_load::LoadMode;
 use fencelock_testkit::programs::{check, installed, php, python};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

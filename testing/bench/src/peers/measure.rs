@@ -7,8 +7,8 @@ use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
 use crate::report::Machine;
-use fencelock_lab::load::{LoadMode, LoadReport, Plan};
-use fencelock_lab::workers::WorkerPool;
+use fencelock_load::workers::WorkerPool;
+use fencelock_load::{LoadMode, LoadReport, Plan};
 use fencelock_testkit::RedisServer;
 use std::fs::File;
 use std::io;
@@ -111,12 +111,12 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
         }
         Ok(worker)
     };
-    Ok(fencelock_lab::load::measure(plan, &WorkerPool::default(), &start, &|_| ())?)
+    Ok(fencelock_load::measure(plan, &WorkerPool::default(), &start, &|_| ())?)
 }
 
 /// The error output of workers, which is shown only if one of them fails.
 fn complaints() -> io::Result<File> {
-    File::options().create(true).append(true).open(super::docs().join("../../target/bench-peers.log"))
+    File::options().create(true).append(true).open(super::docs().join("../../../target/bench-peers.log"))
 }
 
 /// Removes the keys of the previous library, because its workers are killed during their work.

@@ -85,7 +85,6 @@ fn measure(options: &Options) -> Result<(), crate::Failure> {
     if options.only.is_empty() || options.only.iter().any(|name| name == goals::OURS) {
         run.local_shared_per_s = Some(measure::local_shared(&server, options.effort)?);
     }
-    std::fs::create_dir_all(docs().join("benchmarks"))?;
     std::fs::write(stored(), serde_json::to_string_pretty(&run)? + "\n")?;
     Ok(())
 }
@@ -113,15 +112,15 @@ fn render() -> Result<(), crate::Failure> {
     Ok(())
 }
 
-/// The directory of the page.
+/// The directory of the page, its charts and the last run.
 pub fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en/benchmarks")
 }
 
 /// The file of the last run.
 pub fn stored() -> PathBuf {
-    docs().join("benchmarks/peers.json")
+    docs().join("peers.json")
 }
 
 /// The page with the tables.
-pub const PAGE: &str = "performance.md";
+pub const PAGE: &str = "peers.md";

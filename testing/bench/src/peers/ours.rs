@@ -8,7 +8,7 @@ pub(crate) const VARIABLE: &str = "FENCELOCK_PEERS_WORKER";
 /// Runs the job of a worker; `None` in the main process.
 pub(crate) fn run_as_worker() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
-    Some(match fencelock_lab::load::serve() {
+    Some(match fencelock_load::serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fencelock: {error:#}");

@@ -7,7 +7,7 @@ use super::page_table::{cell_text, contended, millis, permits, readers, unconten
 use super::plan::{CELLS, Cell, PERMITS, READERS, READERS_ONLY};
 use super::run::{Present, Run};
 use crate::Failure;
-use fencelock_lab::load::{LoadMode, Workload};
+use fencelock_load::{LoadMode, Workload};
 use std::fmt::Write as _;
 
 const BEGIN: &str = "<!-- peers: begin; written by scripts/bench-peers -->";

@@ -5,7 +5,7 @@ use super::goals::{OURS, longest_over_median};
 use super::known::title;
 use super::plan::Cell;
 use super::run::Run;
-use fencelock_lab::load::LoadMode;
+use fencelock_load::LoadMode;
 use std::fmt::Write as _;
 
 /// Exclusive locks of keys that tasks contend for.

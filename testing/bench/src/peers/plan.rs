@@ -1,4 +1,4 @@
-use fencelock_lab::load::{LoadMode, Workload};
+use fencelock_load::{LoadMode, Workload};
 use serde::{Deserialize, Serialize};
 
 /// The durations of a measurement.

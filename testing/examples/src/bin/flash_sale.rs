@@ -8,7 +8,7 @@ use fencelock_examples::access::{Access, default_url, leave};
 use fencelock_examples::ledger::{Ledger, REFUSED, WRITTEN};
 use fencelock_examples::workers::{await_start, finish, run_together, spawn};
 use fencelock_examples::{Failure, exit_code};
-use fencelock_lab::workers::start;
+use fencelock_load::workers::start;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

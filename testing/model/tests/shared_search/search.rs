@@ -2,7 +2,7 @@
 
 use crate::coverage::{self, Coverage, CoverageSet};
 use crate::world::{Act, Rule, Setting, World};
-use fencelock_lab::search::Frontier;
+use fencelock_search::Frontier;
 
 pub(crate) struct Found {
     pub(crate) states: usize,

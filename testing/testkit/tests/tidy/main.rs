@@ -20,11 +20,11 @@ const LONGEST_SCRIPT: usize = 60;
 /// The level of a crate. A crate may depend only on lower levels.
 fn level(name: &str) -> u8 {
     match name {
-        "fencelock-core" => 0,
+        "fencelock-core" | "fencelock-search" => 0,
         "fencelock-redis" | "fencelock-model" => 1,
         "fencelock" | "fencelock-conformance" => 2,
         "fencelock-testkit" => 3,
-        "fencelock-interop" | "fencelock-lab" => 4,
+        "fencelock-interop" | "fencelock-lab" | "fencelock-load" => 4,
         "fencelock-bench" | "fencelock-chaos" | "fencelock-cli" | "fencelock-examples" => 5,
         other => panic!("{other} has no level: add it here and in ARCHITECTURE.md"),
     }
@@ -139,6 +139,27 @@ fn only_the_backends_use_redis() {
         let this = crates().into_iter().find(|this| this.name == name).expect("a crate");
         assert!(!this.table("dependencies").contains(&"redis"), "{name} depends on redis");
     }
+}
+
+/// A manifest with `test = false` saves a program of tests, of which there are none.
+#[test]
+fn a_target_without_a_program_of_tests_has_no_tests() {
+    let (sources, mut checked) = (files(".rs"), 0);
+    for this in crates() {
+        let untested = |head: &str| {
+            let mut tables = this.manifest.split("\n[");
+            tables.any(|table| table.starts_with(head) && table.lines().any(|line| line == "test = false"))
+        };
+        for file in sources.iter().filter(|file| file.path.starts_with(this.dir.join("src"))) {
+            let is_program = file.path.ends_with("src/main.rs") || file.path.starts_with(this.dir.join("src/bin"));
+            if untested(if is_program { "[bin]]" } else { "lib]" }) {
+                checked += 1;
+                let has_tests = file.text.contains("#[test]") || file.text.contains("::test]");
+                assert!(!has_tests, "the tests of {} do not run", file.path.display());
+            }
+        }
+    }
+    assert!(checked > 10, "only {checked} files were found");
 }
 
 #[test]

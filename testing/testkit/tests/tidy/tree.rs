@@ -49,8 +49,11 @@ pub(crate) struct Crate {
 
 /// All crates of the workspace. Deeper directories are separate programs.
 pub(crate) fn crates() -> Vec<Crate> {
-    let is_ours =
-        |path: &Path| (path.starts_with("crates") || path.starts_with("testing")) && path.components().count() == 3;
+    let is_ours = |path: &Path| match path.components().count() {
+        2 => true,
+        3 => path.starts_with("crates") || path.starts_with("testing"),
+        _ => false,
+    };
     let manifests = files("Cargo.toml").into_iter().filter(|file| is_ours(&file.path));
     manifests
         .map(|file| {

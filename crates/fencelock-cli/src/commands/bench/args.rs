@@ -3,7 +3,7 @@
 use crate::span;
 use clap::{Args, Subcommand, ValueEnum};
 use fencelock::backends::scheme_of;
-use fencelock_lab::load::{LoadMode, Plan, Sharing, Workload};
+use fencelock_load::{LoadMode, Plan, Sharing, Workload};
 use std::time::Duration;
 
 /// Measure throughput and fairness of a backend under load.

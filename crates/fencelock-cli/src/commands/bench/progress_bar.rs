@@ -2,7 +2,7 @@
 
 use crate::report::Reporter;
 use crate::stderr::draw_target;
-use fencelock_lab::load::Progress;
+use fencelock_load::Progress;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 /// A progress bar on a terminal, hidden elsewhere. Dropping clears it.

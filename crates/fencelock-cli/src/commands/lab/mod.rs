@@ -1,23 +1,17 @@
-//! Model-checks lock schemes, and runs them as a workload.
+//! Model-checks lock schemes.
 
 pub(crate) mod args;
-mod pauses;
-mod progress;
-mod protocol;
 mod replay;
-mod round;
 mod url;
-mod workload;
 
 use crate::context::{Context, may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use args::{Lab, WorkloadCommand, fault, property};
+use args::{Lab, fault, property};
 use fencelock_lab::{
     Fault, Faults, Lang, Property, PropertyResult, Scheme, SchemeResults, Trace, catalog, diagram, find, json_table,
     table,
 };
-use progress::Progress;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -28,24 +22,19 @@ const CELLS: usize = 100;
 
 /// Searches one scheme or all of them, and prints the result.
 pub(super) async fn lab(wanted: Lab, context: &Context) -> Result<Exit, Failure> {
-    match &wanted.workload {
-        Some(WorkloadCommand::Worker) => return workload::worker(),
-        Some(command) => return workload::run_workload(command, context).await,
-        None => {}
-    }
     let lang = wanted.lang.into();
     match &wanted.scheme {
         None => overview(lang, context).await,
         Some(id) => {
             let scheme = find(id).ok_or_else(|| Failure::new(Exit::Usage, format!("unknown scheme {id:?}")))?;
-            let results = searched(vec![scheme], context).await?.remove(0);
+            let results = searched(vec![scheme]).await?.remove(0);
             one(&wanted, results, context).await
         }
     }
 }
 
 async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
-    let results = searched(catalog(), context).await?;
+    let results = searched(catalog()).await?;
     if context.report.json {
         print(&format!("{:#}\n", json_table(&results)))?;
     } else {
@@ -55,16 +44,8 @@ async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Searches all schemes, each on a separate thread.
-async fn searched(schemes: Vec<Scheme>, context: &Context) -> Result<Vec<SchemeResults>, Failure> {
-    let progress = Progress::of(schemes.len(), context.report);
-    let search = |scheme: Scheme| {
-        let counter = progress.counter();
-        tokio::task::spawn_blocking(move || {
-            let results = SchemeResults::of(scheme);
-            counter.done();
-            results
-        })
-    };
+async fn searched(schemes: Vec<Scheme>) -> Result<Vec<SchemeResults>, Failure> {
+    let search = |scheme| tokio::task::spawn_blocking(move || SchemeResults::of(scheme));
     let searches: Vec<_> = schemes.into_iter().map(search).collect();
     let mut results = Vec::new();
     for search in searches {

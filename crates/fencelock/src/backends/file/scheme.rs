@@ -1,5 +1,5 @@
 use super::File;
-use fencelock_core::{BenchSite, Connecting, Invalid, Scheme, UrlForm};
+use fencelock_core::{Connecting, Invalid, Scheme, UrlForm};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -37,19 +37,13 @@ impl Scheme for FileScheme {
     fn has_passwords(&self) -> bool {
         false
     }
-
-    /// A lock file is never deleted while it may be in use, so the files of a run are in a separate directory.
-    fn bench(&self, url: &str, run: &str) -> Result<BenchSite, Invalid> {
-        let directory = directory(url)?.join(run);
-        Ok(BenchSite::new(url_of(&directory)).with_directory(directory))
-    }
 }
 
 /// The characters that are not written as themselves, because users expect a shell or a URL to give them a meaning.
 const ENCODED: [u8; 4] = *b"%$?~";
 
-/// The URL of a directory, from which [`directory`] returns a path to it.
-pub(super) fn url_of(directory: &Path) -> String {
+/// The `file:` URL of a directory.
+pub fn url_of(directory: &Path) -> String {
     let mut url = "file:".to_owned();
     let mut bytes = directory.as_os_str().as_bytes();
     while bytes.starts_with(b"//") {
@@ -73,10 +67,12 @@ fn encode(byte: u8, url: &mut String) {
     let _ = write!(url, "%{byte:02X}");
 }
 
-/// `DIR` of `file:DIR`, and of `file:///DIR`.
+/// The directory of a `file:` URL: `DIR` of `file:DIR`, and of `file:///DIR`.
 ///
-/// A relative path would name another directory in each working directory, and its users would not exclude each other.
-fn directory(url: &str) -> Result<PathBuf, Invalid> {
+/// # Errors
+/// [`Invalid`], also for a relative path: it would name another directory in each working directory, and its users would not exclude each
+/// other.
+pub fn directory(url: &str) -> Result<PathBuf, Invalid> {
     let rest = url.strip_prefix("file:").unwrap_or(url);
     let written = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,

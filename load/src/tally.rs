@@ -1,0 +1,121 @@
+//! The counters of a worker.
+
+use crate::holds::{Hold, Holds};
+use crate::protocol::{LoadJob, LoadMode, Log, Share};
+use crate::waits::Waits;
+use fencelock::Moment;
+use hdrhistogram::Histogram;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The counters of a worker. Its tasks run on one thread, so they do not contend for the mutex.
+pub(crate) struct Tally {
+    counted: Moment,
+    end: Moment,
+    /// All grants, including those that do not count.
+    total: AtomicU64,
+    /// Whether writers are counted on their own.
+    is_mixed: bool,
+    shares: Vec<AtomicU64>,
+    pub(crate) holds: Holds,
+    counts: Mutex<Counts>,
+}
+
+struct Counts {
+    waits: Histogram<u64>,
+    writer_waits: Histogram<u64>,
+    errors: u64,
+    first_error: Option<String>,
+}
+
+impl Tally {
+    pub(crate) fn new(job: &LoadJob, counted: Moment, end: Moment) -> Self {
+        let Ok(waits) = Histogram::new(3) else { unreachable!("three digits are allowed") };
+        let writer_waits = waits.clone();
+        let counts = Mutex::new(Counts { waits, writer_waits, errors: 0, first_error: None });
+        let shares = (0..job.tasks).map(|_| AtomicU64::new(0)).collect();
+        let is_mixed = matches!(job.mode, LoadMode::Shared { .. });
+        Self { counted, end, total: AtomicU64::new(0), is_mixed, shares, holds: Holds::of(job, counted), counts }
+    }
+
+    pub(crate) fn granted(&self, task: u32, hold: Hold, requested: Moment, had: Moment) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        if requested < self.counted || had >= self.end {
+            return;
+        }
+        if let Some(share) = self.shares.get(task as usize) {
+            share.fetch_add(1, Ordering::Relaxed);
+        }
+        let micros = u64::try_from(had.since(requested).as_micros()).unwrap_or(u64::MAX);
+        // The histogram resizes itself, so recording does not fail.
+        let mut counts = self.counts();
+        let _ = counts.waits.record(micros);
+        if self.is_mixed && hold == Hold::Exclusive {
+            let _ = counts.writer_waits.record(micros);
+        }
+    }
+
+    pub(crate) fn failed(&self, error: &impl Display) {
+        let mut counts = self.counts();
+        counts.errors += 1;
+        counts.first_error.get_or_insert_with(|| format!("{error:#}"));
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn log(&self, refused: u64, took_ms: Option<u64>) -> Log {
+        let counts = self.counts();
+        let share = |grants: &AtomicU64| Share { grants: grants.load(Ordering::Relaxed), refused: 0 };
+        Log {
+            tasks: self.shares.iter().map(share).collect(),
+            waits: Waits::from(&counts.waits),
+            writer_waits: Waits::from(&counts.writer_waits),
+            holds: self.holds.list(),
+            refused,
+            errors: counts.errors,
+            first_error: counts.first_error.clone(),
+            took_ms,
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn waits_of_writers_are_also_counted_on_their_own() {
+        let at = |ms| Moment::default() + Duration::from_millis(ms);
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Shared { writers_ppm: 1 }), at(0), at(200));
+        tally.granted(0, Hold::Shared, at(1), at(2));
+        tally.granted(1, Hold::Exclusive, at(1), at(8));
+        let log = tally.log(0, None);
+        assert_eq!((log.waits.count(), log.writer_waits.pairs()), (2, &[(7000, 1)][..]));
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(0), at(200));
+        tally.granted(1, Hold::Exclusive, at(1), at(8));
+        assert!(tally.log(0, None).writer_waits.is_empty());
+    }
+
+    #[test]
+    fn only_grants_within_the_span_count() {
+        let at = |ms| Moment::default() + Duration::from_millis(ms);
+        let tally = Tally::new(&LoadJob::of_one_key(LoadMode::Exclusive), at(100), at(200));
+        for (task, requested, had) in [(0, 99, 150), (0, 100, 150), (1, 150, 199), (1, 150, 200)] {
+            tally.granted(task, Hold::Exclusive, at(requested), at(had));
+        }
+        tally.failed(&"first");
+        tally.failed(&"second");
+        let log = tally.log(3, None);
+        assert_eq!(log.tasks.iter().map(|task| task.grants).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(log.waits.pairs(), [(49_000, 1), (50_000, 1)]);
+        assert_eq!((tally.total(), log.refused, log.errors, log.first_error.as_deref()), (4, 3, 2, Some("first")));
+    }
+}

@@ -1,0 +1,8 @@
+//! The example programs and the code of the documentation, as a reader runs them.
+#![allow(missing_docs)]
+
+mod leader;
+mod nightly;
+mod pool;
+mod programs;
+mod recipes;
