@@ -7,7 +7,7 @@ use redis::{Connection, ErrorKind, RedisError, RedisResult, Value, cmd};
 use std::time::Duration;
 
 /// The timeout of a server on the same machine or network.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The content of a key in the words of the model.
 const DESCRIBE: &str = include_str!("lua/describe.lua");
@@ -31,9 +31,9 @@ impl ServerConnection {
     pub(crate) fn connect(url: &str) -> RedisResult<Self> {
         let invalid =
             |invalid: Invalid| RedisError::from((ErrorKind::InvalidClientConfig, "the URL", invalid.to_string()));
-        let connection = single_server(url).map_err(invalid)?.client().get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
+        let connection = single_server(url).map_err(invalid)?.client().get_connection_with_timeout(TIMEOUT)?;
+        connection.set_read_timeout(Some(TIMEOUT))?;
+        connection.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self(connection))
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) hold_for: Duration,
     pub(crate) rules: Rules,
     pub(crate) conflict_exit_code: Option<u8>,
-    /// The number of slots of which the command needs one.
+    /// The number of slots; the command needs one of them.
     pub(crate) slots: Option<u32>,
     /// The command succeeds at most once in each window.
     pub(crate) once: Option<OnceRule>,

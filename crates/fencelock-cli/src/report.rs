@@ -180,8 +180,9 @@ impl Reporter {
 }
 
 const BLIND: &str = "\
-without /proc, what the command starts is not seen: it continues without the lock if this program is killed (kill -9) or stopped, and \
-outside the process group of the command also if the lock is lost; a signal that was ignored at the start, as by nohup, is not ignored";
+without /proc, the processes that the command starts are not seen: they continue without the lock if this program is killed (kill -9) \
+or stopped, and those outside the process group of the command also if the lock is lost. A signal that was ignored at the start, as by \
+nohup, is not ignored";
 
 fn line(text: &str) {
     // It never fails.

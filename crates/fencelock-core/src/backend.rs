@@ -185,7 +185,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// written: no directory, and no marker of a server that may have lost its locks.
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         let _ = key;
-        Box::pin(std::future::ready(vec![Finding::not_tried("this backend has no trial", "")]))
+        Box::pin(std::future::ready(vec![Finding::not_tried("this backend does not support a trial", "")]))
     }
 
     /// Checks what the guarantees of the backend depend on: what it consists of, what works there, and a [`Finding`] for each check.

@@ -84,7 +84,7 @@ impl Fault {
             Self::Timeout => "no answer in time",
             Self::Unreachable => "not reachable",
             Self::Denied => "access denied",
-            Self::Revoked => "access denied, which it was not before",
+            Self::Revoked => "access denied, although it was allowed before",
             Self::ReadOnly => "read-only: a replica, or a master demoted to one",
             Self::Loading => "still loading its data",
             Self::Full => "cannot store anything",
@@ -92,9 +92,9 @@ impl Fault {
             Self::NotReplicated { .. } => "not replicated",
             Self::Moved => "not the node of this key",
             Self::Quarantined => "in quarantine",
-            Self::Misconfigured => "set up otherwise",
+            Self::Misconfigured => "configured differently",
             Self::Unsupported => "cannot hold these locks",
-            Self::ModeUnsupported(_) => "does not offer",
+            Self::ModeUnsupported(_) => "does not support",
             Self::ModeConflict(_) => "the key is in use as",
             Self::Other => "failed",
         }
@@ -320,7 +320,7 @@ mod tests {
     fn a_mode_that_is_not_offered_is_named_and_refused_for_good() {
         let mode = Mode::permits(2, 10).unwrap();
         let unknown = Unknown::new("file:/x", Fault::ModeUnsupported(mode), "use another backend");
-        assert_eq!(unknown.to_string(), "file:/x: does not offer 2 of 10 permits (use another backend)");
+        assert_eq!(unknown.to_string(), "file:/x: does not support 2 of 10 permits (use another backend)");
         assert_eq!(unknown.unsupported_mode(), Some(mode));
         assert!(unknown.is_permanent() && unknown.changed_nothing() && !unknown.is_refusal());
         assert_eq!(Unknown::new("a:1", Fault::Unsupported, "").unsupported_mode(), None);

@@ -60,7 +60,7 @@ pub fn side_key(name: &str, what: &str) -> String {
     SideKeys::of(name).name(what).to_owned()
 }
 
-/// The wire name of the lock that a side key belongs to; `None` if it is none, or belongs to another purpose.
+/// The wire name of the lock that a side key belongs to; `None` if it is not a side key, or belongs to another purpose.
 pub fn key_of_side_key(side: &str, what: &str) -> Option<String> {
     let name = side.strip_prefix(Key::RESERVED)?.strip_suffix(what)?.strip_suffix(':')?;
     let plain = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).map(str::to_owned);

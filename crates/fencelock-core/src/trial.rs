@@ -271,7 +271,7 @@ impl Tried {
             if self.is_occupied {
                 return Self::not_tried("another client uses the key", "name a key that no program uses: --key KEY");
             }
-            let text = format!("a lock was taken and given back; these work: {}", self.works.join(", "));
+            let text = format!("a lock was acquired and released; these work: {}", self.works.join(", "));
             return Finding::fine(TRIAL, text);
         };
         let mut causes: Vec<(&Unknown, Vec<&str>)> = Vec::new();

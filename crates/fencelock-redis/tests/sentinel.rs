@@ -190,7 +190,7 @@ async fn the_error_for_a_wrong_url_contains_the_reason() {
     let url = sentinels.url("");
     let error = connect(&url.replace("mymaster", "yourmaster")).await.unwrap_err();
     assert!(matches!(&error, ConnectError::Unknown(unknown) if unknown.is_permanent()), "{error}");
-    assert!(error.to_string().contains("monitors no master \"yourmaster\""), "{error}");
+    assert!(error.to_string().contains("does not monitor a master \"yourmaster\""), "{error}");
     // A sentinel in place of a server, and a server in place of a sentinel.
     let sentinel = url.split(['/', ',']).nth(2).unwrap();
     let error = connect(&format!("redis://{sentinel}")).await.unwrap_err().to_string();

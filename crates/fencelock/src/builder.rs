@@ -65,9 +65,8 @@ impl Builder {
         self
     }
 
-    /// For the benefit of programs that only poll, which a server cannot see: when tasks of this client
-    /// have passed the key among themselves for `stretch`, and no waiter is known, the key stays free for
-    /// `pause`. The default is 1 s and 20 ms; without a pause (zero) such programs may wait indefinitely.
+    /// Lets polling clients, which the server cannot see, acquire the key: when tasks of this client have passed it
+    /// among themselves for `stretch`, and no waiter is known, the key stays free for `pause`. The default is 1 s and 20 ms; without a pause (zero) such programs may wait indefinitely.
     ///
     /// A program that polls at least every `pause` acquires the key within about `stretch`; one that polls every
     /// `p` acquires it after `stretch * p / pause` on average. This applies if no other client uses the key as much:
@@ -98,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// Sets the source of the random numbers, of which the holder ids consist: a test that seeds it can repeat a schedule.
+    /// Sets the source of the random numbers of holder ids: a test that seeds it can repeat a schedule.
     #[doc(hidden)]
     pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
         self.rng = ClientRng::of(rng);

@@ -41,7 +41,7 @@ impl Client {
         Lock::new(Arc::clone(&self.inner), key.as_ref())
     }
 
-    /// Returns a semaphore on `key` with `limit` permits, of which nothing is acquired yet. An invalid key or limit is reported
+    /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
     /// when you acquire permits.
     ///
     /// ```
@@ -110,8 +110,8 @@ impl Client {
         done(&self.inner, key.as_ref(), None).await
     }
 
-    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one: a semaphore that works on every backend, and whose
-    /// tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
+    /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. This is a semaphore that works on every backend, and
+    /// whose tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
         Slots::new(&self.inner, key.as_ref(), slots)
     }

@@ -1,5 +1,5 @@
 use crate::closing::Releasing;
-use crate::driver::{ClientInner, Lease, Left};
+use crate::driver::{ClientInner, Departure, Lease};
 use crate::error::modes;
 use crate::error::{Error, unreachable};
 use crate::loss::{Loss, RenewalFailure};
@@ -154,7 +154,7 @@ impl Guard {
         if self.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let Left { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
+        let Departure { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
         self.releasing = releasing;
         let before = match leaving {
             Ok(leaving) => {
@@ -288,7 +288,7 @@ impl Drop for Guard {
         if !self.armed || self.is_forked() {
             return;
         }
-        let Left { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
+        let Departure { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
         match leaving {
             Ok(_) => self.count_released(now),
             Err(_) if self.held.lease.is_given_away() => {}

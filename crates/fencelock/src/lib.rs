@@ -66,6 +66,7 @@ mod lock;
 mod lock_all;
 mod loss;
 mod once;
+mod outage_log;
 mod process;
 mod reaper;
 mod request;
@@ -76,7 +77,6 @@ mod slots;
 #[cfg(test)]
 mod soak;
 pub mod telemetry;
-mod trouble;
 
 pub use backends::register;
 pub use builder::Builder;

@@ -17,8 +17,8 @@ async fn user(client: Client, number: u64, end: tokio::time::Instant) -> u64 {
         turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let lock = client.lock(format!("k{}", turn >> 33 & 7)).ttl(secs(9)).wait(secs(120));
         let lock = if (turn >> 40).is_multiple_of(8) { lock.max_hold(secs(5)) } else { lock };
-        let patience = secs(turn >> 20 & 31);
-        if let Ok(Ok(guard)) = tokio::time::timeout(patience, lock.acquire()).await {
+        let limit = secs(turn >> 20 & 31);
+        if let Ok(Ok(guard)) = tokio::time::timeout(limit, lock.acquire()).await {
             grants += 1;
             tokio::time::sleep(secs(turn >> 50 & 15)).await;
             match turn >> 60 {

@@ -34,7 +34,7 @@ fn another_process_sees_the_holder_and_the_process_to_end() {
     let fence = other.take("k");
     let holding = now(locks.inspect(&key("k"))).unwrap().unwrap();
     assert_eq!(holding.first().fence, Some(fence));
-    assert!(holding.first().held_for.unwrap() < PATIENCE);
+    assert!(holding.first().held_for.unwrap() < TIMEOUT);
     let Occupant::Holder(holder) = &holding.first().occupant else { panic!("foreign: {holding:?}") };
     assert_eq!(holder.owner.process(), format!("box:{}", other.pid()));
     let Eviction::Refused(text) = now(locks.evict(&holding)).unwrap() else { panic!("not refused") };

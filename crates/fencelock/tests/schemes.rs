@@ -112,7 +112,7 @@ fn a_password_beside_the_url_is_refused_unless_the_scheme_takes_it() {
 fn a_scheme_is_registered_once() {
     registered();
     let again = register(Shelves::default()).unwrap_err().to_string();
-    assert!(again.contains("shelf: is known already"), "{again}");
+    assert!(again.contains("shelf: is registered already"), "{again}");
     assert!(scheme_of("shelf://top").unwrap().cross_process());
 }
 
@@ -122,7 +122,7 @@ async fn a_url_with_a_small_mistake_says_what_to_write() {
     assert!(hint("MEMORY:").await.contains("memory:"), "lower case");
     for url in ["s3cret@host:6379", "redis", "s3cret", "://s3cret", "//u:s3cret@h"] {
         let hint = hint(url).await;
-        assert!(hint.starts_with("the URL has no scheme: locks live at ") && !hint.contains("s3cret"), "{url}: {hint}");
+        assert!(hint.starts_with("the URL has no scheme; supported: ") && !hint.contains("s3cret"), "{url}: {hint}");
     }
     if cfg!(feature = "redis") {
         for url in ["redis:/h", "redis:h", "redis:"] {

@@ -102,9 +102,9 @@ impl Worker {
     /// Waits until the worker exits by itself.
     ///
     /// # Errors
-    /// If it does not exit within `patience`, or fails.
-    pub fn finish(self, patience: Duration) -> io::Result<()> {
-        let deadline = BootClock.now() + patience;
+    /// If it does not exit within `limit`, or fails.
+    pub fn finish(self, limit: Duration) -> io::Result<()> {
+        let deadline = BootClock.now() + limit;
         loop {
             match lock(&self.child).try_wait()? {
                 Some(status) => return succeeded(status),
@@ -152,7 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(20);
 
     fn shell(pool: &WorkerPool, script: &str) -> Worker {
         let mut command = Command::new("sh");
@@ -168,7 +168,7 @@ mod tests {
         let said = workers.each_mut().map(|worker| worker.receive().unwrap());
         assert_eq!(said, [Some("a go".to_owned()), Some("b go".to_owned())]);
         for worker in workers {
-            worker.finish(PATIENCE).unwrap();
+            worker.finish(LIMIT).unwrap();
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
     fn a_worker_that_fails_or_hangs_causes_an_error() {
         let pool = WorkerPool::default();
         assert!(start(&mut [shell(&pool, "exit 3")]).is_err());
-        assert!(shell(&pool, "exit 3").finish(PATIENCE).unwrap_err().to_string().contains("failed"));
+        assert!(shell(&pool, "exit 3").finish(LIMIT).unwrap_err().to_string().contains("failed"));
         assert_eq!(shell(&pool, "read go").finish(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let mut worker = shell(&pool, "echo ready; read go");
         pool.stop();
         assert_eq!(worker.receive().unwrap().as_deref().unwrap_or(READY), READY);
-        assert!(worker.finish(PATIENCE).is_err(), "it was killed");
+        assert!(worker.finish(LIMIT).is_err(), "it was killed");
         assert_eq!(pool.spawn(Command::new("true")).unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Less than can be sold in the time, even on a busy machine: the sale ends when the stock is empty.
 const STOCK: u64 = 60;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn last_run() -> Run {
     let run = fs::read_to_string(stored()).expect("a run");
@@ -126,7 +126,7 @@ fn sells_everything_once(name: &str) {
     if let Err(missing) = peer.version() {
         return skip(peer, &missing);
     }
-    let sale = sell(&server, peer, PATIENCE, STOCK).expect("a sale");
+    let sale = sell(&server, peer, TIMEOUT, STOCK).expect("a sale");
     assert_eq!(sale, Sale { sold: STOCK, oversold: 0 });
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The number of waiters, each with a connection of its own.
 const WAITERS: usize = 4;
 /// Much longer than every fault.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The clients.
@@ -39,10 +39,10 @@ impl LineProbe {
     pub(crate) fn line_up(&self, beside: &str) -> Result<WaitingLine, Failure> {
         let key = format!("{{{beside}}}:line");
         let holder = &self.clients[WAITERS];
-        let held = holder.lock(&key).ttl(self.ttl).wait(PATIENCE).acquire()?;
+        let held = holder.lock(&key).ttl(self.ttl).wait(TIMEOUT).acquire()?;
         let mut line = WaitingLine { key, held, order: Arc::default(), waiters: Vec::new() };
         for (number, client) in self.clients[..WAITERS].iter().enumerate() {
-            let lock = client.lock(&line.key).ttl(self.ttl).wait(PATIENCE);
+            let lock = client.lock(&line.key).ttl(self.ttl).wait(TIMEOUT);
             let order = Arc::clone(&line.order);
             line.waiters.push(std::thread::spawn(move || {
                 let guard = lock.acquire()?;
@@ -58,7 +58,7 @@ impl LineProbe {
 impl WaitingLine {
     /// Waits until the server reports all waiters.
     fn await_length(&self, client: &Client) -> Result<(), Failure> {
-        let until = now() + micros(PATIENCE);
+        let until = now() + micros(TIMEOUT);
         loop {
             let waiters = client.inspect(&self.key)?.map_or(0, |holding| holding.waiters);
             if usize::try_from(waiters) == Ok(self.waiters.len()) {

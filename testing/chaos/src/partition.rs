@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The span of this event is the time for which the master continued.
 const STOPPED: &str = "a master that was cut off and stopped";
 /// Generous for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The disconnected master, which receives a write of a key of its own.
@@ -29,7 +29,7 @@ impl CutOff {
 
     /// Waits until the master refuses to write, and returns the time.
     pub(crate) fn await_stop(&mut self, victim: &str, recorder: &Recorder) -> Result<u64, Failure> {
-        while now() < self.began_us + micros(PATIENCE) {
+        while now() < self.began_us + micros(TIMEOUT) {
             if self.refuses()? {
                 let stopped_us = now();
                 recorder.note(&HistoryLine::new(victim, "", Op::Seen, self.began_us, stopped_us).what(STOPPED));
@@ -37,7 +37,7 @@ impl CutOff {
             }
             sleep(PAUSE);
         }
-        Err(format!("a master that is cut off writes for {PATIENCE:?}").into())
+        Err(format!("a master that is cut off writes for {TIMEOUT:?}").into())
     }
 
     /// Checks that it does not write again before it is reconnected.

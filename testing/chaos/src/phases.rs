@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The time limit for random events of the clients.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const DISMISSAL: Duration = Duration::from_secs(30);
 
 /// The settings of a run.
@@ -145,7 +145,7 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
 
 /// The clients choose their actions at random. On a slow machine some may not have occurred yet.
 pub(crate) fn await_expected(settings: &Settings, workers: &Workers) -> Result<(), Failure> {
-    let until = now() + micros(PATIENCE);
+    let until = now() + micros(TIMEOUT);
     for what in expected(settings) {
         while !workers.has_seen(what)? && now() < until {
             std::thread::sleep(Duration::from_millis(200));

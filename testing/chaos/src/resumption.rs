@@ -38,10 +38,10 @@ impl Resumption {
 
     /// Records the first grant of the new master. Grants of the old one do not count.
     pub(crate) fn measure(&self) {
-        let patience = PROMISE + self.quarantine + SLACK;
-        while now() < self.named_us + micros(patience) {
+        let limit = PROMISE + self.quarantine + SLACK;
+        while now() < self.named_us + micros(limit) {
             let invoke_us = now();
-            if let Ok(guard) = self.client.lock(KEY).ttl(self.ttl).wait(patience).acquire() {
+            if let Ok(guard) = self.client.lock(KEY).ttl(self.ttl).wait(limit).acquire() {
                 let at = now();
                 if self.is_of_new_master(&guard) {
                     return self.note(guard, invoke_us, at);

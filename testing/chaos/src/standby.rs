@@ -5,8 +5,8 @@ use crate::machine::Machine;
 use fencelock_testkit::{Proxy, RedisServer};
 use std::time::Duration;
 
-/// Time for a full copy of a small server on a busy machine.
-const PATIENCE: u32 = 2000;
+/// Enough for a full copy of a small server on a busy machine.
+const TRIES: u32 = 2000;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Standby {
 
     /// Waits until the link to the master is up.
     pub(crate) fn until_linked(&self) -> Result<(), Failure> {
-        for _ in 0..PATIENCE {
+        for _ in 0..TRIES {
             let info = self.machine.server.command(&["INFO", "replication"]);
             if info.text().is_some_and(|text| text.contains("master_link_status:up")) {
                 return Ok(());

@@ -85,8 +85,8 @@ impl Workers {
     }
 
     /// Waits until all workers have finished.
-    pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self, limit: Duration) -> Result<(), Failure> {
         self.running.iter_mut().for_each(Worker::close_stdin);
-        Ok(self.running.into_iter().try_for_each(|worker| worker.finish(patience))?)
+        Ok(self.running.into_iter().try_for_each(|worker| worker.finish(limit))?)
     }
 }

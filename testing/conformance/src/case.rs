@@ -81,8 +81,8 @@ pub(crate) enum Need {
     Completions,
     /// The backend stores no completions.
     LacksCompletions,
-    /// No part of the backend is unreachable.
-    Whole,
+    /// All nodes of the backend answer.
+    AllNodesAnswer,
     /// The backend has shared locks.
     Shared,
     /// The backend has no shared locks.
@@ -111,7 +111,7 @@ impl Need {
             }
             Self::Completions => (capabilities.completions, "completions are not stored here"),
             Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
-            Self::Whole => match fixture.whole() {
+            Self::AllNodesAnswer => match fixture.all_nodes_answer() {
                 Ok(()) => (true, ""),
                 Err(why) => (false, why),
             },

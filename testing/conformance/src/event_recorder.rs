@@ -22,11 +22,11 @@ impl EventRecorder {
         recorder
     }
 
-    /// The first past or future event that `wanted` accepts; `None` after `patience`.
-    pub async fn wait_for<T>(&self, patience: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
+    /// The first past or future event that `wanted` accepts; `None` after `limit`.
+    pub async fn wait_for<T>(&self, limit: Duration, wanted: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let mut events = self.events.subscribe();
         let arrived = events.wait_for(|events| events.iter().any(|event| wanted(event).is_some()));
-        let events = tokio::time::timeout(patience, arrived).await.ok()?.ok()?;
+        let events = tokio::time::timeout(limit, arrived).await.ok()?.ok()?;
         events.iter().find_map(&wanted)
     }
 

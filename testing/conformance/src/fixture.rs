@@ -26,7 +26,7 @@ pub trait Fixture: Send + Sync {
 
     /// Whether all parts of the backend answer; or which does not. A quorum grants without some nodes, but clears a completion
     /// only on all of them.
-    fn whole(&self) -> Result<(), &'static str> {
+    fn all_nodes_answer(&self) -> Result<(), &'static str> {
         Ok(())
     }
 
@@ -42,7 +42,7 @@ pub trait Foreign: Send + Sync {
     fn take<'a>(&'a self, key: &'a Key, value: &'a str, ttl: Option<Duration>) -> BoxFuture<'a, ForeignAttempt>;
 
     /// Replaces the key by a value that is not a lock.
-    fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;
+    fn put_foreign_value<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;
 
     /// Deletes the key, even if another client holds it.
     fn delete<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()>;

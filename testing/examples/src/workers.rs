@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A buyer may have to wait for all others.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Starts this program with other arguments.
 ///
@@ -33,7 +33,7 @@ pub fn run_together(jobs: &[Vec<String>]) -> Result<(), Failure> {
 /// # Errors
 /// If it failed.
 pub fn finish(worker: Worker) -> Result<(), Failure> {
-    Ok(worker.finish(PATIENCE)?)
+    Ok(worker.finish(TIMEOUT)?)
 }
 
 /// In a worker: reports that it is ready, and waits until all may start. The worker exits when the returned value ends.

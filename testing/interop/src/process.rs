@@ -6,7 +6,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// The timeout of a reply. A Java program takes seconds to start on a busy machine, and a count takes as long as all others.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A running peer. Dropping kills it, and it exits when this process does.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Process {
     /// # Cancel safety
     /// No reply is lost if this future is dropped.
     pub async fn receive(&mut self) -> io::Result<String> {
-        let line = timeout(PATIENCE, self.output.next_line()).await.map_err(|_| io::Error::other("no answer"))??;
+        let line = timeout(TIMEOUT, self.output.next_line()).await.map_err(|_| io::Error::other("no answer"))??;
         line.ok_or_else(|| io::Error::other("the peer has exited"))
     }
 

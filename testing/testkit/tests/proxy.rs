@@ -61,7 +61,7 @@ fn a_black_hole_drops_requests() {
     proxy.black_hole();
     let mut new = connect(&proxy);
     for client in [&mut old, &mut new] {
-        client.set_patience(Duration::from_millis(200)).unwrap();
+        client.set_reply_timeout(Duration::from_millis(200)).unwrap();
         assert!(matches!(client.command(&["SET", "k", "during"]), Reply::NoAnswer(_)));
     }
     assert_eq!(server.command(&["GET", "k"]), text("before"));
@@ -77,7 +77,7 @@ fn a_black_hole_of_open_connections_forwards_new_ones() {
     assert_eq!(old.command(&["SET", "k", "before"]), Reply::Simple("OK".into()));
     proxy.black_hole_open();
     assert_eq!(connect(&proxy).command(&["GET", "k"]), text("before"));
-    old.set_patience(Duration::from_millis(200)).unwrap();
+    old.set_reply_timeout(Duration::from_millis(200)).unwrap();
     assert!(matches!(old.command(&["SET", "k", "lost"]), Reply::NoAnswer(_)));
     assert_eq!(server.command(&["GET", "k"]), text("before"));
     proxy.forward();
@@ -94,10 +94,10 @@ fn connections_are_lost_by_their_first_data() {
     proxy.lose_those_with(at, b"theirs");
     let mut new = connect(&proxy);
     for (client, words) in [(&mut theirs, ["SET", "k", "lost"].as_slice()), (&mut new, &["ECHO", "theirs"])] {
-        client.set_patience(Duration::from_millis(200)).unwrap();
+        client.set_reply_timeout(Duration::from_millis(200)).unwrap();
         assert!(matches!(client.command(words), Reply::NoAnswer(_)));
     }
-    // Later data is no first data.
+    // Later data is not the first data.
     assert_eq!(mine.command(&["ECHO", "theirs"]), text("theirs"));
     assert_eq!(server.command(&["GET", "k"]), Reply::Nil);
     proxy.keep_all();
@@ -155,7 +155,7 @@ fn a_request_with_a_dropped_reply_has_arrived() {
 fn a_silent_connection_forwards_requests() {
     let Some((server, proxy)) = pair() else { return };
     let mut client = connect(&proxy);
-    client.set_patience(Duration::from_millis(200)).unwrap();
+    client.set_reply_timeout(Duration::from_millis(200)).unwrap();
     proxy.drop_next_reply(Then::StaySilent);
     assert!(matches!(client.command(&["SET", "k", "1"]), Reply::NoAnswer(_)));
     assert!(matches!(client.command(&["SET", "k", "2"]), Reply::NoAnswer(_)));

@@ -226,7 +226,7 @@ fn the_foreign_client_acquires_only_free_keys() {
         foreign.delete(&key).await;
         assert_eq!(foreign.take(&key, "no ttl", None).await, ForeignAttempt::Took);
         assert_eq!(server.command(&["PTTL", "k"]), Reply::Int(-1));
-        foreign.put_oddity(&key).await;
+        foreign.put_foreign_value(&key).await;
         assert_eq!(server.command(&["TYPE", "k"]), Reply::Simple("hash".into()));
     });
 }

@@ -60,7 +60,7 @@ fn remarks(registered: &[RegisteredNode]) -> Vec<String> {
             if moved == 1 { "this node" } else { "these nodes" }
         ));
     }
-    // A single server is no set: it may have replicas and sentinels.
+    // A single server is not a set: it may have replicas and sentinels.
     if registered.len() == 2 {
         remarks.push("A set of two nodes tolerates no failure: use three or five nodes.".to_owned());
     }

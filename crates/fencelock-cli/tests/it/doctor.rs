@@ -74,7 +74,7 @@ fn a_trial_takes_a_lock_on_each_master_of_a_cluster() {
     let before: Vec<_> = cluster.nodes.iter().map(written).collect();
     let output = doctor(&backend, &cluster.url(""), "");
     let trial = line(&output, "trial");
-    assert!(output.status == 0 && trial.contains("each node: a lock was taken"), "{trial}");
+    assert!(output.status == 0 && trial.contains("each node: a lock was acquired"), "{trial}");
     for (node, before) in cluster.nodes.iter().zip(before) {
         assert!(written(node) > before && keys(node).is_empty(), "{}", node.port());
     }

@@ -63,7 +63,7 @@ fn a_daemon_takes_the_lock_that_it_was_started_under_when_it_is_free() {
 fn a_lock_further_out_is_free_when_its_holder_has_released_it() {
     let backend = TestBackend::files();
     let inner = format!("run j -- {BINARY} run k -- echo again");
-    // As a daemon that the command has left behind: the holder is none that holds the lock now.
+    // As a daemon that the command has left behind: the holder no longer holds the lock.
     let gone = format!("[[\"k\",null,\"{}\"]]", "0".repeat(32));
     Test::new(&backend, &inner).env("FENCELOCK_OUTER", &gone).stdout("again\n").run();
     let output = Test::new(&backend, &inner).env("FENCELOCK_OUTER", "[[\"k\",null]]").output();

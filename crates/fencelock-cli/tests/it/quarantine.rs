@@ -174,7 +174,7 @@ fn a_dead_node_is_replaced_and_old_lists_fail_from_then_on() {
     assert!(init.stdout.contains("Clients that use these nodes in another set fail"), "{}", init.stdout);
     assert!(again.lines().skip(1).all(|line| line.contains("in this set")), "{again}");
     assert_eq!(again.matches("now").count(), 2, "{again}");
-    // What the old list holds stands, and the new node is no vote against it.
+    // What the old list holds stands, and the new node does not vote against it.
     test(&backend, &new, "-q status k").status(75).run();
     assert_eq!(test(&backend, &new, "run -n k -- true").output().status, 75);
     let late = test(&backend, &old, "run -n j -- true").output();
@@ -205,7 +205,12 @@ fn doctor_checks_a_server_of_another_set() {
     test(&backend, &url(&servers), "init --trust-empty").output();
     let output = test(&backend, &url(&servers[..2]), "doctor").output();
     assert_eq!(output.status, 69, "{}", output.stderr);
-    assert_eq!(output.stdout.matches("each node: set up otherwise: it belongs to").count(), 1, "{}", output.stdout);
+    assert_eq!(
+        output.stdout.matches("each node: configured differently: it belongs to").count(),
+        1,
+        "{}",
+        output.stdout
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn without_proc_a_command_is_killed_and_what_is_not_seen_is_said_once() {
     let output = run.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
     assert_eq!(
-        output.stderr.matches("without /proc, what the command starts is not seen").count(),
+        output.stderr.matches("without /proc, the processes that the command starts are not seen").count(),
         1,
         "{}",
         output.stderr

@@ -57,7 +57,7 @@ impl SharingLimits {
     /// [`Invalid`] for a batch without grants, or an idle lease that would be kept for longer than this backend allows.
     pub fn check(self, capabilities: &Capabilities) -> Result<Self, Invalid> {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
-            return Err(Invalid::new("a batch of grants has at least one"));
+            return Err(Invalid::new("batch must allow at least one grant"));
         }
         let (longest, why) = if capabilities.announces_waiters {
             (Ttl::MAX, "")
@@ -66,7 +66,7 @@ impl SharingLimits {
         };
         if self.idle_timeout > longest {
             return Err(Invalid::new(format!(
-                "a free lease is kept idle for at most {}{why}, not {}",
+                "idle_timeout must be at most {}{why}, not {}",
                 Span(longest),
                 Span(self.idle_timeout)
             )));

@@ -107,7 +107,7 @@ impl fmt::Display for Doubt {
             ),
             Self::OtherWindow(until) => write!(
                 f,
-                "the last success is kept for a window until {}, which is none of this caller: does another caller use other windows, \
+                "the last success is kept for a window until {}, which this caller does not use: does another caller use other windows, \
                  or was the clock set back?",
                 Utc(*until)
             ),

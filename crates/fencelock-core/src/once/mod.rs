@@ -20,6 +20,7 @@ use crate::{Fault, Key, Unknown};
 
 /// The refusal of a backend that stores no completions. Nothing was sent.
 pub fn unsupported(backend: impl Into<String>, key: &Key) -> Unknown {
-    let detail = format!("it stores no completions, and {key} needs one to run once per window: use another backend");
+    let detail =
+        format!("it does not store completions, and {key} needs one to run once per window: use another backend");
     Unknown::new(backend, Fault::Unsupported, detail).unsent()
 }

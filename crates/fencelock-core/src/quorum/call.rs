@@ -129,7 +129,7 @@ pub struct NodePlan {
 
 /// The node has not answered within `limit`.
 pub(super) fn no_answer(settings: &Settings, node: usize, limit: Duration) -> Unknown {
-    Unknown::new(settings.name(node), Fault::Timeout, format!("none within {}", Span(limit)))
+    Unknown::new(settings.name(node), Fault::Timeout, format!("timeout {}", Span(limit)))
 }
 
 /// Sends a request and sets the timer of the node.

@@ -82,7 +82,7 @@ pub use node_set::NodeSet;
 pub use proposed::{next_proposed_block, proposal};
 pub use quorum_node::QuorumNode;
 pub use raise::{Raise, raise_fence};
-pub use release_call::{PATIENCE, ReleaseCall};
+pub use release_call::{REPLY_TIMEOUT, ReleaseCall};
 pub use renew_call::RenewCall;
 pub use round::{Defeat, Round, Verdict};
 pub use settings::Settings;

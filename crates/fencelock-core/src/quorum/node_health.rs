@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The longest wait for a node, unless the user sets a longer limit.
 const LONGEST_LIMIT: Duration = Duration::from_secs(1);
 /// If a node takes this many times its usual time, it is assumed not to answer.
-const PATIENCE: u32 = 8;
+const TIMES_USUAL: u32 = 8;
 /// After this many failures in a row a node is left out until a probe succeeds.
 const FAILURES: u32 = 3;
 const FIRST_PROBE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ impl NodeHealth {
     pub fn limit(&self, most: Duration, shortest: Duration) -> Duration {
         let most = most.clamp(shortest, LONGEST_LIMIT.max(shortest));
         match self.usual {
-            Some(usual) if self.failures == 0 => (usual * PATIENCE).clamp(shortest, most),
+            Some(usual) if self.failures == 0 => (usual * TIMES_USUAL).clamp(shortest, most),
             _ => most,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest wait for a node: no lease limits a release.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A decided release still waits for the other nodes, so that the next claim finds the key free on all of them: for this
 /// fraction of the shortest limit of a node, 20 ms by default. A healthy node takes less.

@@ -1,6 +1,6 @@
 use super::call::{no_answer, send, stop};
 use super::count::Count;
-use super::release_call::PATIENCE;
+use super::release_call::REPLY_TIMEOUT;
 use super::{Call, CallAction, CallTimer, NodePlan, NodeReply, NodeRequest, NodeSet, Outcome, Settings};
 use crate::{Moment, Renew, Renewal, Unknown};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl RenewCall {
     pub fn limit(renewals: &[Renewal], for_one: impl FnOnce(Duration) -> Duration) -> Duration {
         let shortest = renewals.iter().map(|renewal| renewal.ttl.get()).min().unwrap_or_default();
         let least = PER_RENEWAL.saturating_mul(u32::try_from(renewals.len()).unwrap_or(u32::MAX));
-        for_one(shortest / 10).max(least.min(PATIENCE).min(shortest / 6))
+        for_one(shortest / 10).max(least.min(REPLY_TIMEOUT).min(shortest / 6))
     }
 
     fn on_batch(&mut self, node: usize, answers: Vec<Result<Renew, Unknown>>, out: &mut Actions) {

@@ -87,7 +87,7 @@ pub(crate) struct World {
 
 const NOW: Moment = Moment::from_micros(1);
 
-/// Added to the number of a client: its try of a key, of which it has sent the release.
+/// Added to the number of a client: its try of a key whose release it has sent.
 const RETURNED: usize = 100;
 
 impl World {

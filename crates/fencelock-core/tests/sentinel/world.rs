@@ -267,7 +267,7 @@ impl World {
             let age = if setting.rule == Rule::FromTheAnswer { 0 } else { *age };
             let server = self.servers[usize::from(master.address)];
             let open = client.session.as_ref().filter(|session| session.master == *master).map(|session| session.term);
-            // A server that says that it is no master is not used.
+            // A server that reports another role than master is not used.
             let term = open.or(server.is_master.then_some(server.term));
             client.session = term.map(|term| Session { master: master.clone(), term, age });
             client.querying = None;

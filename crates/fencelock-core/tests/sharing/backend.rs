@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 
-/// One key on a backend with a queue, for one client and the claims of others: permits, of which a reader has one and a writer all.
+/// One key on a backend with a queue, for one client and the claims of others: permits; a reader has one of them and a writer all.
 #[derive(Debug)]
 pub(crate) struct TestBackend {
     pub(crate) limit: u32,

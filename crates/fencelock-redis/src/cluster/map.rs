@@ -95,7 +95,8 @@ fn ranges(answer: Value, host: &str) -> RedisResult<Ranges> {
 
 /// A node could make its clients connect anywhere, and use all their memory.
 fn impossible() -> RedisError {
-    let why = "CLUSTER SLOTS names more than 1,000 nodes, or more ranges than there are hash slots: this is no cluster";
+    let why =
+        "CLUSTER SLOTS names more than 1,000 nodes, or more ranges than there are hash slots: this is not a cluster";
     (ErrorKind::Client, why).into()
 }
 

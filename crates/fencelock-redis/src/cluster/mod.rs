@@ -104,7 +104,7 @@ impl Cluster {
                 Err(error) => last = not_a_cluster(seed.name(), &error).unwrap_or_else(|| error.to_string()),
             }
         }
-        Err(Invalid::new(format!("no node of {} names the others: {last}", url.name)))
+        Err(Invalid::new(format!("no node of {} lists the others: {last}", url.name)))
     }
 
     /// A poll keeps a waiter alive, even while its slot is moved and no lock can be granted.

@@ -59,7 +59,7 @@ const REMEDIES: [(&str, &str); 13] = [
     ("DB index is out of range", "name a database that the server has at the end of the URL; 0 is the default"),
     (
         LAST_TOKEN,
-        "no clock reaches that, so another program wrote its counter, fencelock:{KEY}:fence: delete that key, and what \
+        "no clock reaches this value, so another program has written its counter, fencelock:{KEY}:fence: delete that key, and what \
          receivers remember as the greatest token",
     ),
     ("The user executing the script", SCRIPTS),

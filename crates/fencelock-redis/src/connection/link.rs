@@ -291,10 +291,10 @@ pub(crate) fn wake_channels(prefix: &str) -> String {
 
 /// A quarantine needs the run id to detect a restart.
 pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
-    const NEEDED: &str = "a quarantine needs it to notice a restart";
+    const NEEDED: &str = "a quarantine requires it to detect a restart";
     let detail = match session.server_info.limitations.iter().find(|lack| lack.starts_with("INFO")) {
         Some(refused) => format!("{refused}; {NEEDED}: allow INFO to this user"),
-        None => format!("INFO names no run id; {NEEDED}, so this server cannot have one"),
+        None => format!("INFO does not contain a run id; {NEEDED}, so this server cannot have one"),
     };
     Unknown::new(node, Fault::Denied, detail)
 }

@@ -53,7 +53,8 @@ pub(crate) async fn features(
         _ if topology == Topology::ClusterNode => {
             Err("a cluster has none: each failover would stop its slots".to_owned())
         }
-        "" => limitation("INFO").and(Err("INFO names no run id, which changes when the server restarts".to_owned())),
+        "" => limitation("INFO")
+            .and(Err("INFO does not contain a run id, which changes when the server restarts".to_owned())),
         _ => Ok(()),
     };
     let all = vec![

@@ -152,7 +152,7 @@ async fn quarantine(redis: &Redis, session: &Session) -> Option<Finding> {
         Ok(MarkerState::Serving | MarkerState::Restarted | MarkerState::Unmarked) if quarantine.trust => Finding::new(
             Level::Note,
             "quarantine",
-            "trust_empty=true: there is none after a restart or a flush, so two clients may then hold one lock",
+            "trust_empty=true: no quarantine after a restart or a flush, so two clients may then hold one lock",
             "use it for tests only; remove it from the URL",
         ),
         Ok(MarkerState::Serving) => Finding::fine(
@@ -205,8 +205,8 @@ async fn later_marker(redis: &Redis, session: &Session) -> Option<Finding> {
             Level::Warning,
             "quarantine",
             format!(
-                "this URL has none, but clients of another version have one here: the marker {marker:?} is of version {:?} of \
-                 the wire, and this program reads version {WIRE}",
+                "this URL has no quarantine, but clients of another version use one here: the marker {marker:?} has wire \
+                 version {:?}, and this program reads version {WIRE}",
                 shown(&version)
             ),
             "use a later fencelock, and the URL of the other clients",
@@ -284,8 +284,8 @@ fn clock(health: &Health) -> Finding {
         return Finding::new(
             Level::Note,
             "clock",
-            "TIME is refused: fencing tokens follow the clients' clocks without a check, so a client far in the \
-             future pushes them ahead, and after a server forgets they are in order only as far as the clients' clocks are",
+            "TIME is refused: fencing tokens follow the clients' clocks without a check. A client whose clock is far \
+             ahead pushes them ahead, and after a server loses its data they are only as ordered as the clients' clocks",
             "allow TIME to this user",
         );
     };

@@ -62,7 +62,7 @@ async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
             Some(Tried::not_tried("the server is in quarantine", "run doctor again when the quarantine has ended"))
         }
         Ok(MarkerState::Restarted | MarkerState::Unmarked) => Some(Tried::not_tried(
-            "the first claim writes the marker of the quarantine, and doctor writes none",
+            "the first claim writes the marker of the quarantine, and doctor does not write it",
             "run doctor again after the first lock, or after fencelock init",
         )),
         Err(_) => Some(Tried::not_tried("the quarantine of this server refuses every claim", "see quarantine")),

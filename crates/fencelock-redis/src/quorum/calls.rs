@@ -5,7 +5,7 @@ use super::driver::{Requests, drive};
 use super::inspection::{NodeInspections, faults};
 use super::node::Node;
 use fencelock_core::quorum::{
-    ClaimCall, DowngradeCall, NodeReply, NodeRequest, PATIENCE, ReleaseCall, RenewCall, proposal,
+    ClaimCall, DowngradeCall, NodeReply, NodeRequest, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal,
 };
 use fencelock_core::{
     Acquire, BoxFuture, Claim, Downgrade, Event, FencingToken, HolderId, Intent, Key, Mode, Release, Renew, Renewal,
@@ -123,7 +123,7 @@ impl Quorum {
 }
 
 pub(crate) fn patience(node: &Node) -> Duration {
-    node.limit(PATIENCE)
+    node.limit(REPLY_TIMEOUT)
 }
 
 /// The claim that is sent to every node.

@@ -124,7 +124,9 @@ impl Quorum {
         }
         let expiring = nodes.iter().filter(|node| node.capabilities().expires).count();
         if expiring != 0 && expiring != nodes.len() {
-            return Err(Invalid::new("locks expire on some of the nodes only: a quorum is made of nodes of one kind"));
+            return Err(Invalid::new(
+                "locks expire on some of the nodes only: all nodes of a quorum must be of one kind",
+            ));
         }
         let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
         let backend = name_of_all(&names);
@@ -154,7 +156,7 @@ impl Quorum {
     /// [`Invalid`] if it is less than 1 ms or more than a minute.
     pub fn node_timeout(mut self, limit: Duration) -> Result<Self, Invalid> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&limit) {
-            return Err(Invalid::new("the timeout of a node is between 1 ms and 1 min"));
+            return Err(Invalid::new("the timeout of a node must be between 1 ms and 1 min"));
         }
         // No request has been sent yet, so no learned limits are lost.
         let nodes = self.nodes.iter().map(|node| Arc::new(Node::new(Arc::clone(&node.backend), limit)));

@@ -72,7 +72,7 @@ impl Node {
         call: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
         let begun = Instant::now();
-        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("none within {}", Span(limit)));
+        let none = || Unknown::new(self.backend.name(), Fault::Timeout, format!("timeout {}", Span(limit)));
         let answer = timeout(limit, call).await.unwrap_or_else(|_| Err(none()));
         self.note(begun.elapsed(), answer.as_ref().err());
         answer

@@ -130,7 +130,7 @@ impl Quarantine {
     /// The error for a marker of a later version, whose meaning is unknown.
     fn later(&self, node: &str, version: &str) -> Unknown {
         let detail = format!(
-            "its marker {:?} is of version {:?} of the wire, and this program reads version {WIRE}: use a later fencelock; or, if none is \
+            "its marker {:?} has wire version {:?}, and this program reads version {WIRE}: use a later fencelock; or, if none is \
              in use any more, delete the marker and run `fencelock init`",
             self.marker,
             shown(version)
@@ -144,13 +144,13 @@ impl Quarantine {
             |quorum: &str| quorum.split_once(' ').and_then(|(max, _)| max.parse().ok()).map(Duration::from_millis);
         let theirs = max(quorum);
         if quorum.is_empty() {
-            return "its marker names no set of nodes".to_owned();
+            return "its marker does not name a set of nodes".to_owned();
         }
         let mut differences = Vec::new();
         if theirs != Some(self.max_ttl.get()) {
             let theirs = theirs.unwrap_or_default();
             differences.push(format!(
-                "there leases last at most {}, in this URL {}: max_ttl=",
+                "its max_ttl= is {}, and that of this URL is {}",
                 Span(theirs),
                 Span(self.max_ttl.get())
             ));
@@ -342,7 +342,7 @@ mod tests {
         let nodes = ours.difference(&quarantine("a:1,c:3", LONGEST_TTL).quorum, "a:1,c:3");
         assert_eq!(nodes, "it belongs to a:1,c:3, and this URL names a:1,b:2");
         let max = ours.difference(&quarantine("a:1,b:2", Duration::from_secs(10)).quorum, "a:1,b:2");
-        assert_eq!(max, "there leases last at most 10 s, in this URL 1 min: max_ttl=");
+        assert_eq!(max, "its max_ttl= is 10 s, and that of this URL is 1 min");
     }
 
     #[test]

@@ -57,9 +57,10 @@ impl SentinelNode {
                 self.files.accept();
                 Ok(named)
             }
-            Ok(Ok(None)) => {
-                Err(fault(Fault::Misconfigured, format!("it monitors no master {master:?}: check the name in the URL")))
-            }
+            Ok(Ok(None)) => Err(fault(
+                Fault::Misconfigured,
+                format!("it does not monitor a master {master:?}: check the name in the URL"),
+            )),
             Ok(Err(error)) if is_unknown_command(&error) => Err(fault(Fault::Unsupported, NO_SENTINEL.to_owned())),
             Ok(Err(error)) if fault_of(&error) == Fault::Denied => Err(fault(
                 self.files.kind(Fault::Denied),

@@ -112,7 +112,7 @@ impl Sentinels {
         for (number, node) in self.nodes.iter().enumerate() {
             match node.query_blocking(&self.master, self.limit) {
                 Ok(Some(master)) => named[number] = Some(master),
-                Ok(None) => last = format!("it monitors no master {:?}", self.master),
+                Ok(None) => last = format!("it does not monitor a master {:?}", self.master),
                 Err(error) => last = error.to_string(),
             }
             if master_by_majority(&named).is_some() {
@@ -120,7 +120,7 @@ impl Sentinels {
             }
         }
         let eligible = eligible_masters(&named).first().map(|master| master.address.clone());
-        eligible.ok_or_else(|| Invalid::new(format!("no sentinels name the master {:?}: {last}", self.master)))
+        eligible.ok_or_else(|| Invalid::new(format!("no sentinel names the master {:?}: {last}", self.master)))
     }
 }
 

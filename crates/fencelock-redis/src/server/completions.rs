@@ -85,7 +85,7 @@ fn read_text(redis: &Redis, wire: &str, text: &str, kind: &str) -> Result<Comple
 
 fn unreadable(redis: &Redis, wire: &str, kind: &str, begins: &str) -> Unknown {
     let detail = format!(
-        "{}; nothing runs and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
+        "{}; the work was not started and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
         described(wire, kind, begins)
     );
     Unknown::new(redis.link.node(), Fault::Unsupported, detail)
@@ -94,5 +94,5 @@ fn unreadable(redis: &Redis, wire: &str, kind: &str, begins: &str) -> Unknown {
 /// An unreadable completion.
 pub(crate) fn described(wire: &str, kind: &str, begins: &str) -> String {
     let (name, begins) = (side_key(wire, COMPLETION_KEY), begins.chars().take(60).collect::<String>());
-    format!("{name:?} is no completion that this version can read: a {kind}, {begins:?}")
+    format!("{name:?} cannot be read by this version: a {kind}, {begins:?}")
 }

@@ -98,7 +98,7 @@ impl Options {
                 let is_known = matches!(name, "protocol" | "push" | "quarantine" | "trust_empty");
                 let shown = if is_known { pair } else { name };
                 return Err(Invalid::new(format!(
-                    "{shown:?} is no option of a redis:// URL; there are prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
+                    "{shown:?} is not an option of a redis:// URL; supported: prefix=P, compat=LIBRARY, timeout=MS, protocol=resp2|resp3, \
                      push=on|off, acks=N, acks_timeout=MS, ca=FILE, cert=FILE, key=FILE, password_file=FILE, quarantine=on|off, max_ttl=MS and trust_empty=true|false; for redis+unix:// also \
                      db=N, and for redis+sentinel:// sentinel_user=NAME and sentinel_password_file=FILE"
                 )));
@@ -169,7 +169,7 @@ impl Options {
         }
         if role == Role::Member && self.quarantine == Some(false) {
             return Err(Invalid::new(
-                "redlock:// does not do without its quarantine: two could hold one lock when a server restarts. \
+                "redlock:// always has a quarantine: without it, two clients could hold one lock after a restart. \
                  trust_empty=true trusts each server at once, at your risk",
             ));
         }

@@ -49,8 +49,8 @@ impl Foreign for OnCluster {
         self.at_owner(key).take(key, value, ttl)
     }
 
-    fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
-        self.at_owner(key).put_oddity(key)
+    fn put_foreign_value<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
+        self.at_owner(key).put_foreign_value(key)
     }
 
     fn delete<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {

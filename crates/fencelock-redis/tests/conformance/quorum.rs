@@ -52,7 +52,7 @@ impl Fixture for Memories {
         Box::pin(async {})
     }
 
-    fn whole(&self) -> Result<(), &'static str> {
+    fn all_nodes_answer(&self) -> Result<(), &'static str> {
         if self.dead == 0 { Ok(()) } else { Err("a node is unreachable") }
     }
 }

@@ -198,7 +198,7 @@ async fn a_second_list_of_nodes_or_another_longest_ttl_is_an_error() {
     hold(&*quorum, "k").await;
     for (other, what) in [
         (redlock_url([a, d], "max_ttl=30000&trust_empty=true"), "it belongs to"),
-        (redlock_url([a, b, c], "max_ttl=40000&trust_empty=true"), "leases last at most 30 s"),
+        (redlock_url([a, b, c], "max_ttl=40000&trust_empty=true"), "its max_ttl= is 30 s"),
         (alone(a), "a standalone Redis server"),
     ] {
         let refused = refusal(&other).await;

@@ -67,18 +67,18 @@ static SCHEMES: LazyLock<RwLock<Vec<Arc<dyn Scheme>>>> = LazyLock::new(|| RwLock
 pub fn register(scheme: impl Scheme) -> Result<(), Invalid> {
     let mut schemes = SCHEMES.write().unwrap_or_else(PoisonError::into_inner);
     if scheme.forms().is_empty() {
-        return Err(Invalid::new("a scheme has at least one form of URL"));
+        return Err(Invalid::new("a scheme must have at least one URL form"));
     }
     for form in scheme.forms() {
         let name = form.scheme();
         if !is_name(name) || name.len() == form.url.len() {
             return Err(Invalid::new(format!(
-                "{:?} names no scheme: it is letters in lower case, digits, +, - and ., and a colon follows",
+                "{:?} is not a URL form: expected a lowercase scheme (letters, digits, +, - and .) followed by ':'",
                 form.url
             )));
         }
         if has(&schemes, name) {
-            return Err(Invalid::new(format!("the scheme {name}: is known already, and cannot be replaced")));
+            return Err(Invalid::new(format!("the scheme {name}: is registered already and cannot be replaced")));
         }
     }
     schemes.push(Arc::new(scheme));
@@ -99,10 +99,10 @@ pub fn scheme_of(url: &str) -> Result<Arc<dyn Scheme>, Invalid> {
     if url.trim().is_empty() {
         return Err(Invalid::new("the URL is empty: it must name the backend, as in redis://HOST or file:DIR"));
     }
-    // What is no name of a scheme may contain a password, and is not repeated: `s3cret@host:6379`.
+    // Anything but the name of a scheme may contain a password, and is not repeated: `s3cret@host:6379`.
     let name = url.split_once(':').map(|(name, _)| name).filter(|name| is_name(&name.to_ascii_lowercase()));
     let Some(name) = name else {
-        return Err(Invalid::new(format!("the URL has no scheme: locks live at {}", all_forms())));
+        return Err(Invalid::new(format!("the URL has no scheme; supported: {}", all_forms())));
     };
     let found = schemes().into_iter().find(|scheme| scheme.forms().iter().any(|form| form.scheme() == name));
     found.ok_or_else(|| unknown_scheme(name))
@@ -128,12 +128,12 @@ fn unknown_scheme(name: &str) -> Invalid {
     let forms = all_forms();
     Invalid::new(match missing_feature(name) {
         Some(feature) => format!(
-            "{name}: is not compiled in: it needs the feature {feature:?} of fencelock; without it locks live at {forms}"
+            "{name}: is not compiled in: it needs the feature {feature:?} of fencelock; supported without it: {forms}"
         ),
         None if has(&schemes, &name.to_ascii_lowercase()) => {
             format!("{name:?}: a scheme is written in lower case, as in {}:", name.to_ascii_lowercase())
         }
-        None => format!("{name:?} is no scheme that is known here: locks live at {forms}"),
+        None => format!("unknown scheme {name:?}; supported: {forms}"),
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn no_scheme_is_replaced() {
         let refused = register(Named(const { &[UrlForm::new("memory:MINE", "")] })).unwrap_err();
-        assert!(refused.to_string().contains("known already"), "{refused}");
+        assert!(refused.to_string().contains("registered already"), "{refused}");
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         for form in NAMELESS.chunks(1) {
             // Each is leaked, for the tests of one process only.
             let refused = register(Named(Box::leak(form.to_vec().into_boxed_slice())));
-            assert!(refused.unwrap_err().to_string().contains("names no scheme"), "{form:?}");
+            assert!(refused.unwrap_err().to_string().contains("is not a URL form"), "{form:?}");
         }
         assert!(register(Named(&[])).is_err());
     }

@@ -41,8 +41,8 @@ impl Builder {
     }
 
     /// When threads of this client have passed the key among themselves for `stretch`, and no waiter is known, the key
-    /// stays free for `pause`, for the benefit of programs that only poll. The default is 1 s and 20 ms; without a pause (zero)
-    /// such programs may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
+    /// stays free for `pause`, so that clients which only poll acquire it. The default is 1 s and 20 ms; without a pause (zero)
+    /// they may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
     pub fn yield_interval(mut self, stretch: Duration, pause: Duration) -> Self {
         self.inner = self.inner.yield_interval(stretch, pause);
         self

@@ -207,7 +207,7 @@ impl Client {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
     }
 
-    /// Returns a semaphore on `key` with `limit` permits, of which nothing is acquired yet. An invalid key or limit is reported
+    /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
     /// when you acquire permits.
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
@@ -245,7 +245,7 @@ impl Client {
         self.engine.get(async move { client.last_success(key).await })
     }
 
-    /// Returns `slots` numbered slots, 1 to 1000, of which each client takes one. No request is sent until one is acquired; an
+    /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. No request is sent until one is acquired; an
     /// invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
         Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))

@@ -247,7 +247,7 @@ impl Waiter<'_> {
 
     fn granted(&self, grant: Grant, lease: Lease) -> Guard {
         if grant.source != Source::Shared {
-            self.client.trouble.ends(self.client.clock.now());
+            self.client.outages.ends(self.client.clock.now());
         }
         guard(self.client, grant, lease, grant.tenure.since.since(self.arrived))
     }

@@ -4,9 +4,9 @@ use super::{Driver, Keys};
 use crate::closing::Closing;
 use crate::error::Error;
 use crate::identity::{ClientRng, Identity};
+use crate::outage_log::OutageLog;
 use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
-use crate::trouble::Trouble;
 use fencelock_core::engine::{Config, SharingLimits};
 use fencelock_core::{Backend, Clock, Drift, Invalid, Listener};
 use std::ops::Deref;
@@ -56,7 +56,7 @@ impl ClientInner {
             telemetry: Telemetry::of(&config.backend),
             keys: Keys::new(Arc::clone(&closing)),
             timers: Timers::default(),
-            trouble: Trouble::default(),
+            outages: OutageLog::default(),
             backend,
             clock,
             rng,

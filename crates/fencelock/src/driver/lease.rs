@@ -12,7 +12,7 @@ use std::time::Duration;
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// What happens to a lease that its holder no longer needs.
-pub(crate) struct Left {
+pub(crate) struct Departure {
     /// How it had ended before, if it had ended.
     pub(crate) leaving: Result<Leaving, End>,
     /// Set if the holder must release it.
@@ -112,7 +112,7 @@ impl Lease {
     }
 
     /// Ends this tenure, because its holder no longer needs it.
-    pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Left {
+    pub(crate) fn release(&self, tenure: Tenure, background: bool) -> Departure {
         let closing = &self.cell.driver().closing;
         let (leaving, releasing, now, lease_ends) = self.cell.with(|engine, cx| {
             let lease_ends = engine.rest(self.state.hold, cx.now).map_or(cx.now, |rest| cx.now + rest);
@@ -122,7 +122,7 @@ impl Lease {
             (leaving, releasing, cx.now, lease_ends)
         });
         let leaving = if leaving == Leaving::Over { Err(self.state.end(tenure)) } else { Ok(leaving) };
-        Left { leaving, releasing, now, lease_ends }
+        Departure { leaving, releasing, now, lease_ends }
     }
 
     /// Ends the hold of this tenure `max_hold` from now.

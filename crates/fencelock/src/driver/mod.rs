@@ -27,10 +27,10 @@ mod watch;
 use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
+use crate::outage_log::OutageLog;
 use crate::process::Process;
 use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
-use crate::trouble::Trouble;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
 use keys::Keys;
@@ -41,7 +41,7 @@ pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
-pub(crate) use lease::{Lease, Left};
+pub(crate) use lease::{Departure, Lease};
 
 /// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Driver {
     pub(crate) closing: Arc<Closing>,
     pub(crate) keys: Keys,
     timers: Timers,
-    trouble: Trouble,
+    outages: OutageLog,
 }
 
 impl IdleLeases for Driver {

@@ -222,7 +222,7 @@ impl Driver {
             AssertUnwindSafe(tokio::time::timeout(limit, self.backend.renew(&renewals))).catch_unwind().await;
         let answers = match requested {
             Ok(Ok(answers)) => answers,
-            Ok(Err(_)) => failed(Fault::Timeout, &format!("none to a renewal within {}", Span(limit))),
+            Ok(Err(_)) => failed(Fault::Timeout, &format!("timeout of a renewal: {}", Span(limit))),
             Err(_) => failed(Fault::Other, "the renewal panicked"),
         };
         debug_assert_eq!(answers.len(), leases.len(), "a reply for every renewal");

@@ -136,14 +136,14 @@ impl<'a> Waiter<'a> {
         let (client, now) = (self.client, self.client.clock.now());
         match report {
             ClaimReport::Busy { ahead, occupied, again } => {
-                client.trouble.ends(now);
+                client.outages.ends(now);
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
                 self.report_wait(ahead, occupied);
             }
             ClaimReport::Trouble(cause) => {
-                client.trouble.begins(&cause, now);
+                client.outages.begins(&cause, now);
                 if let Some(on_trouble) = &self.request.on_trouble {
                     on_trouble(&cause);
                 }

@@ -130,7 +130,7 @@ fn a_conflict_of_modes_names_the_key_what_is_there_and_what_to_do() {
 fn a_mode_that_the_backend_refuses_is_named_with_its_advice() {
     let cause = Unknown::new("shelf:x", Fault::ModeUnsupported(Mode::Shared), "keep the exclusive lock");
     let error = unreachable_once(Some(&Key::new("page").unwrap()), cause);
-    assert_eq!(error.to_string(), "shelf:x: does not offer a shared lock (keep the exclusive lock)");
+    assert_eq!(error.to_string(), "shelf:x: does not support a shared lock (keep the exclusive lock)");
     assert!(matches!(error, Error::ModeUnsupported { mode: Mode::Shared, .. }));
 }
 

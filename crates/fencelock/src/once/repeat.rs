@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// While the lock is held, a request without a reply is repeated after this pause, for about this time.
 const PAUSE: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Sends a request until there is a reply, for as long as the lock is held.
 pub(super) async fn while_held<'a, T>(
@@ -26,7 +26,7 @@ pub(super) async fn while_held<'a, T>(
             },
         };
         let waited = client.clock.now().since(begun);
-        if cause.is_permanent() || waited >= PATIENCE {
+        if cause.is_permanent() || waited >= RETRY_LIMIT {
             return Err(unconfirmed(held.key(), cause, waited, attempts));
         }
         tracing::debug!(key = %held.key(), %cause, "no reply about the completion, trying again");

@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 /// Far more than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A directory for one test, removed with it.
 pub(crate) struct Scratch(PathBuf);
@@ -147,5 +147,5 @@ pub(crate) fn listen(locks: &File) -> (Arc<dyn Listener>, Receiver<Event>) {
 /// Waits for the event that a key has changed, without requests meanwhile.
 pub(crate) fn expect_change(events: &Receiver<Event>, name: &str) {
     let changed = Event::Changed { key: key(name) };
-    while events.recv_timeout(PATIENCE).expect("an event for the change") != changed {}
+    while events.recv_timeout(TIMEOUT).expect("an event for the change") != changed {}
 }

@@ -1,6 +1,6 @@
 //! Another process that takes locks on command: this test binary, running the test `obey`.
 
-use super::{PATIENCE, acquire, claim, downgrade, free, listen, now, permits};
+use super::{TIMEOUT, acquire, claim, downgrade, free, listen, now, permits};
 use fencelock::backends::File;
 use fencelock_core::{Acquire, Backend, Claim, FencingToken, Intent, Mode};
 use fencelock_testkit::TestProcess;
@@ -222,7 +222,7 @@ fn watchers(dir: &Path, name: &str) -> String {
 
 /// A thread begins, has its name, and ends in its own time.
 pub(crate) fn eventually(fact: impl Fn() -> bool) -> bool {
-    (0..PATIENCE.as_millis()).any(|_| {
+    (0..TIMEOUT.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         fact()
     })

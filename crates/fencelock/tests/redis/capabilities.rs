@@ -225,7 +225,7 @@ async fn no_run_id() {
     lacking.lacks("", &["quarantine"]).await;
     assert!(lacking.doctor("", "connection").await.contains("behind a proxy"));
     let error = lacking.refused("?quarantine=on").await;
-    assert!(error.contains("INFO names no run id") && !error.contains("allow INFO"), "{error}");
+    assert!(error.contains("INFO does not contain a run id") && !error.contains("allow INFO"), "{error}");
 }
 
 #[tokio::test]

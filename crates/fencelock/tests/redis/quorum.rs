@@ -1,4 +1,4 @@
-//! The client over three servers of which one may be away.
+//! The client over three servers; one of them may be away.
 
 use super::support::{client, is_free};
 use crate::common::{eventually, ms, secs};

@@ -43,7 +43,7 @@ pub(crate) async fn renewed(guard: &Guard) {
     crate::common::eventually("renewed", async || before.replace(guard.remaining()) < guard.remaining()).await;
 }
 
-/// The error of a wait for a key that is busy. A wait that is too short for a reply is repeated: it names no holder.
+/// The error of a wait for a key that is busy. A wait that is too short for a reply is repeated: it does not name a holder.
 pub(crate) async fn busy(lock: Lock) -> Error {
     for wait in [ms(60), ms(500), secs(20)] {
         match lock.clone().wait(wait).acquire().await {

@@ -54,7 +54,7 @@ fn at_least(run: &Run, (what, cell): (&str, Cell), times: f64, other: &str) -> O
     Some(Goal { text, measured: format!("{ratio:.2}"), is_met: ratio >= times })
 }
 
-/// More than every other library except rslock, which has a goal of its own. The bare client is no library.
+/// More than every other library except rslock, which has a goal of its own. The bare client is not a library.
 fn above_others(run: &Run, (what, cell): (&str, Cell)) -> Option<Goal> {
     let ours = run.figures(OURS, cell)?.per_s;
     let others = KNOWN.iter().filter(|peer| peer.ours().is_none() && !["redis", "rslock"].contains(&peer.name));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A master may own one key only, whose holder the replica knows, and which is held for a while.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ClusterNemesis {
     /// Chooses a master that owns keys which are in use all the time.
@@ -110,7 +110,7 @@ impl ClusterNemesis {
             let held = held_at(&self.cluster.nodes[master], key);
             held.is_some_and(|(value, _)| self.cluster.get_at(replica, key).as_ref() != Some(&value))
         };
-        let until = now() + micros(LOCK_PATIENCE);
+        let until = now() + micros(LOCK_TIMEOUT);
         while now() < until {
             if keys.iter().any(is_unknown) {
                 return fault.proof().into_iter().for_each(|proof| self.recorder.seen(proof));

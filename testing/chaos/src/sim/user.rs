@@ -12,7 +12,7 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, Downgrading, Duty, End, Ended, Grant, HoldId, KeyEngine, LeaseSharing,
     Leaving, PendingRelease, ReleaseOutcome, Status, Step, WaiterId,
 };
-use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, PATIENCE, ReleaseCall, RenewCall, proposal};
+use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
     Acquire, Claim, Defeat, Downgrade, Fault, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal, RenewalPlan,
     Unknown,
@@ -233,7 +233,7 @@ impl World<'_> {
         let sent = self.clients[client].clock.moment(self.now);
         for (number, release) in self.clients[client].memory.releases.next(sent) {
             let limit = self.settings.shortest_limit;
-            let plan = self.plan(client, |health| health.limit(PATIENCE, limit));
+            let plan = self.plan(client, |health| health.limit(REPLY_TIMEOUT, limit));
             let holder = number_of(release.holder);
             let claiming = self.claiming(client, holder);
             let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);

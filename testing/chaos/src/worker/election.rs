@@ -53,11 +53,11 @@ impl Candidate {
     }
 
     async fn campaign(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
-        let (wait, patience) = self.0.patience();
+        let (wait, limit) = self.0.time_limits();
         let invoke_us = now();
         let value = format!("{}@{invoke_us}", self.0.name);
         let election = self.0.client.election(ELECTION).value(&value).ttl(self.0.ttl()).wait(wait);
-        let answer = answer(election.campaign(), patience, stopped.clone()).await;
+        let answer = answer(election.campaign(), limit, stopped.clone()).await;
         let Some(leadership) = self.0.granted(ELECTION, Mode::Exclusive, invoke_us, answer) else { return Ok(()) };
         let hold = RecordedHold::elected(&leadership.held(), &value, &self.0.claim(invoke_us));
         self.lead(leadership, hold, writer).await

@@ -26,10 +26,10 @@ impl Task {
 
     /// The time until the next window if the work is done in this one.
     async fn try_once(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<Option<Duration>, Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let once = self.client.once(ONCE, WINDOW).ttl(self.ttl()).wait(wait).label(&self.name);
         let invoke_us = now();
-        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         match self.granted(ONCE, Mode::Exclusive, invoke_us, answer) {
             Some(OnceStart::Started(run)) => {
                 let (guard, rest) = run.into_parts();
@@ -95,9 +95,9 @@ impl Task {
 impl Task {
     /// Tries to start the work in this window. If it fails, its start counts nevertheless.
     pub(super) async fn use_start(&mut self, stopped: &Stopped, writer: &mut Writer) -> Result<(), Failure> {
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let once = self.client.once(STARTS, WINDOW).even_if_failed().ttl(self.ttl()).wait(wait).label(&self.name);
-        let Some((guard, rest, hold)) = self.start(&once, patience, stopped, None).await else { return Ok(()) };
+        let Some((guard, rest, hold)) = self.start(&once, limit, stopped, None).await else { return Ok(()) };
         hold.access(writer).await?;
         tokio::time::sleep(self.rng.millis(1, 40)).await;
         hold.access(writer).await?;
@@ -112,7 +112,7 @@ impl Task {
         }
         let failed = hold.fence;
         hold.release(guard).await;
-        if let Some((guard, _, hold)) = self.start(&once, patience, stopped, Some(failed)).await {
+        if let Some((guard, _, hold)) = self.start(&once, limit, stopped, Some(failed)).await {
             // A new window has begun.
             hold.release(guard).await;
         }
@@ -123,12 +123,12 @@ impl Task {
     async fn start(
         &self,
         once: &OncePerWindow,
-        patience: Duration,
+        limit: Duration,
         stopped: &Stopped,
         failed: Option<FencingToken>,
     ) -> Option<(Guard, UnfinishedRun, RecordedHold)> {
         let invoke_us = now();
-        let answer = answer(once.clone().begin(), patience, stopped.clone()).await;
+        let answer = answer(once.clone().begin(), limit, stopped.clone()).await;
         let (guard, rest) = match self.granted(STARTS, Mode::Exclusive, invoke_us, answer)? {
             OnceStart::Started(run) => run.into_parts(),
             OnceStart::AlreadyDone(done) => {

@@ -44,11 +44,11 @@ impl Task {
     /// Exclusive locks, or sometimes shared ones.
     async fn acquire_several(&mut self, keys: &[String], stopped: &Stopped) -> Option<(Guards, RecordedSet)> {
         let mode = if self.rng.chance(200_000) { Mode::Shared } else { Mode::Exclusive };
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
         let locks = if mode == Mode::Shared { locks.shared() } else { locks };
         let invoke_us = now();
-        let answer = answer(locks.acquire(), patience, stopped.clone()).await;
+        let answer = answer(locks.acquire(), limit, stopped.clone()).await;
         let guards = self.granted(&keys[0], mode, invoke_us, answer)?;
         let set = RecordedSet::take(&guards, &self.claim(invoke_us));
         Some((guards, set))

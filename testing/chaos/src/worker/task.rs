@@ -30,10 +30,10 @@ pub(crate) struct Task {
 }
 
 /// The answer to an attempt, unless it is given up before.
-pub(super) async fn answer<T>(attempt: impl Future<Output = T>, patience: Duration, mut stopped: Stopped) -> Option<T> {
+pub(super) async fn answer<T>(attempt: impl Future<Output = T>, limit: Duration, mut stopped: Stopped) -> Option<T> {
     tokio::select! {
         answer = attempt => Some(answer),
-        () = tokio::time::sleep(patience) => None,
+        () = tokio::time::sleep(limit) => None,
         _ = stopped.wait_for(|stopped| *stopped) => None,
     }
 }
@@ -102,7 +102,7 @@ impl Task {
     }
 
     /// How long an attempt waits, and after which time it is dropped.
-    pub(super) fn patience(&mut self) -> (Duration, Duration) {
+    pub(super) fn time_limits(&mut self) -> (Duration, Duration) {
         match self.rng.usize(..100) {
             0..15 => (Duration::ZERO, Duration::MAX),
             15..25 => (self.rng.millis(1, 200), Duration::MAX),
@@ -114,10 +114,10 @@ impl Task {
 
     async fn acquire(&mut self, key: &str, stopped: Stopped) -> Option<(Guard, RecordedHold)> {
         let mode = workload::mode_of(key, self.job.writers_percent, &mut self.rng);
-        let (wait, patience) = self.patience();
+        let (wait, limit) = self.time_limits();
         let request = Request { key, mode, ttl: self.ttl(), wait, label: self.label() };
         let invoke_us = now();
-        let answer = answer(workload::acquire(&self.client, request), patience, stopped).await;
+        let answer = answer(workload::acquire(&self.client, request), limit, stopped).await;
         let (guard, slot) = self.granted(key, mode, invoke_us, answer)?;
         let hold = RecordedHold::take(&guard, &self.claim(invoke_us), slot);
         Some((guard, hold))

@@ -1,4 +1,4 @@
-//! A completion is written by the holder of the key only, never goes back, and is no hold.
+//! A completion is written by the holder of the key only, never goes back, and is not a hold.
 
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
@@ -21,9 +21,9 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(&[Need::Completions], a_completion_without_a_grant_stays_as_it_is),
         case_for(&[Need::Completions], a_completion_belongs_to_one_key),
         case_for(&[Need::Completions], a_completion_does_not_make_the_key_busy),
-        case_for(&[Need::Completions, Need::Whole], a_completion_is_cleared_for_every_client),
-        case_for(&[Need::Completions, Need::Whole], a_completion_of_a_later_run_is_not_cleared),
-        case_for(&[Need::Completions, Need::Whole], a_completion_that_is_kept_longer_is_cleared),
+        case_for(&[Need::Completions, Need::AllNodesAnswer], a_completion_is_cleared_for_every_client),
+        case_for(&[Need::Completions, Need::AllNodesAnswer], a_completion_of_a_later_run_is_not_cleared),
+        case_for(&[Need::Completions, Need::AllNodesAnswer], a_completion_that_is_kept_longer_is_cleared),
         case_for(&[Need::Completions], confirming_a_completion_changes_nothing),
         case_for(&[Need::Completions], the_time_of_the_backend_passes),
         case_for(&[Need::Completions, Need::Node], a_restored_completion_never_replaces_that_of_a_later_run),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An event arrives within milliseconds, or is lost.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const CHANCES: u32 = 4;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// Ends the hold of `first` while `second` waits, in one of several ways; then `second` must receive its grant.
 async fn is_notified_of_its_grant(recorder: &EventRecorder, second: &TestClient) -> bool {
     let me = second.holder.id;
-    let Some((fence, claim_ttl)) = recorder.wait_for(PATIENCE, |event| handed(event, me)).await else { return false };
+    let Some((fence, claim_ttl)) = recorder.wait_for(TIMEOUT, |event| handed(event, me)).await else { return false };
     // Zero is allowed: the waiter must poll.
     assert!(claim_ttl <= second.ttl, "{claim_ttl:?}");
     // The event contains the fence of the grant.
@@ -132,7 +132,7 @@ async fn an_eviction_notifies_every_listener(fixture: &dyn Fixture) {
             Event::Reset => Some(()),
             _ => None,
         };
-        if recorder.wait_for(PATIENCE, hint).await.is_some() {
+        if recorder.wait_for(TIMEOUT, hint).await.is_some() {
             return;
         }
     }

@@ -67,7 +67,7 @@ async fn a_foreign_lock_without_ttl_does_not_expire(fixture: &dyn Fixture) {
 
 async fn a_foreign_value_of_another_type_is_busy(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
-    foreign(fixture).put_oddity(&a.key).await;
+    foreign(fixture).put_foreign_value(&a.key).await;
     check_foreign(a.is_refused().await.holders.first());
     check_foreign(&a.hold().await.occupant);
     assert!(matches!(a.renews().await, Renew::TakenBy(by) if is_foreign(by.first())));
@@ -118,7 +118,7 @@ async fn a_waiter_gets_a_key_that_another_program_deletes(fixture: &dyn Fixture)
 
 async fn a_waiter_behind_a_foreign_value_is_queued(fixture: &dyn Fixture) {
     let [a, b]: [TestClient; 2] = test_clients(fixture).await;
-    foreign(fixture).put_oddity(&a.key).await;
+    foreign(fixture).put_foreign_value(&a.key).await;
     check_foreign(a.is_queued(0).await.holders.first());
     b.is_queued(1).await;
     assert!(matches!(a.polls().await, Acquire::Queued { ahead: 0, .. }));

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A scheduler of which one process works and the others stand by
+/// A scheduler: one process works and the others stand by
 ///
 /// Each process prints who leads. The leader prints each step of its work, with its term: a receiver of its writes
 /// would refuse all smaller ones.

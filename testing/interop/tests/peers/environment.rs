@@ -14,7 +14,7 @@ pub(crate) const KEY: &str = "order:42";
 /// Longer than any test, so an earlier end is not an expiry.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The timeout of expected events on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 /// The timeout of a wake-up. `docs/en/redis.md` states one second if all messages are lost; holds last much longer.
 pub(crate) const AWAKE: Duration = Duration::from_secs(20);
 
@@ -70,7 +70,7 @@ impl TestEnvironment {
     /// A fencelock task that waits; the key was reported as busy when this returns.
     pub(crate) async fn waiter(&self) -> JoinHandle<Guard> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let lock = self.client.lock(KEY).wait(PATIENCE).on_wait(move |_| _ = sender.send(()));
+        let lock = self.client.lock(KEY).wait(TIMEOUT).on_wait(move |_| _ = sender.send(()));
         let waiter = tokio::spawn(async move { lock.acquire().await.expect("the lock") });
         receiver.recv().await.expect("a key that is busy");
         waiter
@@ -116,7 +116,7 @@ pub(crate) async fn unlock(peer: &mut Process, expected: &str) {
 }
 
 pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {
-    within(PATIENCE, what, event).await
+    within(TIMEOUT, what, event).await
 }
 
 pub(crate) async fn within<T>(span: Duration, what: &str, event: impl Future<Output = T>) -> T {

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// A server that takes longer does not answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends a request after a delay, if the server is reachable.
 pub(super) async fn send(request: Vec<u8>, after: Duration, shared: Arc<Shared>) {
@@ -16,7 +16,7 @@ pub(super) async fn send(request: Vec<u8>, after: Duration, shared: Arc<Shared>)
         return;
     }
     // The connection stays open until the reply starts, because the server might otherwise discard the request.
-    if let Ok(Ok(1..)) = timeout(PATIENCE, server.read(&mut [0; 1024])).await {
+    if let Ok(Ok(1..)) = timeout(TIMEOUT, server.read(&mut [0; 1024])).await {
         shared.count_repeat();
     }
 }

@@ -50,7 +50,7 @@ impl Foreign for RedisForeign {
         })
     }
 
-    fn put_oddity<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
+    fn put_foreign_value<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.must(&["DEL", key.as_str()]);
             self.must(&["HSET", key.as_str(), "owner", "another", "count", "1"]);

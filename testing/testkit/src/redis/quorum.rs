@@ -13,7 +13,7 @@ pub fn servers_or_skip(count: usize) -> Option<Vec<RedisServer>> {
 pub fn redlock_url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>, options: &str) -> String {
     let hosts: Vec<_> = servers.into_iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
     // A busy machine may not run a server for some time.
-    let patience = if options.contains("timeout=") { "" } else { "node_timeout=5000" };
-    let options: Vec<_> = [options, patience].into_iter().filter(|option| !option.is_empty()).collect();
+    let node_timeout = if options.contains("timeout=") { "" } else { "node_timeout=5000" };
+    let options: Vec<_> = [options, node_timeout].into_iter().filter(|option| !option.is_empty()).collect();
     format!("redlock://{}?{}", hosts.join(","), options.join("&"))
 }

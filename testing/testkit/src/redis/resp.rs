@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A local server that takes longer is dead or stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A reply of a Redis server in RESP2. Errors are values, so that a test can check them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,16 +43,16 @@ pub struct RespClient {
 impl RespClient {
     /// Connects to a local port.
     pub fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), REPLY_TIMEOUT)?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sets the timeout of a reply, initially 5 s.
-    pub fn set_patience(&self, patience: Duration) -> Result<()> {
-        self.stream.get_ref().set_read_timeout(Some(patience))
+    pub fn set_reply_timeout(&self, timeout: Duration) -> Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(timeout))
     }
 
     /// Sends one command, and reads one reply.

@@ -21,7 +21,7 @@ const QUORUM: u32 = 2;
 /// After this time without an answer, a sentinel considers the master to be down.
 const DOWN_AFTER: &str = "1000";
 /// A busy machine may take seconds for each step of a failover.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Three times the timeout of a failover.
 const GIVEN_UP: Duration = Duration::from_secs(12);
@@ -59,7 +59,7 @@ impl Sentinel {
         for _ in 0..8 {
             let mut sentinel = Self::launch(master, password)?;
             let begun = Instant::now();
-            while sentinel.child.try_wait()?.is_none() && begun.elapsed() < PATIENCE {
+            while sentinel.child.try_wait()?.is_none() && begun.elapsed() < TIMEOUT {
                 if sentinel.field("port").is_some() {
                     return Ok(sentinel);
                 }
@@ -299,7 +299,7 @@ impl Sentinels {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         sleep(PAUSE);
     }
 }

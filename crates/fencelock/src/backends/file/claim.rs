@@ -87,7 +87,7 @@ impl File {
         } else if claim.intent == Intent::Enqueue
             && let Err(error) = self.marks.set(&claim.key, path, wall)
         {
-            tracing::debug!(path = %path.display(), %error, "cannot mark that a writer waits: new readers may overtake it");
+            tracing::debug!(path = %path.display(), %error, "cannot record the waiting writer: new readers may overtake it");
         }
         Ok(false)
     }

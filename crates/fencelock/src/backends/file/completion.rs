@@ -88,7 +88,7 @@ impl<'a> CompletionFile<'a> {
     fn unreadable(&self, bytes: &[u8]) -> Unknown {
         let begins = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
         let detail = format!(
-            "{} is no completion that this version can read: {begins:?}; nothing runs and nothing was changed: use a later \
+            "{} cannot be read by this version: {begins:?}; the work was not started and nothing was changed: use a later \
              version of fencelock, or remove the file if the work may run again",
             self.path.display()
         );

@@ -192,7 +192,7 @@ fn file_system(directory: &Directory) -> Option<Finding> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "see above")]
     let magic = rustix::fs::statfs(directory.existing()).ok()?.f_type as u32;
     let Some((_, name, reach)) = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic) else {
-        return Some(Finding::fine("file system", format!("of type {magic:#x}, not one known to be remote")));
+        return Some(Finding::fine("file system", format!("of type {magic:#x}, which is not known to be remote")));
     };
     Some(match reach {
         Reach::Local => Finding::fine("file system", format!("{name}: local")),

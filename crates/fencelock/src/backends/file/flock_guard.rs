@@ -145,7 +145,7 @@ impl FlockGuard {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// The beginning of a file that is no record.
+    /// The beginning of a file that is not a record.
     pub(super) fn first_bytes(&self) -> io::Result<Vec<u8>> {
         first_bytes(&self.file)
     }

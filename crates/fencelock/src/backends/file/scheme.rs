@@ -77,7 +77,7 @@ pub fn directory(url: &str) -> Result<PathBuf, Invalid> {
     let written = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
-            return Err(Invalid::new("file:// is followed by a host, which locks in files do not have: use file:DIR"));
+            return Err(Invalid::new("file: URLs must not contain a host: use file:DIR"));
         }
         None => rest,
     };

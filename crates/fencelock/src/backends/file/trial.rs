@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub(super) async fn run(file: &File) -> Finding {
     if file.directory.is_missing() {
         let advice = "run doctor again after the first lock";
-        return Tried::not_tried("the directory does not exist, and doctor creates none", advice);
+        return Tried::not_tried("the directory does not exist, and doctor does not create it", advice);
     }
     let mut random = [[0; 16]; 3];
     let filled = random.iter_mut().try_for_each(|bytes| getrandom::fill(bytes));

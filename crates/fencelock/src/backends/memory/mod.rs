@@ -1,7 +1,7 @@
 //! The reference implementation of a backend.
 
 mod completions;
-mod row;
+mod holder_set;
 mod scheme;
 mod slot;
 

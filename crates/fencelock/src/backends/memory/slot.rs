@@ -1,4 +1,4 @@
-use super::row::{MemoryHold, Row};
+use super::holder_set::{HolderSet, MemoryHold};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Event, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Invalid, Key,
     Mode, Moment, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, next_block,
@@ -19,7 +19,7 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     fence: u64,
-    row: Row,
+    holders: HolderSet,
     line: VecDeque<Waiter>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
@@ -83,12 +83,12 @@ impl Slot {
 
     /// Whether nothing is held or waited for.
     pub(super) fn is_free(&self) -> bool {
-        self.row.is_empty() && self.line.is_empty()
+        self.holders.is_empty() && self.line.is_empty()
     }
 
     /// Ends the holds that are over.
     pub(super) fn expire(&mut self, now: Moment) {
-        self.row.expire(now);
+        self.holders.expire(now);
     }
 
     /// `proposal` is that of a quorum.
@@ -109,12 +109,12 @@ impl Slot {
             return Err(claim.conflicting(step.backend, present));
         }
         let mut granted = self.advance(Some(me), &mut step)?;
-        let is_free = self.line.is_empty() && self.row.fits(mode) && self.row.get(&me).is_none();
+        let is_free = self.line.is_empty() && self.holders.fits(mode) && self.holders.get(&me).is_none();
         if is_free && claim.intent != Intent::Poll {
             let tokens = next_tokens(self.fence, proposal, claim.block, &step);
             granted = Some(self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens, &step)?);
         }
-        if let Some(held) = self.row.get_mut(&me) {
+        if let Some(held) = self.holders.get_mut(&me) {
             held.extend(step.end(claim.ttl.get()));
             // The client may have used some tokens before it repeats the claim, but none after the last.
             return Ok(Acquire::Granted { tokens: granted.unwrap_or(held.fence.into()) });
@@ -124,11 +124,11 @@ impl Slot {
 
     /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
     fn conflict(&self, me: HolderId, mode: Mode, step: &Step<'_>) -> Option<Mode> {
-        if mode == Mode::Exclusive || self.row.get(&me).is_some() {
+        if mode == Mode::Exclusive || self.holders.get(&me).is_some() {
             return None;
         }
         let others = self.line.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
-        let mut present = self.row.mode().into_iter().chain(others.map(|waiter| waiter.mode));
+        let mut present = self.holders.mode().into_iter().chain(others.map(|waiter| waiter.mode));
         present.find(|present| present.conflicts(mode))
     }
 
@@ -137,7 +137,7 @@ impl Slot {
         let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
-            (_, Intent::Try) => return self.row.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
+            (_, Intent::Try) => return self.holders.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
@@ -149,7 +149,7 @@ impl Slot {
             }
         };
         let ahead = u32::try_from(position).unwrap_or(u32::MAX);
-        self.row.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
+        self.holders.occupied(step.now).map_or(Acquire::Gone, |occupied| Acquire::Queued {
             ahead,
             last_fence: self.fence,
             server_micros: None,
@@ -167,7 +167,7 @@ impl Slot {
     ) -> Result<TokenBlock, Unknown> {
         let tokens = tokens.map_err(|invalid| step.refused(&invalid))?;
         self.fence = tokens.last().get();
-        self.row.add(MemoryHold { holder, mode, fence: tokens.last(), since: step.now, until: step.end(ttl) });
+        self.holders.add(MemoryHold { holder, mode, fence: tokens.last(), since: step.now, until: step.end(ttl) });
         Ok(tokens)
     }
 
@@ -175,12 +175,12 @@ impl Slot {
     /// of `me`, which gets its full lease at once.
     fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
         let mut mine = None;
-        while self.row.is_open()
+        while self.holders.is_open()
             && let Some(waiter) = self.line.front()
         {
             let is_me = me == Some(waiter.holder.id);
             let is_alive = is_me || step.is_alive(waiter);
-            if is_alive && !self.row.fits(waiter.mode) {
+            if is_alive && !self.holders.fits(waiter.mode) {
                 break;
             }
             let Some(waiter) = self.line.pop_front().filter(|_| is_alive) else { continue };
@@ -198,20 +198,20 @@ impl Slot {
 
     pub(super) fn renew(&mut self, renewal: &Renewal, step: &Step<'_>) -> Renew {
         let waiters = self.waiters();
-        if let Some(held) = self.row.get_mut(&renewal.holder) {
+        if let Some(held) = self.holders.get_mut(&renewal.holder) {
             held.extend(step.end(renewal.ttl.get()));
             self.announces |= waiters == 0;
             return Renew::Renewed { waiters };
         }
-        self.row.holders().map_or(Renew::Absent, Renew::TakenBy)
+        self.holders.holders().map_or(Renew::Absent, Renew::TakenBy)
     }
 
     pub(super) fn release(&mut self, holder: &HolderId, mut step: Step<'_>) -> Result<Release, Unknown> {
         self.line.retain(|waiter| waiter.holder.id != *holder);
-        let answer = if self.row.remove(holder) {
+        let answer = if self.holders.remove(holder) {
             Release::Released
         } else {
-            self.row.holders().map_or(Release::Absent, Release::TakenBy)
+            self.holders.holders().map_or(Release::Absent, Release::TakenBy)
         };
         self.advance(None, &mut step)?;
         Ok(answer)
@@ -225,8 +225,8 @@ impl Slot {
         proposal: Option<u64>,
         mut step: Step<'_>,
     ) -> Result<Downgrade, Unknown> {
-        let Some(held) = self.row.get_mut(&renewal.holder) else {
-            return Ok(self.row.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
+        let Some(held) = self.holders.get_mut(&renewal.holder) else {
+            return Ok(self.holders.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
         };
         if matches!(held.mode, Mode::Permits { .. }) {
             let advice = format!("key {}: only an exclusive lock can be downgraded", step.key);
@@ -246,23 +246,25 @@ impl Slot {
 
     /// Changes the limit of the semaphore.
     pub(super) fn resize(&mut self, limit: u32, mut step: Step<'_>) -> Result<Resize, Unknown> {
-        let (Some(mode), Some(holders)) = (self.row.mode(), self.row.holders()) else { return Ok(Resize::Free) };
+        let (Some(mode), Some(holders)) = (self.holders.mode(), self.holders.holders()) else {
+            return Ok(Resize::Free);
+        };
         let Some(before) = mode.limit() else { return Ok(Resize::OtherMode { mode, holders }) };
-        self.row.resize(limit);
+        self.holders.resize(limit);
         self.line.retain_mut(|waiter| {
             let mode = waiter.mode.taken_over(before, limit);
             waiter.mode = mode.unwrap_or(waiter.mode);
             mode.is_some()
         });
         self.advance(None, &mut step)?;
-        let (used, holders) = self.row.in_use();
+        let (used, holders) = self.holders.in_use();
         Ok(Resize::Resized(Resized::new(before, limit, used, holders)))
     }
 
     /// Ends the holds that `seen` lists and that have not ended since.
     pub(super) fn evict(&mut self, seen: &Holding, mut step: Step<'_>) -> Result<Eviction, Unknown> {
         let listed = seen.holders.iter().filter_map(fencelock_core::HolderInfo::holder_id);
-        let ended = listed.filter(|holder| self.row.remove(holder)).count();
+        let ended = listed.filter(|holder| self.holders.remove(holder)).count();
         if ended == 0 {
             return Ok(Eviction::Changed(self.holding(step.key, step.now).map(Box::new)));
         }
@@ -272,7 +274,7 @@ impl Slot {
     }
 
     pub(super) fn raise(&mut self, holder: &HolderId, to: FencingToken) -> Raise {
-        let Some(held) = self.row.get_mut(holder) else { return Raise::Refused };
+        let Some(held) = self.holders.get_mut(holder) else { return Raise::Refused };
         let Some(fence) = raise_fence(Some(held.fence.get()), self.fence, to) else { return Raise::Refused };
         (self.fence, held.fence) = (fence, to);
         Raise::Acked
@@ -280,16 +282,16 @@ impl Slot {
 
     /// Whether this holder has the key alone.
     pub(super) fn is_exclusive_to(&self, holder: &HolderId) -> bool {
-        !self.row.is_open() && self.row.first().as_ref() == Some(holder)
+        !self.holders.is_open() && self.holders.first().as_ref() == Some(holder)
     }
 
     pub(super) fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
-        self.row.holding(key, now).map(|holding| holding.with_waiters(self.waiters()))
+        self.holders.holding(key, now).map(|holding| holding.with_waiters(self.waiters()))
     }
 
     /// The end of the hold that is there now has a subscriber.
     pub(super) fn watch(&mut self, step: &mut Step<'_>) {
-        self.watched = self.row.first();
+        self.watched = self.holders.first();
         if self.watched.is_none() {
             step.events.push(Event::Changed { key: step.key.clone() });
         }
@@ -297,8 +299,8 @@ impl Slot {
 
     /// Whether the watched hold has ended. After that it is no longer watched.
     pub(super) fn watched_has_ended(&mut self) -> bool {
-        let row = &self.row;
-        self.watched.take_if(|holder| row.get(holder).is_none()).is_some()
+        let holders = &self.holders;
+        self.watched.take_if(|holder| holders.get(holder).is_none()).is_some()
     }
 
     fn waiters(&self) -> u32 {

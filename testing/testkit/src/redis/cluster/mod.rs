@@ -15,7 +15,7 @@ use view::{NodeLine, SLOTS};
 /// The default of [`ClusterNodes::start`].
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A busy machine may take seconds for each step of a failover.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 /// A replica gives up a failover after 5 s.
 const GIVEN_UP: Duration = Duration::from_secs(6);
@@ -238,7 +238,7 @@ impl ClusterNodes {
             }
             None => false,
         };
-        // A master ignores the request of a replica of which it does not know that it is one.
+        // A master ignores the request of a replica that it does not know as one.
         let is_listed = |line: &NodeLine| view.iter().any(|of| of.id == line.id && of.master == line.master);
         linked
             && own.iter().all(is_listed)
@@ -319,7 +319,7 @@ fn good(reply: Reply, words: &[&str]) -> io::Result<Reply> {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         sleep(PAUSE);
     }
 }

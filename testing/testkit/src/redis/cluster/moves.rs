@@ -1,6 +1,6 @@
 //! Slots that move from one master to another.
 
-use super::{ClusterNodes, PATIENCE, good};
+use super::{ClusterNodes, TIMEOUT, good};
 use crate::{Reply, RespClient};
 use std::io;
 use std::thread::sleep;
@@ -113,7 +113,7 @@ impl<'a> Masters<'a> {
             if epochs.iter().all(|epoch| epoch.is_some() && *epoch == epochs[0]) {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(io::Error::other(format!("the masters do not agree on an epoch: {epochs:?}")));
             }
             sleep(TICK);

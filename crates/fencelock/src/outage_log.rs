@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// Since when claims are refused.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct OutageLog {
     since: Mutex<Option<Moment>>,
 }
 
-impl Trouble {
+impl OutageLog {
     /// A claim was refused, and is repeated.
     ///
     /// An outage is reported by the waiter that gives up because of it, and a quarantine by the session of the server. A

@@ -8,7 +8,7 @@ const LISTED: usize = 16;
 
 /// The holders of one key: none, one exclusive holder, or a row of holders of one class.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(super) struct HolderSet {
     /// In the order of their grants.
     holds: Vec<MemoryHold>,
     /// The permits in use.
@@ -27,8 +27,8 @@ pub(super) struct MemoryHold {
     pub(super) until: Moment,
 }
 
-impl Row {
-    /// The mode of the row; `None` if the key is free. The weight is that of one of its holders.
+impl HolderSet {
+    /// Their mode; `None` if the key is free. The weight is that of one of the holders.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.holds.first().map(|held| held.mode)
     }
@@ -47,10 +47,10 @@ impl Row {
     pub(super) fn fits(&self, mode: Mode) -> bool {
         match (self.mode(), mode) {
             (None, _) => true,
-            (Some(row), Mode::Permits { weight, limit, .. }) => {
-                row.same_class(mode) && u64::from(self.used) + u64::from(weight) <= u64::from(limit)
+            (Some(present), Mode::Permits { weight, limit, .. }) => {
+                present.same_class(mode) && u64::from(self.used) + u64::from(weight) <= u64::from(limit)
             }
-            (Some(row), _) => row.same_class(mode),
+            (Some(present), _) => present.same_class(mode),
         }
     }
 
