@@ -3,7 +3,7 @@ use crate::server::node_setup::register;
 use crate::server::raw::Server;
 use crate::url::identity::{identity, in_order};
 use crate::url::password;
-use crate::url::role::Role;
+use crate::url::target::Role;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 

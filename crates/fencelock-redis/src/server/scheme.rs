@@ -3,7 +3,7 @@ use super::node_setup::register;
 use super::raw::Server;
 use crate::url::identity::identity;
 use crate::url::password;
-use crate::url::role::Role;
+use crate::url::target::Role;
 use crate::url::target::Target;
 use fencelock_core::{BenchSite, BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
