@@ -1,13 +1,9 @@
-//! Detects dead connections: a connection that drops requests does not close by itself.
-//!
-//! Requests are answered in order, so any reply proves that the connection was alive for all requests before it. A request
-//! without a reply in time, and without a reply to any other request since it was sent, ends its connection: the next
-//! request uses a new one immediately. This costs a handshake if the server was only slow, and loses nothing: a request on
-//! the old connection still receives its reply.
+//! Detects dead connections: a connection that drops requests does not close by itself. Ends the tasks of a session with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// A request that was cancelled sooner proves nothing: a pause of a scheduler is as long.
@@ -110,6 +106,35 @@ impl Drop for PendingRequest<'_> {
 
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A task that ends with its session, when this value is dropped; and a session that ends with its task, even if it panics.
+#[derive(Debug)]
+pub(crate) struct SessionTask(JoinHandle<()>);
+
+/// Ends the session when it is dropped.
+struct EndSession(Liveness);
+
+impl Drop for EndSession {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl SessionTask {
+    pub(crate) fn spawn(session: &Liveness, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        let end = EndSession(session.clone());
+        Self(tokio::spawn(async move {
+            let _end = end;
+            task.await;
+        }))
+    }
+}
+
+impl Drop for SessionTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 #[cfg(test)]

@@ -3,34 +3,28 @@
 //! | file | what |
 //! |---|---|
 //! | `link`, `session`, `server_info` | the live session, one connection, and what is known about its server |
-//! | `dial`, `resolver`, `protocol`, `plain_proxy`, `tls_cause` | opening a connection, and why it failed |
-//! | `liveness`, `session_task`, `origin`, `peers` | whether a connection is alive, what it leads to, and the other servers of its list |
+//! | `dial`, `protocol`, `plain_proxy`, `tls_cause` | opening a connection, and why it failed |
+//! | `liveness`, `origin`, `peers` | whether a connection is alive, what it leads to, and the other servers of its list |
 //! | `push_handler`, `subscription`, `shard_channels`, `subscribed` | the messages that the server pushes |
-//! | `batch`, `combiner`, `shared_batch`, `batch_sender` | requests that are sent together |
+//! | `batch`, `combiner` | requests that are sent together |
 //! | `ack_writer` | writes that replicas must confirm |
 //! | `fault` | the errors of all versions |
 
 pub(crate) mod ack_writer;
 pub(crate) mod batch;
-pub(crate) mod batch_sender;
 pub(crate) mod combiner;
-pub(crate) mod deletion;
 pub(crate) mod dial;
 pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod liveness;
-pub(crate) mod logged_keys;
 pub(crate) mod origin;
 pub(crate) mod peers;
 pub(crate) mod plain_proxy;
 pub(crate) mod protocol;
 pub(crate) mod push_handler;
-pub(crate) mod resolver;
 pub(crate) mod server_info;
 pub(crate) mod session;
-pub(crate) mod session_task;
 pub(crate) mod shard_channels;
-pub(crate) mod shared_batch;
 pub(crate) mod subscribed;
 pub(crate) mod subscription;
 pub(crate) mod tls_cause;

@@ -1,8 +1,8 @@
+use super::dial::resolved;
 use super::liveness::Liveness;
+use super::liveness::SessionTask;
 use super::origin::Origin;
 use super::push_handler::PushHandler;
-use super::resolver::resolved;
-use super::session_task::SessionTask;
 use crate::url::target::Target;
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::PubSub;

@@ -2,7 +2,7 @@
 
 use super::Quorum;
 use super::driver::{Requests, drive};
-use super::inspection::{NodeInspections, faults};
+use super::inspection::faults;
 use super::node::Node;
 use fencelock_core::quorum::{
     ClaimCall, DowngradeCall, NodeReply, NodeRequest, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal,
@@ -59,20 +59,6 @@ impl Quorum {
             self.changed(key);
         }
         release
-    }
-
-    /// Inspects one key until a majority agrees.
-    pub(crate) async fn inspect_all(&self, key: &Key) -> NodeInspections {
-        let mut answers = self.send_to_all(key, patience, |node| {
-            let key = key.clone();
-            async move { node.inspect(&key).await }
-        });
-        let mut inspections = NodeInspections::new(self.settings.size);
-        while !inspections.is_clear() {
-            let Some((node, answer)) = answers.recv().await else { break };
-            inspections.on_reply(node, answer);
-        }
-        inspections
     }
 
     /// Resumes a hold. It is renewed first, so the state that is then read stays valid for a full TTL. The nodes list

@@ -15,6 +15,20 @@ use std::time::Duration;
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Quorum {
+    /// Inspects one key until a majority agrees.
+    pub(crate) async fn inspect_all(&self, key: &Key) -> NodeInspections {
+        let mut answers = self.send_to_all(key, patience, |node| {
+            let key = key.clone();
+            async move { node.inspect(&key).await }
+        });
+        let mut inspections = NodeInspections::new(self.settings.size);
+        while !inspections.is_clear() {
+            let Some((node, answer)) = answers.recv().await else { break };
+            inspections.on_reply(node, answer);
+        }
+        inspections
+    }
+
     /// The holds that a majority reports. If the replies of unreachable nodes would decide, the key is listed as reported.
     pub(crate) async fn list_all(&self) -> Result<Vec<Holding>, Unknown> {
         let (answers, mut inbox) = tokio::sync::mpsc::unbounded_channel();

@@ -2,7 +2,7 @@ use super::url::{lazy, node_urls, on_demand, open};
 use crate::server::node_setup::register;
 use crate::url::identity::{identity, in_order};
 use crate::url::password;
-use crate::url::role::Role;
+use crate::url::target::Role;
 use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 

@@ -6,6 +6,5 @@ pub(crate) mod hosts;
 pub(crate) mod identity;
 pub(crate) mod options;
 pub(crate) mod password;
-pub(crate) mod role;
 pub(crate) mod secrets;
 pub(crate) mod target;

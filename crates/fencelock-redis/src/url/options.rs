@@ -1,8 +1,8 @@
 //! The options of a URL.
 
 use super::compat;
-use super::role::Role;
 use super::secrets::{FileOptions, SecretFiles};
+use super::target::Role;
 use crate::scripts::quarantine::{LONGEST_TTL, Quarantine};
 use fencelock_core::{Invalid, Ttl};
 use percent_encoding::percent_decode_str;

@@ -1,7 +1,8 @@
+//! What a URL says about one server.
+
 use super::acks::Acks;
 use super::hosts::{Address, shown};
 use super::options::{Options, percent_decoded};
-use super::role::Role;
 use super::secrets::SecretFiles;
 use crate::cluster::view::ClusterView;
 use crate::scripts::quarantine::Quarantine;
@@ -251,6 +252,16 @@ fn name_of(info: &ConnectionInfo) -> String {
         }
     };
     if db == 0 { address } else { format!("{address}/{db}") }
+}
+
+/// Whether a server is standalone, or one of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Alone,
+    /// A node of a quorum. It always has a quarantine.
+    Member,
+    /// A node of a Redis Cluster. It never has a quarantine.
+    ClusterNode,
 }
 
 #[cfg(test)]
