@@ -8,46 +8,44 @@ pub(crate) const fn node_of(client: usize, nth: u8) -> usize {
     (client + nth as usize) % CLIENTS
 }
 
-impl Model<'_> {
-    /// Takes a permit from the counter of a server.
-    pub(super) fn count_down(&self, step: &mut Step, at: usize, node: usize) -> bool {
-        let left = match step.after.keys[node].map(|entry| entry.value) {
-            Some(Value::Count(left)) => left,
-            _ => self.scheme.permits,
-        };
-        step.reply = Reply::Int((left > 0).into());
-        if left > 0 {
-            step.after.keys[node] = Some(Entry { value: Value::Count(left - 1), ttl: None, owner: at as u8 });
-        }
-        left > 0
+/// Takes a permit from the counter of a server.
+pub(super) fn count_down(model: &Model<'_>, step: &mut Step, at: usize, node: usize) -> bool {
+    let left = match step.after.keys[node].map(|entry| entry.value) {
+        Some(Value::Count(left)) => left,
+        _ => model.scheme.permits,
+    };
+    step.reply = Reply::Int((left > 0).into());
+    if left > 0 {
+        step.after.keys[node] = Some(Entry { value: Value::Count(left - 1), ttl: None, owner: at as u8 });
     }
+    left > 0
+}
 
-    pub(super) fn take_count(&self, step: &mut Step, at: usize) -> bool {
-        let taken = self.count_down(step, at, 0);
-        if taken {
-            self.take(&mut step.after, at);
-        }
-        taken
+pub(super) fn take_count(model: &Model<'_>, step: &mut Step, at: usize) -> bool {
+    let taken = count_down(model, step, at, 0);
+    if taken {
+        model.take(&mut step.after, at);
     }
+    taken
+}
 
-    /// Removes what has ended by this clock, and takes a permit.
-    pub(super) fn take_permit(&self, step: &mut Step, at: usize, now: u8) -> bool {
-        let mut ends = ends(step);
-        for (holder, end) in ends.iter_mut().enumerate() {
-            if *end > 0 && *end <= now {
-                *end = 0;
-                step.touch(at, holder as u8);
-            }
+/// Removes what has ended by this clock, and takes a permit.
+pub(super) fn take_permit(model: &Model<'_>, step: &mut Step, at: usize, now: u8) -> bool {
+    let mut ends = ends(step);
+    for (holder, end) in ends.iter_mut().enumerate() {
+        if *end > 0 && *end <= now {
+            *end = 0;
+            step.touch(at, holder as u8);
         }
-        let taken = ends.iter().filter(|end| **end > 0).count() < usize::from(self.scheme.permits);
-        if taken {
-            ends[at] = now + TTL;
-            self.take(&mut step.after, at);
-        }
-        put(step, ends);
-        step.reply = Reply::Int(taken.into());
-        taken
     }
+    let taken = ends.iter().filter(|end| **end > 0).count() < usize::from(model.scheme.permits);
+    if taken {
+        ends[at] = now + TTL;
+        model.take(&mut step.after, at);
+    }
+    put(step, ends);
+    step.reply = Reply::Int(taken.into());
+    taken
 }
 
 pub(super) fn give_count(step: &mut Step, node: usize) -> bool {

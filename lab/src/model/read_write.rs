@@ -6,23 +6,21 @@ use super::state::{Entry, ReadWrite, Reply, Step, TTL, Value};
 /// A reader holds the lock for twice the TTL of a writer.
 pub(super) const READ_TTL: u8 = 2 * TTL;
 
-impl Model<'_> {
-    pub(super) fn write_lock(&self, step: &mut Step, at: usize) -> bool {
-        let (mut lock, ttl) = present(step);
-        let again = lock.writer == Some(at as u8);
-        let granted = again || lock.is_empty();
-        step.reply = Reply::Int(granted.into());
-        if granted {
-            (lock.writer, lock.writes) = (Some(at as u8), lock.writes + 1);
-            put(step, at, lock, ttl.max(TTL));
-            if !again {
-                self.take(&mut step.after, at);
-            }
-            let lease = &mut step.after.clients[at].lease;
-            *lease = TTL.max(*lease);
+pub(super) fn write_lock(model: &Model<'_>, step: &mut Step, at: usize) -> bool {
+    let (mut lock, ttl) = present(step);
+    let again = lock.writer == Some(at as u8);
+    let granted = again || lock.is_empty();
+    step.reply = Reply::Int(granted.into());
+    if granted {
+        (lock.writer, lock.writes) = (Some(at as u8), lock.writes + 1);
+        put(step, at, lock, ttl.max(TTL));
+        if !again {
+            model.take(&mut step.after, at);
         }
-        granted
+        let lease = &mut step.after.clients[at].lease;
+        *lease = TTL.max(*lease);
     }
+    granted
 }
 
 pub(super) fn read_lock(step: &mut Step, at: usize) -> bool {

@@ -1,8 +1,8 @@
 //! The effect of each line of a scheme.
 
 use super::Model;
-use super::permits::{give_count, give_permit, node_of};
-use super::read_write::{end_write, read_lock, read_unlock};
+use super::permits::{count_down, give_count, give_permit, node_of, take_count, take_permit};
+use super::read_write::{end_write, read_lock, read_unlock, write_lock};
 use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, Step, TRIES, TTL, Value};
 use crate::property::Property;
 use crate::scheme::{Content, Op};
@@ -58,14 +58,14 @@ impl Model<'_> {
             Op::Del | Op::MultiDel | Op::ExpireNow | Op::Unlock => delete(step, at, 0),
             Op::CompareDel => compare_delete(step, at, 0),
             Op::DelNode(node) => compare_delete(step, at, usize::from(node)),
-            Op::TakeCount => self.take_count(step, at),
+            Op::TakeCount => take_count(self, step, at),
             Op::GiveCount => give_count(step, 0),
-            Op::TakeCountAt(nth) => self.count_down(step, at, node_of(at, nth)),
+            Op::TakeCountAt(nth) => count_down(self, step, at, node_of(at, nth)),
             Op::GiveCountAt(nth) => give_count(step, node_of(at, nth)),
-            Op::TakeByClock => self.take_permit(step, at, self.clock(&step.after, at)),
-            Op::TakeByServer => self.take_permit(step, at, step.after.now),
+            Op::TakeByClock => take_permit(self, step, at, self.clock(&step.after, at)),
+            Op::TakeByServer => take_permit(self, step, at, step.after.now),
             Op::GivePermit => give_permit(step, at),
-            Op::WriteLock => self.write_lock(step, at),
+            Op::WriteLock => write_lock(self, step, at),
             Op::ReadLock => read_lock(step, at),
             Op::EndWrite | Op::WriteUnlock => end_write(step, at, false),
             Op::EndWriteKeepTtl => end_write(step, at, true),
