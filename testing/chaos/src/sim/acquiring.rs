@@ -65,6 +65,7 @@ impl World<'_> {
             | Action::ClaimEnded(_)
             | Action::Queued
             | Action::Report(_)
+            | Action::WaitsForOwn { .. }
             | Action::FallbackPoll => {}
         }
     }
@@ -84,6 +85,7 @@ impl World<'_> {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            place: None,
         };
         let (waiter, step) = self.engine(client, |engine, cx| {
             let waiter = engine.enter(request, cx.now, false, cx);
