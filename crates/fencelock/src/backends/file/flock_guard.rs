@@ -64,7 +64,7 @@ impl FlockGuard {
         }
         let guard =
             Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), process: Process::current(), created };
-        Ok(guard.is_in_place()?.then_some(guard))
+        Ok(permission::is_only_name(path, &guard.file)?.then_some(guard))
     }
 
     /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
