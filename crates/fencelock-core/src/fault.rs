@@ -12,6 +12,9 @@ pub enum Fault {
     Unreachable,
     /// The credentials are wrong or insufficient. A retry does not help.
     Denied,
+    /// A lock file or its directory cannot be opened: another kind of file is in its place, or this user may not use it. A retry does
+    /// not help.
+    Unopened,
     /// The server accepted the credentials of this client before, and refuses them now. They come from a file that is read for
     /// each connection, so a retry helps as soon as the file has the new ones.
     Revoked,
@@ -56,7 +59,12 @@ impl Fault {
     pub const fn is_permanent(self) -> bool {
         matches!(
             self,
-            Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_) | Self::ModeConflict(_)
+            Self::Denied
+                | Self::Unopened
+                | Self::Misconfigured
+                | Self::Unsupported
+                | Self::ModeUnsupported(_)
+                | Self::ModeConflict(_)
         )
     }
 
@@ -84,6 +92,7 @@ impl Fault {
             Self::Timeout => "no answer in time",
             Self::Unreachable => "not reachable",
             Self::Denied => "access denied",
+            Self::Unopened => "cannot be opened",
             Self::Revoked => "access denied, which it was not before",
             Self::ReadOnly => "read-only: a replica, or a master demoted to one",
             Self::Loading => "still loading its data",
@@ -249,6 +258,11 @@ impl Unknown {
     /// Whether every failed node answered that it does not serve the key, or not yet. Nothing was executed.
     pub fn is_moved(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault == Fault::Moved)
+    }
+
+    /// Whether a lock file or its directory cannot be opened, so that the state of the lock is unknown.
+    pub fn is_unopened(&self) -> bool {
+        self.nodes.iter().any(|node| node.fault == Fault::Unopened)
     }
 
     /// Whether a node refuses credentials that it accepted before.

@@ -7,7 +7,7 @@ use super::name::is_used;
 use super::permission::{SETGID, excess};
 use super::scan::Scan;
 use super::watch::watched;
-use fencelock_core::{Finding, Level, Unknown};
+use fencelock_core::{Finding, Level};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::fs;
@@ -41,7 +41,7 @@ impl File {
             return closed;
         }
         match self.scan() {
-            Ok(Scan { files, held, skipped: 0, .. }) => {
+            Ok(Scan { files, held, unread }) if unread.is_empty() => {
                 let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
                 if files < MANY {
                     return Finding::fine("lock files", text);
@@ -49,11 +49,11 @@ impl File {
                 let advice = "use fewer keys, or delete the directory while it is not in use";
                 Finding::new(Level::Note, "lock files", text, advice)
             }
-            Ok(Scan { files, skipped, reasons, .. }) => {
-                let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
-                let text = format!("{skipped} of {files} lock files cannot be read: {first}");
+            Ok(Scan { files, unread, .. }) => {
+                let first = unread.first().map(|(_, why)| why.to_string()).unwrap_or_default();
+                let text = format!("{} of {files} lock files cannot be read: {first}", unread.len());
                 Finding::new(
-                    Level::Warning,
+                    Level::Failure,
                     "lock files",
                     text,
                     "a lock file is a regular file with one name: remove links, directories and other things that are none",
@@ -304,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_among_the_lock_files_is_a_warning() {
+    fn a_link_among_the_lock_files_is_a_failure() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         std::os::unix::fs::symlink("/dev/zero", scratch.path().join("k.lock")).unwrap();
-        assert_eq!(level_of(&file, "lock files"), Some(Level::Warning));
+        assert_eq!(level_of(&file, "lock files"), Some(Level::Failure));
     }
 
     #[test]

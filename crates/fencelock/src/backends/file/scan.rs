@@ -4,11 +4,8 @@ use super::File;
 use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
-use fencelock_core::{Eviction, Expiry, HolderInfo, Holding, Key, Unknown};
+use fencelock_core::{Eviction, Expiry, Foreign, HolderInfo, Holding, Key, Occupant, Unknown};
 use std::{fs, io};
-
-/// The number of unreadable files that are named in the log; other users of the directory may create more.
-const NAMED: usize = 5;
 
 /// The number of files that a list inspects before it lets other tasks run: usually less than a millisecond.
 const STRETCH: usize = 16;
@@ -18,28 +15,26 @@ const STRETCH: usize = 16;
 pub(super) struct Scan {
     pub(super) files: usize,
     pub(super) held: Vec<Holding>,
-    /// The number of unreadable files, and the reasons for the first of them.
-    pub(super) skipped: usize,
-    pub(super) reasons: Vec<Unknown>,
+    /// Why files cannot be read, with their keys. The name of the file of a long key does not contain it.
+    pub(super) unread: Vec<(Option<Key>, Unknown)>,
 }
 
 impl Scan {
-    fn skip(&mut self, why: Unknown) {
-        self.skipped += 1;
-        if self.reasons.len() < NAMED {
-            self.reasons.push(why);
+    /// The held keys, and those of which it is unknown.
+    fn into_listed(self) -> Vec<Holding> {
+        let (mut listed, mut nameless) = (self.held, 0usize);
+        for (key, why) in self.unread {
+            if let Some(key) = key {
+                let by = Occupant::Foreign(Foreign::unread(why.to_string()));
+                listed.push(Holding::new(key, HolderInfo::new(by, Expiry::Never)));
+            } else {
+                nameless += 1;
+            }
         }
-    }
-
-    /// The holds; a warning reports skipped files.
-    pub(super) fn into_held(self) -> Vec<Holding> {
-        for why in &self.reasons {
-            tracing::warn!("skipped: {why}");
+        if nameless > 0 {
+            tracing::warn!("{nameless} lock files of keys with long names cannot be read, and are not listed");
         }
-        if self.skipped > self.reasons.len() {
-            tracing::warn!("skipped: {} more lock files", self.skipped - self.reasons.len());
-        }
-        self.held
+        listed
     }
 }
 
@@ -62,11 +57,11 @@ impl File {
                 tokio::task::yield_now().await;
             }
         }
-        Ok(scan.into_held())
+        Ok(scan.into_listed())
     }
 
-    /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
-    /// name. An unreadable file, such as a symbolic link, is skipped.
+    /// The number of lock files, the held ones, and those that cannot be read, such as symbolic links. A foreign lock on a file with an
+    /// unknown key is omitted, because it has no name.
     pub(super) fn scan(&self) -> Result<Scan, Unknown> {
         let mut scan = Scan::default();
         for entry in self.entries()? {
@@ -97,7 +92,7 @@ impl File {
         let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
             Ok(seen) => seen,
             Err(unknown) => {
-                scan.skip(unknown);
+                scan.unread.push((key_of(name), unknown));
                 return Ok(());
             }
         };

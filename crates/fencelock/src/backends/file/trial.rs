@@ -2,7 +2,7 @@
 
 use super::File;
 use super::name::{completion_file_name, file_name};
-use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Trial, Tried};
+use fencelock_core::{BoxFuture, Finding, HolderId, Key, Trial, Tried};
 use std::fs;
 use std::time::Duration;
 
@@ -30,10 +30,8 @@ impl File {
         let clean = || -> BoxFuture<'_, bool> { Box::pin(async { self.remove_of(&key) }) };
         let tried = Trial::new(self, &key, [first, second]).run(&clean).await;
         self.remove_of(&key);
-        tried.finding(|cause| {
-            let is_denied = cause.nodes().iter().any(|node| node.fault == Fault::Denied);
-            if is_denied { "use a directory of this user, or one that it may write to" } else { "" }.to_owned()
-        })
+        // The cause says what to do.
+        tried.finding(|_| String::new())
     }
 
     fn remove_of(&self, key: &Key) -> bool {
