@@ -70,6 +70,8 @@ use fencelock_core::{
     CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release, Renew, Renewal,
     Resize, Unknown, WriteCompletion,
 };
+use rustix::fs::{Access, AtFlags, CWD};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -160,9 +162,31 @@ impl File {
     }
 
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
-        let name = path.file_name().unwrap_or_default().display();
-        self.directory.unknown(&format!("cannot {what} {name}"), error)
+        let of = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().display();
+            self.directory.unknown(&format!("cannot {what} {name}"), error)
+        };
+        let unknown = of(path);
+        // A lock has several files, and the advice is about one.
+        if unknown.is_unopened() { culprit(path).map_or(unknown, |path| of(&path)) } else { unknown }
     }
+}
+
+/// The file beside this lock file that cannot be opened, if the lock file can.
+fn culprit(lock_file: &Path) -> Option<PathBuf> {
+    let may_use = |path: &Path| {
+        let access = rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
+        access.is_ok() && fs::symlink_metadata(path).is_ok_and(|meta| permission::check_plain(&meta).is_ok())
+    };
+    if !may_use(lock_file) {
+        return None;
+    }
+    let name = lock_file.file_name()?.to_str()?;
+    let beside = fs::read_dir(lock_file.parent()?).ok()?.flatten().filter(|entry| {
+        let beside = entry.file_name();
+        beside.to_str().is_some_and(|beside| beside.starts_with(name) && beside != name && name::is_used(beside))
+    });
+    beside.map(|entry| entry.path()).find(|path| !may_use(path))
 }
 
 impl Backend for File {
