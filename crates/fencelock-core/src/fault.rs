@@ -162,8 +162,10 @@ impl NodeFault {
 impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.node, self.fault)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
+        let left = self.passes_in.map(|rest| format!("{:.1} s left", rest.as_secs_f64())).unwrap_or_default();
+        let between = if self.detail.is_empty() || left.is_empty() { "" } else { "; " };
+        if !self.detail.is_empty() || !left.is_empty() {
+            write!(f, " ({}{between}{left})", self.detail)?;
         }
         Ok(())
     }
@@ -284,7 +286,8 @@ impl fmt::Display for Unknown {
             let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(alike);
             let names: Vec<_> = same.iter().map(|node| node.node.as_str()).collect();
             let last = if others.is_empty() { "" } else { "; " };
-            let node = NodeFault { node: names.join(", "), ..node.clone() };
+            let passes_in = same.iter().filter_map(|node| node.passes_in).max();
+            let node = NodeFault { node: names.join(", "), passes_in, ..node.clone() };
             write!(f, "{node}{last}")?;
             rest = others;
         }
@@ -380,10 +383,12 @@ mod tests {
 
     #[test]
     fn what_to_do_is_said_once_for_all_nodes() {
-        let node = |name: &str| NodeFault::new(name, Fault::Quarantined, "5 s left");
+        let node = |name: &str, rest| {
+            NodeFault::new(name, Fault::Quarantined, "new").with_passes_in(Duration::from_millis(rest))
+        };
         assert_eq!(
-            Unknown::of_nodes(vec![node("a:1"), node("b:2")]).to_string(),
-            "a:1, b:2: in quarantine (5 s left); servers that are all new: \
+            Unknown::of_nodes(vec![node("a:1", 4900), node("b:2", 5000)]).to_string(),
+            "a:1, b:2: in quarantine (new; 5.0 s left); servers that are all new: \
              `fencelock init --trust-empty`"
         );
     }

@@ -192,11 +192,11 @@ impl Link {
             MarkerState::Serving => return,
             // The next claim puts it into service.
             MarkerState::Restarted | MarkerState::Unmarked if trusts => return,
-            MarkerState::Quarantined(rest) => quarantine::forgotten(*rest),
-            MarkerState::Restarted | MarkerState::Unmarked => quarantine::NOT_BEGUN.to_owned(),
+            MarkerState::Quarantined(rest) => quarantine::quarantined(&self.target.name, *rest),
+            MarkerState::Restarted | MarkerState::Unmarked => quarantine::not_begun(&self.target.name),
         };
         if !session.quarantine_logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
+            tracing::warn!("{why}");
         }
     }
 
