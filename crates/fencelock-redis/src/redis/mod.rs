@@ -274,8 +274,10 @@ impl Redis {
 
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
-        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        let wire = self.link.target.wire(key);
+        let answer = self.call(|epoch_check| script::inspect(&wire, epoch_check)).await?;
         Refusal::check(self.link.node(), self.quarantine(), &answer)?;
+        self.check_queue(&wire, &answer).await?;
         reply::read_inspect(self.link.node(), answer)
     }
 }

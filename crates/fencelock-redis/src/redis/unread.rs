@@ -1,6 +1,8 @@
 //! Values and queue entries that this version cannot read.
 
+use super::Redis;
 use super::reply::Reply;
+use super::script;
 use super::wire::WIRE;
 use fencelock_core::{Fault, Key, Unknown, side_key};
 use redis::Value;
@@ -42,6 +44,26 @@ impl Unread {
             side_key(wire, "waiters"),
             side_key(wire, "line")
         )
+    }
+}
+
+/// `CAP` in `lock.lua`: the maximum number of waiters that a claim examines.
+const EXAMINED: i64 = 32;
+
+impl Redis {
+    /// Refuses the `answer` to an inspection that the key is free, if a claim would be [`stuck`].
+    pub(super) async fn check_queue(&self, wire: &str, answer: &Value) -> Result<(), Unknown> {
+        if !matches!(answer, Value::Int(waiters) if *waiters >= EXAMINED) {
+            return Ok(());
+        }
+        let answer = self.call(|_| script::unread(wire)).await?;
+        let unread = Unread::of(&answer);
+        match answer {
+            Value::Array(words) if matches!(words.get(3), Some(Value::Int(found)) if *found >= EXAMINED) => {
+                Err(stuck(self.link.node(), wire, unread.as_ref()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
