@@ -6,7 +6,7 @@ use super::reply::{self, Claimed};
 use super::script::{self, Path, Requested};
 use super::session::Session;
 use super::unread;
-use super::{MOST_STEPS, Redis};
+use super::{Redis, Steps};
 use fencelock_core::{Acquire, Claim, Fault, Intent, Key, Occupant, Unknown};
 use redis::Value;
 use std::sync::atomic::Ordering;
@@ -70,13 +70,15 @@ impl Redis {
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, claim.ttl)?;
         }
-        for _ in 0..MOST_STEPS {
+        let mut steps = Steps::NEW;
+        loop {
             let answer = self.send_checked(session, claim, proposal).await?;
             let unread = self.link.note_unread(&wire, &answer);
             match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(Some(answer)),
                 Claimed::Yours => return Ok(None),
-                Claimed::More => {}
+                Claimed::More if steps.more(self.link.target.limit) => {}
+                Claimed::More => break,
                 Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
                 Claimed::Unreadable => return Err(unread::stuck(node, &wire, unread.as_ref())),
             }
@@ -147,6 +149,44 @@ impl Redis {
         let answers = session.send_all(&watch).await.unwrap_or_default();
         if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
             self.link.push_handler.changed(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Backend, Holder, HolderId, Owner, Release, Ttl};
+    use fencelock_testkit::ScriptedServer;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    /// A queue that never ends, of a server each of whose replies takes 50 ms.
+    #[tokio::test]
+    async fn a_queue_with_very_many_dead_waiters_is_shortened_for_no_longer_than_one_request_may_take() {
+        for reply in ["*1\r\n$4\r\nmore\r\n", "*2\r\n$8\r\nreleased\r\n:1\r\n"] {
+            let calls = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&calls);
+            let server = ScriptedServer::start(move |words| {
+                if words[0] != "EVALSHA" {
+                    return ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec());
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(50));
+                reply.as_bytes().to_vec()
+            });
+            let server = server.unwrap();
+            let redis = Redis::lazy(&server.url()).unwrap();
+            let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("test:1") };
+            let claim = Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try);
+            if reply.contains("more") {
+                let refused = redis.acquire(&claim).await.unwrap_err().to_string();
+                assert!(refused.contains("very many dead waiters"), "{refused}");
+            } else {
+                assert_eq!(redis.release(&claim.key, &claim.holder.id).await.unwrap(), Release::Released);
+            }
+            assert!((2..=25).contains(&calls.load(Ordering::Relaxed)), "{calls:?} calls within a second");
         }
     }
 }

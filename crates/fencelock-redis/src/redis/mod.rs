@@ -81,6 +81,7 @@ mod session_task;
 mod shard_channels;
 mod shared;
 mod shared_batch;
+mod steps;
 mod subscribed;
 mod subscription;
 mod target;
@@ -114,10 +115,8 @@ pub use script::{LockScripts, lock_scripts};
 pub use server::Server;
 use session::Session;
 use std::sync::Arc;
+use steps::Steps;
 pub(crate) use target::Target;
-
-/// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
-const MOST_STEPS: usize = 4096;
 
 /// Locks on one Redis server. See the table in [`Redis::open`] for the URL.
 #[derive(Debug)]
@@ -260,10 +259,8 @@ impl Redis {
         let released = release().await?;
         self.link.note_unread(&wire, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
-        for _ in 0..MOST_STEPS {
-            if left == Remaining::None {
-                break;
-            }
+        let mut steps = Steps::NEW;
+        while left == Remaining::More && steps.more(self.link.target.limit) {
             // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
             self.link.note_unread(&wire, &again);

@@ -1,6 +1,6 @@
 //! Changes the limit of a semaphore that is in use.
 
-use super::{MOST_STEPS, Redis, Refusal, reply, script};
+use super::{Redis, Refusal, Steps, reply, script};
 use fencelock_core::{Key, Resize, Unknown};
 
 impl Redis {
@@ -10,8 +10,10 @@ impl Redis {
     pub(super) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         Resize::check(self.link.node(), limit)?;
         let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;
-        for _ in 0..MOST_STEPS {
-            let (Resize::Resized(done), Some(examined)) = (&answer, &ticket) else { break };
+        let mut steps = Steps::NEW;
+        while let (Resize::Resized(done), Some(examined)) = (&answer, &ticket)
+            && steps.more(self.link.target.limit)
+        {
             let next = self.resize_once(key, limit, Some((done.before, examined))).await;
             let Ok((Resize::Resized(now), left)) = next else { break };
             (answer, ticket) = (Resize::Resized(now), left);
