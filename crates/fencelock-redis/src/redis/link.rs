@@ -31,6 +31,8 @@ pub(crate) struct Link {
     /// The locks with unreadable entries that have been logged.
     unread_logged: LoggedKeys,
     live: Mutex<Option<Arc<Session>>>,
+    /// The session before, while there is no live one.
+    silent: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// The features that a trial has found not to work, with the reasons.
     pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
@@ -64,6 +66,7 @@ impl Link {
             channel,
             unread_logged,
             live,
+            silent: Mutex::default(),
             dial,
             failed: Mutex::default(),
             probe: Mutex::default(),
@@ -119,6 +122,7 @@ impl Link {
                     dial.log_limitations(&self.target.name, &session);
                 }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
+                *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Ok(session)
             }
             Err(unknown) => {
@@ -233,8 +237,14 @@ impl Link {
         };
         if dropped.is_some() {
             tracing::info!(node = %self.target.name, "connection lost");
+            *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = dropped;
             self.push_handler.reset();
         }
+    }
+
+    /// The last session, if it did not answer in time and there is no other one yet.
+    pub(crate) fn silent(&self) -> Option<Arc<Session>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The reason why a feature did not work in a trial.

@@ -247,6 +247,7 @@ impl Redis {
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        self.follow_unanswered_claim(&wire, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
@@ -267,6 +268,14 @@ impl Redis {
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)
+    }
+
+    /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends
+    /// them even if this program ends before it has another connection.
+    fn follow_unanswered_claim(&self, wire: &str, holder: &HolderId) {
+        let Some(session) = self.link.silent() else { return };
+        let release = script::release(wire, holder, self.clock.wall_micros(), self.epoch_check(&session)).in_full();
+        tokio::spawn(async move { session.send(&release).await });
     }
 
     /// A server that may have lost data never reports that a lock is free.
