@@ -41,7 +41,7 @@ impl File {
             return closed;
         }
         match self.scan() {
-            Ok(Scan { files, held, unread }) if unread.is_empty() => {
+            Ok(Scan { files, held, unread, more_unread: 0 }) if unread.is_empty() => {
                 let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
                 if files < MANY {
                     return Finding::fine("lock files", text);
@@ -49,9 +49,10 @@ impl File {
                 let advice = "use fewer keys, or delete the directory while it is not in use";
                 Finding::new(Level::Note, "lock files", text, advice)
             }
-            Ok(Scan { files, unread, .. }) => {
+            Ok(Scan { files, unread, more_unread, .. }) => {
                 let first = unread.first().map(|(_, why)| why.to_string()).unwrap_or_default();
-                let text = format!("{} of {files} lock files cannot be read: {first}", unread.len());
+                let many = unread.len() + more_unread;
+                let text = format!("{many} of {files} lock files cannot be read: {first}");
                 Finding::new(
                     Level::Failure,
                     "lock files",

@@ -181,12 +181,9 @@ fn culprit(lock_file: &Path) -> Option<PathBuf> {
     if !may_use(lock_file) {
         return None;
     }
-    let name = lock_file.file_name()?.to_str()?;
-    let beside = fs::read_dir(lock_file.parent()?).ok()?.flatten().filter(|entry| {
-        let beside = entry.file_name();
-        beside.to_str().is_some_and(|beside| beside.starts_with(name) && beside != name && name::is_used(beside))
-    });
-    beside.map(|entry| entry.path()).find(|path| !may_use(path))
+    let slots = (0..record::MOST_SLOTS).map(|slot| name::slot_path(lock_file, slot));
+    let slots = slots.take_while(|path| path.symlink_metadata().is_ok());
+    slots.chain([name::row_path(lock_file)]).find(|path| path.symlink_metadata().is_ok() && !may_use(path))
 }
 
 impl Backend for File {

@@ -7,6 +7,9 @@ use super::record::Record;
 use fencelock_core::{Eviction, Expiry, Foreign, HolderInfo, Holding, Key, Occupant, Unknown};
 use std::{fs, io};
 
+/// The number of keys that are listed although their files cannot be read; other users of the directory may create more.
+const NAMED: usize = 16;
+
 /// The number of files that a list inspects before it lets other tasks run: usually less than a millisecond.
 const STRETCH: usize = 16;
 
@@ -15,24 +18,21 @@ const STRETCH: usize = 16;
 pub(super) struct Scan {
     pub(super) files: usize,
     pub(super) held: Vec<Holding>,
-    /// Why files cannot be read, with their keys. The name of the file of a long key does not contain it.
-    pub(super) unread: Vec<(Option<Key>, Unknown)>,
+    /// Why files cannot be read, with their keys, and how many more there are, with those of long keys, which the name does not contain.
+    pub(super) unread: Vec<(Key, Unknown)>,
+    pub(super) more_unread: usize,
 }
 
 impl Scan {
     /// The held keys, and those of which it is unknown.
     fn into_listed(self) -> Vec<Holding> {
-        let (mut listed, mut nameless) = (self.held, 0usize);
-        for (key, why) in self.unread {
-            if let Some(key) = key {
-                let by = Occupant::Foreign(Foreign::unread(why.to_string()));
-                listed.push(Holding::new(key, HolderInfo::new(by, Expiry::Never)));
-            } else {
-                nameless += 1;
-            }
-        }
-        if nameless > 0 {
-            tracing::warn!("{nameless} lock files of keys with long names cannot be read, and are not listed");
+        let unread = self.unread.into_iter().map(|(key, why)| {
+            let by = Occupant::Foreign(Foreign::unread(why.to_string()));
+            Holding::new(key, HolderInfo::new(by, Expiry::Never))
+        });
+        let listed = self.held.into_iter().chain(unread).collect();
+        if self.more_unread > 0 {
+            tracing::warn!("{} lock files cannot be read and are not listed", self.more_unread);
         }
         listed
     }
@@ -92,7 +92,10 @@ impl File {
         let seen = match self.inspect_file(&self.directory.path().join(name), belongs) {
             Ok(seen) => seen,
             Err(unknown) => {
-                scan.unread.push((key_of(name), unknown));
+                match key_of(name).filter(|_| scan.unread.len() < NAMED) {
+                    Some(key) => scan.unread.push((key, unknown)),
+                    None => scan.more_unread += 1,
+                }
                 return Ok(());
             }
         };
@@ -136,6 +139,18 @@ mod tests {
     use crate::backends::file::scratch::Scratch;
     use std::pin::pin;
     use std::task::{Context, Waker};
+
+    #[test]
+    fn very_many_files_that_cannot_be_read_are_counted() {
+        let scratch = Scratch::new();
+        let locks = File::open(scratch.path()).unwrap();
+        for number in 0..NAMED * 2 {
+            fs::create_dir(scratch.path().join(format!("{number}.lock"))).unwrap();
+        }
+        let scan = locks.scan().unwrap();
+        assert_eq!((scan.files, scan.unread.len(), scan.more_unread), (NAMED * 2, NAMED, NAMED));
+        assert_eq!(scan.into_listed().len(), NAMED);
+    }
 
     #[test]
     fn a_list_of_many_files_lets_other_tasks_run() {
