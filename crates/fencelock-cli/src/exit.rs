@@ -104,7 +104,8 @@ Exit status:
   the exit status of the command, or
   0      --observe: the reader of the output is gone
   64     usage: an argument cannot be used
-  69     unreachable: too few replicas confirmed the leadership
+  69     unreachable: the state of the lock is unknown, or too few replicas
+         confirmed the leadership
   71     a system call failed
   74     the output could not be written
   75     busy: another candidate leads (-n, -w)

@@ -52,12 +52,17 @@ fn hold(hold: &HolderInfo) -> Value {
     with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
 }
 
+/// Whether it is unknown who holds the key, or nobody.
+pub(crate) fn is_unread(held: &Holding) -> bool {
+    matches!(&held.first().occupant, Occupant::Foreign(foreign) if foreign.is_unread())
+}
+
 /// The fields of a key, held or free, in `status` and other commands. The number of waiters is known where the backend `queues` them.
 pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
     let holder = held.map(Holding::first);
     let answer = json!({
         "key": key,
-        "held": held.is_some(),
+        "held": (!held.is_some_and(is_unread)).then_some(held.is_some()),
         "owner": null,
         "foreign": null,
         "fence": holder.and_then(|holder| holder.fence).map(FencingToken::get),

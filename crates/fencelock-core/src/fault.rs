@@ -12,6 +12,9 @@ pub enum Fault {
     Unreachable,
     /// The credentials are wrong or insufficient. A retry does not help.
     Denied,
+    /// A lock file or its directory cannot be opened: another kind of file is in its place, or this user may not use it. A retry does
+    /// not help.
+    Unopened,
     /// The server accepted the credentials of this client before, and refuses them now. They come from a file that is read for
     /// each connection, so a retry helps as soon as the file has the new ones.
     Revoked,
@@ -56,7 +59,12 @@ impl Fault {
     pub const fn is_permanent(self) -> bool {
         matches!(
             self,
-            Self::Denied | Self::Misconfigured | Self::Unsupported | Self::ModeUnsupported(_) | Self::ModeConflict(_)
+            Self::Denied
+                | Self::Unopened
+                | Self::Misconfigured
+                | Self::Unsupported
+                | Self::ModeUnsupported(_)
+                | Self::ModeConflict(_)
         )
     }
 
@@ -84,6 +92,7 @@ impl Fault {
             Self::Timeout => "no answer in time",
             Self::Unreachable => "not reachable",
             Self::Denied => "access denied",
+            Self::Unopened => "cannot be opened",
             Self::Revoked => "access denied, although it was allowed before",
             Self::ReadOnly => "read-only: a replica, or a master demoted to one",
             Self::Loading => "still loading its data",
@@ -153,8 +162,10 @@ impl NodeFault {
 impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.node, self.fault)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
+        let left = self.passes_in.map(|rest| format!("{:.1} s left", rest.as_secs_f64())).unwrap_or_default();
+        let between = if self.detail.is_empty() || left.is_empty() { "" } else { "; " };
+        if !self.detail.is_empty() || !left.is_empty() {
+            write!(f, " ({}{between}{left})", self.detail)?;
         }
         Ok(())
     }
@@ -251,6 +262,11 @@ impl Unknown {
         !self.nodes.is_empty() && self.nodes.iter().all(|node| node.fault == Fault::Moved)
     }
 
+    /// Whether a lock file or its directory cannot be opened, so that the state of the lock is unknown.
+    pub fn is_unopened(&self) -> bool {
+        self.nodes.iter().any(|node| node.fault == Fault::Unopened)
+    }
+
     /// Whether a node refuses credentials that it accepted before.
     pub fn is_revoked(&self) -> bool {
         self.nodes.iter().any(|node| node.fault == Fault::Revoked)
@@ -270,7 +286,8 @@ impl fmt::Display for Unknown {
             let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(alike);
             let names: Vec<_> = same.iter().map(|node| node.node.as_str()).collect();
             let last = if others.is_empty() { "" } else { "; " };
-            let node = NodeFault { node: names.join(", "), ..node.clone() };
+            let passes_in = same.iter().filter_map(|node| node.passes_in).max();
+            let node = NodeFault { node: names.join(", "), passes_in, ..node.clone() };
             write!(f, "{node}{last}")?;
             rest = others;
         }
@@ -366,10 +383,12 @@ mod tests {
 
     #[test]
     fn what_to_do_is_said_once_for_all_nodes() {
-        let node = |name: &str| NodeFault::new(name, Fault::Quarantined, "5 s left");
+        let node = |name: &str, rest| {
+            NodeFault::new(name, Fault::Quarantined, "new").with_passes_in(Duration::from_millis(rest))
+        };
         assert_eq!(
-            Unknown::of_nodes(vec![node("a:1"), node("b:2")]).to_string(),
-            "a:1, b:2: in quarantine (5 s left); servers that are all new: \
+            Unknown::of_nodes(vec![node("a:1", 4900), node("b:2", 5000)]).to_string(),
+            "a:1, b:2: in quarantine (new; 5.0 s left); servers that are all new: \
              `fencelock init --trust-empty`"
         );
     }

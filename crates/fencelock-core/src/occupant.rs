@@ -39,8 +39,15 @@ impl Occupant {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Foreign {
     text: String,
-    is_string: bool,
-    digest: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Kind {
+    /// With the digest of the value.
+    String(u64),
+    Other,
+    Unread,
 }
 
 impl Foreign {
@@ -49,18 +56,28 @@ impl Foreign {
         let shown: String = value.chars().take(8.min(value.chars().count() / 2)).collect();
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
-        let (bytes, is_string) = (value.len(), true);
-        Self { text: format!("a string of {bytes} bytes, {shown:?}..."), is_string, digest: hasher.finish() }
+        let bytes = value.len();
+        Self { text: format!("a string of {bytes} bytes, {shown:?}..."), kind: Kind::String(hasher.finish()) }
     }
 
     /// A value that is not a lock of a known library: a hash, or a file locked by another program. The text describes it.
     pub fn other(what: impl Into<String>) -> Self {
-        Self { text: what.into(), is_string: false, digest: 0 }
+        Self { text: what.into(), kind: Kind::Other }
+    }
+
+    /// What cannot be read, so whether the key is held is unknown. The text says why.
+    pub fn unread(why: impl Into<String>) -> Self {
+        Self { text: why.into(), kind: Kind::Unread }
     }
 
     /// Whether it is a string that may be a lock of another library.
     pub const fn is_string(&self) -> bool {
-        self.is_string
+        matches!(self.kind, Kind::String(_))
+    }
+
+    /// Whether it cannot be read, so that nobody may hold the key.
+    pub const fn is_unread(&self) -> bool {
+        matches!(self.kind, Kind::Unread)
     }
 }
 
@@ -75,6 +92,7 @@ impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Holder(holder) => fmt::Display::fmt(&holder.owner, f),
+            Self::Foreign(foreign) if foreign.is_unread() => write!(f, "unknown ({foreign})"),
             Self::Foreign(foreign) => write!(f, "another program ({foreign})"),
         }
     }

@@ -14,6 +14,7 @@ use fencelock_core::{
     Unknown,
 };
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +38,9 @@ impl fmt::Debug for Client {
 impl Client {
     /// Returns a lock on `key` that is not acquired yet. No request is sent until it is awaited; an invalid key is reported
     /// then.
+    #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(Arc::clone(&self.inner), key.as_ref())
+        Lock::new(Arc::clone(&self.inner), key.as_ref()).requested_at(Location::caller())
     }
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
@@ -80,6 +82,7 @@ impl Client {
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
     /// ```
+    #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(&self.inner, keys)
     }

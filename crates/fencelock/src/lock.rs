@@ -8,6 +8,7 @@ use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
 use fencelock_core::{HolderId, Invalid, Key, Mode, Resize, Resized, Ttl, Unknown};
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub struct Lock {
     lease_sharing: LeaseSharing,
     on_wait: Option<OnWait>,
     on_trouble: Option<OnTrouble>,
+    place: Option<&'static Location<'static>>,
 }
 
 impl Lock {
@@ -46,7 +48,14 @@ impl Lock {
             lease_sharing: LeaseSharing::Allowed,
             on_wait: None,
             on_trouble: None,
+            place: None,
         }
+    }
+
+    /// A task that requests it is expected to wait only for others, so a long wait for its own client is reported, with this place.
+    pub(crate) fn requested_at(mut self, place: &'static Location<'static>) -> Self {
+        self.place = Some(place);
+        self
     }
 
     /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
@@ -287,6 +296,7 @@ impl Lock {
                 retry: self.retry,
                 max_hold: self.max_hold,
                 lease_sharing: self.lease_sharing,
+                place: self.place,
             },
             on_wait: self.on_wait.clone(),
             on_trouble: self.on_trouble.clone(),

@@ -9,6 +9,7 @@ use fencelock_core::{HolderId, Invalid, Key, KeySet, Unknown};
 use futures_util::future::join_all;
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +33,12 @@ pub struct LockAll {
 }
 
 impl LockAll {
+    #[track_caller]
     pub(crate) fn new<K: AsRef<str>>(client: &Arc<ClientInner>, keys: impl IntoIterator<Item = K>) -> Self {
         let keys = KeySet::new(keys);
         let first = keys.as_ref().ok().and_then(|keys| keys.keys().first()).map_or("", Key::as_str);
-        Self { client: Arc::clone(client), each: Lock::new(Arc::clone(client), first), keys }
+        let each = Lock::new(Arc::clone(client), first).requested_at(Location::caller());
+        Self { client: Arc::clone(client), keys, each }
     }
 
     /// Shared locks on all of the keys. See [`Lock::shared`].

@@ -335,7 +335,7 @@ fn a_file_where_the_directory_should_be_is_named() {
     fs::write(&path, "").unwrap();
     for dir in [path.clone(), path.join("below")] {
         let unknown = refusal(&dir);
-        assert_eq!(unknown.nodes()[0].fault, Fault::Other);
+        assert_eq!(unknown.nodes()[0].fault, Fault::Unopened);
         let text = unknown.to_string();
         assert!(text.contains("not a directory") && !text.contains("remove"), "{text}");
     }

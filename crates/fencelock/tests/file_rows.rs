@@ -49,6 +49,32 @@ fn readers_of_several_processes_hold_a_key_together_and_are_seen() {
 }
 
 #[test]
+fn readers_are_seen_although_the_record_of_the_key_is_lost() {
+    for lost in ["", "{", "garbage\n"] {
+        let scratch = Scratch::new();
+        let locks = scratch.locks();
+        let (_, fence) = shared(&locks, "k");
+        fs::write(scratch.path().join("k.lock"), lost).unwrap();
+        let other = scratch.locks();
+        assert_eq!(seen(&other, "k").first().fence, Some(fence), "{lost:?}");
+        assert_eq!(now(other.list()).unwrap().len(), 1, "{lost:?}");
+    }
+}
+
+#[test]
+fn what_is_in_the_place_of_a_slot_file_is_named_and_the_key_is_not_reported_as_free() {
+    let scratch = Scratch::new();
+    let locks = scratch.locks();
+    fs::write(scratch.path().join("k.lock"), "").unwrap();
+    fs::create_dir(scratch.path().join("k.lock.0")).unwrap();
+    let claims = [reader("k"), claim("k", Intent::Try)].map(|claim| now(locks.acquire(&claim)).unwrap_err());
+    let looked = now(locks.inspect(&Key::new("k").unwrap())).unwrap_err();
+    for refused in claims.into_iter().chain([looked]) {
+        assert!(refused.is_unopened() && refused.to_string().contains(" k.lock.0: "), "{refused}");
+    }
+}
+
+#[test]
 fn an_eviction_of_a_row_is_refused_and_names_each_process() {
     let scratch = Scratch::new();
     let locks = scratch.locks();

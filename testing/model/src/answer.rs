@@ -116,7 +116,10 @@ pub enum Availability {
     /// The lock is held.
     Held(Inspect),
     /// The lock is free.
-    Free,
+    Free {
+        /// The number of waiters.
+        waiters: u64,
+    },
     /// The server knows of no holder, but may have lost data.
     Refused(Refusal),
 }

@@ -376,7 +376,8 @@ impl KeyModel {
         if let Some(seen) = self.inspect(server) {
             return Ok(Availability::Held(seen));
         }
-        Ok(gate.refusal()?.map_or(Availability::Free, |refusal| Availability::Refused(refusal.clone())))
+        let free = || Availability::Free { waiters: self.living(server) };
+        Ok(gate.refusal()?.map_or_else(free, |refusal| Availability::Refused(refusal.clone())))
     }
 
     /// `inspect.lua`: the holder; `None` if the lock is free.

@@ -86,7 +86,7 @@ pub(super) async fn retry_unreachable<T>(
     loop {
         let left = request.wait.map(|limit| limit.saturating_sub(progress.waited()));
         match claim(left).await {
-            Err(mut error) if error.is_unreachable() => {
+            Err(mut error) if may_pass(&error) => {
                 tries = extend_error(&mut error, progress.waited(), tries);
                 if request.wait.is_some_and(|limit| progress.waited() >= limit) {
                     return Err(error);
@@ -96,6 +96,11 @@ pub(super) async fn retry_unreachable<T>(
             claimed => return claimed,
         }
     }
+}
+
+/// Whether the backend did not answer, and may answer later.
+pub(super) fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Unreachable { cause, .. } if !cause.is_permanent())
 }
 
 /// Extends the error of the last claim to the whole wait. Returns the total number of attempts.

@@ -2,7 +2,7 @@ use crate::args::List;
 use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::state;
+use crate::json::{is_unread, state};
 use crate::mode;
 use crate::text::{holder_of, plain, table};
 use fencelock::{HolderInfo, Holding, Span};
@@ -23,7 +23,7 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
                 in_columns(&holdings, queues)
             };
             print(&answer)?;
-            Ok(Exit::Success)
+            Ok(if holdings.iter().any(is_unread) { Exit::Unreachable } else { Exit::Success })
         })
         .await
 }

@@ -108,9 +108,7 @@ pub(super) async fn hold(
     let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
     let ended = session.run(signals).await;
     let loss_reported = session.loss_reported;
-    // A release is of no use when the leases are over.
-    let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
-    let held = release(guards, report, loss_reported, lease_ends).await;
+    let (held, closing) = release(guards, client, report, loss_reported).await;
     let ended = match ended {
         // The command exited by itself, and only the release detected the loss of the lock.
         Ok(Ended { by_loss: false, .. })
@@ -120,7 +118,6 @@ pub(super) async fn hold(
         }
         ended => ended,
     };
-    let closing = CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
     ended.map(|ended| Ended { closing, ..ended })
 }
 
@@ -300,36 +297,52 @@ enum HeldUntilRelease {
     No,
 }
 
-async fn release(guards: Guards, report: Reporter, loss_reported: bool, lease_ends: Duration) -> HeldUntilRelease {
+/// Also returns how long releases may still take in the background.
+async fn release(
+    guards: Guards,
+    client: &Client,
+    report: Reporter,
+    loss_reported: bool,
+) -> (HeldUntilRelease, Duration) {
     let keys: Vec<_> = guards.keys().into_iter().map(ToString::to_string).collect();
     let held = guards.held();
-    let (limit, begun) = (CLOSING.min(lease_ends), Instant::now());
+    // A release is of no use when the leases are over.
+    let (lease_ends, begun) = (longest_lease(&guards), Instant::now());
+    let closing = || CLOSING.min(lease_ends.saturating_sub(begun.elapsed()));
     let was_lost = |key: &Key, why| {
         if !loss_reported {
             report.emit(&Event::WasLost { key: key.as_str(), why });
         }
         HeldUntilRelease::No
     };
-    let not_released = |key: Option<&Key>, why| {
-        // The user knows that the lease ends, or nobody waits for it.
-        if !loss_reported && begun.elapsed() < lease_ends {
-            report.emit(&Event::NotReleased { locks: Locks::all(&keys).with_one(key.map(Key::as_str)), why });
+    let limit = closing();
+    let (key, why) = match timeout(limit, guards.release()).await {
+        Ok(Ok(ReleasedAll::Released)) => {
+            report.emit(&Event::Released);
+            return (HeldUntilRelease::Yes, closing());
         }
-    };
-    match timeout(limit, guards.release()).await {
-        Ok(Ok(ReleasedAll::Released)) => report.emit(&Event::Released),
         Ok(Ok(ReleasedAll::AlreadyLost { losses })) => {
             for loss in losses {
                 was_lost(&loss.key, loss.to_string());
             }
-            return HeldUntilRelease::No;
+            return (HeldUntilRelease::No, closing());
         }
-        Ok(Err(error)) => not_released(error.key(), format!("{error:#}")),
-        Err(_) => not_released(None, format!("no reply within {}", Span(limit))),
-    }
+        Ok(Err(error)) => (error.key().cloned(), format!("{error:#}")),
+        Err(_) => (None, format!("no reply within {}", Span(limit))),
+    };
     // Without a reply, a loss that was detected before still counts.
-    match held.check() {
+    let until_release = match held.check() {
         Err(Error::Lost { key, reason, .. }) => was_lost(&key, reason.to_string()),
         _ => HeldUntilRelease::Yes,
+    };
+    if loss_reported || until_release == HeldUntilRelease::No {
+        // The user knows that the lease ends.
+        return (until_release, closing());
     }
+    // The release continues in the background, and no other lock follows.
+    let unconfirmed = client.clone().close(closing()).await.is_err();
+    if unconfirmed && begun.elapsed() < lease_ends {
+        report.emit(&Event::NotReleased { locks: Locks::all(&keys).with_one(key.as_ref().map(Key::as_str)), why });
+    }
+    (until_release, Duration::ZERO)
 }

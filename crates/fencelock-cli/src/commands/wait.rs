@@ -74,7 +74,7 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
                 let why = format!("{} is unknown ({})", plain(&wait.key), quarantine(&cause));
                 return Err(Failure::new(Exit::Unreachable, why));
             }
-            Err(Error::Unreachable { cause, .. }) if !over => {
+            Err(Error::Unreachable { cause, .. }) if !over && !cause.is_permanent() => {
                 progress.trouble(&cause);
                 POLL_INTERVAL
             }

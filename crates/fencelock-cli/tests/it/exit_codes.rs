@@ -141,6 +141,54 @@ fn a_server_that_does_not_answer_is_69() {
 }
 
 #[test]
+fn a_lock_file_or_directory_that_cannot_be_opened_is_69_in_all_commands() {
+    let in_place_of_file = TestBackend::files();
+    for name in ["k", "k%230", "k%231"] {
+        fs::create_dir_all(in_place_of_file.file(&format!("locks/{name}.lock"))).unwrap();
+    }
+    let in_place_of_directory = TestBackend::files();
+    fs::write(in_place_of_directory.file("locks"), "").unwrap();
+    let holder = format!("--holder {}", "0".repeat(32));
+    for backend in [in_place_of_file, in_place_of_directory] {
+        for line in [
+            "run k -- true",
+            "run -n k -- true",
+            "run -w 1 --slots 2 k -- true",
+            "run --shared k --also j -- true",
+            "elect k -- true",
+            "elect --observe k",
+            "status k",
+            "wait k",
+            "list",
+            "doctor",
+            "break k",
+            "resize k --permits 2",
+            &format!("renew k {holder}"),
+            &format!("release k {holder}"),
+        ] {
+            let output = Test::new(&backend, line).output();
+            assert_eq!(output.status, 69, "{line}: {}{}", output.stdout, output.stderr);
+            let said = output.stderr + &output.stdout;
+            assert!(said.contains("a lock file is") || said.contains("is not a directory"), "{line}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_list_names_what_cannot_be_opened_beside_the_held_locks() {
+    let backend = TestBackend::files();
+    fs::create_dir_all(backend.file("locks/a.lock")).unwrap();
+    let mut holder = Test::script(&backend, "k", "echo ready; read _").start();
+    holder.wait_for("ready");
+    let output = Test::new(&backend, "list").output();
+    assert_eq!((output.status, output.stdout.lines().count()), (69, 3), "{}", output.stdout);
+    assert!(output.stdout.contains("unknown (file:"), "{}", output.stdout);
+    let json: serde_json::Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
+    assert!(json[0]["held"].is_null() && json[1]["held"] == true, "{json}");
+    Test::new(&backend, "list j").run();
+}
+
+#[test]
 fn a_lock_that_no_replica_confirms_is_69_and_named() {
     let Some(backend) = TestBackend::redis() else { return };
     let url = format!("{}&acks=2&acks_timeout=50", backend.url());

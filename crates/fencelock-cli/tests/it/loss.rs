@@ -126,6 +126,20 @@ fn a_release_that_fails_names_its_key() {
 }
 
 #[test]
+fn a_release_that_fails_and_then_succeeds_is_not_reported() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut wrapper = Test::script(&backend, "-vv --ttl 60s k", "echo ready; read _; true").start();
+    wrapper.wait_for("ready");
+    backend.server().command(&["ACL", "SETUSER", "default", "-del"]);
+    wrapper.say("\n");
+    wrapper.wait_for_error("release failed, trying again");
+    backend.server().command(&["ACL", "SETUSER", "default", "+del"]);
+    let output = wrapper.end();
+    assert!(output.status == 0 && !output.stderr.contains("not released"), "{}", output.stderr);
+    assert_eq!(backend.server().command(&["EXISTS", "k"]), Reply::Int(0));
+}
+
+#[test]
 fn a_frozen_server_is_not_waited_for_beyond_the_end_of_the_lease() {
     let Some(backend) = TestBackend::redis() else { return };
     in_time(|| {

@@ -1,9 +1,9 @@
 //! A server that is away when the wait begins is waited for as one that goes away later.
 
 use crate::backend::TestBackend;
-use crate::running::Running;
+use crate::running::{Running, wait_until};
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
+use fencelock_testkit::{Proxy, RedisServer, Reply, Then, redis_or_skip, redlock_url, servers_or_skip};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -212,4 +212,21 @@ impl Drop for Loading {
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+#[test]
+fn a_claim_whose_reply_is_lost_is_released_although_nothing_can_be_reached_any_more() {
+    let Some(backend) = TestBackend::redis() else { return };
+    // The server has the scripts.
+    Test::new(&backend, "run k -- true").run();
+    let (proxy, silent) = (Proxy::to(backend.server().port()).unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    proxy.drop_reply_to("fencelock:{k}:", Then::StaySilent);
+    let run = Test::new(&backend, "run -n --ttl 60s k -- true")
+        .env("FENCELOCK_URL", &format!("{}?timeout=3000", proxy.url()));
+    let run = run.start();
+    wait_until("the claim", || (proxy.dropped_replies() == 1).then_some(()));
+    proxy.forward_to(silent.local_addr().unwrap().port());
+    assert_eq!(backend.server().command(&["EXISTS", "k"]), Reply::Int(1));
+    assert_eq!(run.end().status, 69);
+    wait_until("the release", || (backend.server().command(&["EXISTS", "k"]) == Reply::Int(0)).then_some(()));
 }

@@ -65,6 +65,7 @@ fn a_fresh_quorum_says_on_stderr_what_is_waited_for_and_what_to_do() {
     assert_eq!(output.status, 0, "{}", output.stderr);
     let lines: Vec<_> = output.stderr.lines().filter(|line| line.starts_with("fencelock: waiting: ")).collect();
     assert_eq!((lines.len(), lines[0].matches("redis://").count()), (1, 3), "{}", output.stderr);
+    assert_eq!(lines[0].matches("it may have lost").count(), 1, "one reason for all: {}", lines[0]);
 }
 
 #[test]
@@ -245,7 +246,8 @@ fn a_warning_has_the_format_of_all_lines_and_is_not_repeated_in_results() {
     servers[0].command(&["DEL", "fencelock:node"]);
     let output = test(&backend, &url, "run -n k -- true").output();
     assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stderr.starts_with("fencelock: warning: in quarantine: "), "{}", output.stderr);
+    assert!(output.stderr.starts_with("fencelock: warning: redis://127.0.0.1:"), "{}", output.stderr);
+    assert!(output.stderr.contains(": in quarantine (it may have lost its locks: "), "{}", output.stderr);
     let output = test(&backend, &url, "doctor").output();
     assert!(output.stdout.contains("  warning  quarantine "), "{}", output.stdout);
     assert_eq!(output.stderr, "");

@@ -1,6 +1,7 @@
 use super::hold::{End, HoldId, Tenure};
 use super::release::PendingRelease;
 use crate::{Claim, HolderId, Invalid, Mode, Moment, Occupied, Unknown};
+use std::panic::Location;
 use std::time::Duration;
 
 /// What a waiting task must do next. After each step but the last, call the engine to get the next one.
@@ -129,6 +130,13 @@ pub enum Action<W, L> {
     Report(Box<ClaimReport>),
     /// A task polls without a notification.
     FallbackPoll,
+    /// For so long, a task has waited for a lease that one task of this client has. If it is the same task, or waits for it, neither ends.
+    WaitsForOwn {
+        /// How long.
+        waited: Duration,
+        /// Where the program requests the key.
+        place: &'static Location<'static>,
+    },
     /// A granted claim came too late: its lease had expired.
     GrantedTooLate,
 }

@@ -61,6 +61,7 @@ impl Client {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            place: None,
         };
         self.call(|engine, cx| engine.enter(request, cx.now, false, cx))
     }

@@ -197,7 +197,7 @@ impl World {
             Action::ClaimBegan(_) => this.claims += 1,
             Action::ClaimEnded(_) => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),
-            Action::Queued | Action::FallbackPoll | Action::Report(_) => {}
+            Action::Queued | Action::FallbackPoll | Action::WaitsForOwn { .. } | Action::Report(_) => {}
         }
     }
 

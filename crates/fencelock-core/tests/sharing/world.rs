@@ -174,6 +174,7 @@ impl World {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            place: None,
         };
         let arrived = self.now;
         let id = self.call(|engine, cx| engine.enter(request, arrived, false, cx));

@@ -33,6 +33,8 @@ pub(crate) struct Link {
     /// The locks with unreadable entries that have been logged.
     unread_logged: LoggedKeys,
     live: Mutex<Option<Arc<Session>>>,
+    /// The session before, while there is no live one.
+    silent: Mutex<Option<Arc<Session>>>,
     dial: tokio::sync::Mutex<Dial>,
     /// The features that a trial has found not to work, with the reasons.
     pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
@@ -66,6 +68,7 @@ impl Link {
             channel,
             unread_logged,
             live,
+            silent: Mutex::default(),
             dial,
             failed: Mutex::default(),
             probe: Mutex::default(),
@@ -121,6 +124,7 @@ impl Link {
                     dial.log_limitations(&self.target.name, &session);
                 }
                 *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
+                *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Ok(session)
             }
             Err(unknown) => {
@@ -194,11 +198,11 @@ impl Link {
             MarkerState::Serving => return,
             // The next claim puts it into service.
             MarkerState::Restarted | MarkerState::Unmarked if trusts => return,
-            MarkerState::Quarantined(rest) => quarantine::forgotten(*rest),
-            MarkerState::Restarted | MarkerState::Unmarked => quarantine::NOT_BEGUN.to_owned(),
+            MarkerState::Quarantined(rest) => quarantine::quarantined(&self.target.name, *rest),
+            MarkerState::Restarted | MarkerState::Unmarked => quarantine::not_begun(&self.target.name),
         };
         if !session.quarantine_logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(node = self.target.name.as_str(), "in quarantine: {why}");
+            tracing::warn!("{why}");
         }
     }
 
@@ -235,8 +239,14 @@ impl Link {
         };
         if dropped.is_some() {
             tracing::info!(node = %self.target.name, "connection lost");
+            *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = dropped;
             self.push_handler.reset();
         }
+    }
+
+    /// The last session, if it did not answer in time and there is no other one yet.
+    pub(crate) fn silent(&self) -> Option<Arc<Session>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The reason why a feature did not work in a trial.

@@ -287,20 +287,18 @@ impl Refusal {
 }
 
 pub(crate) fn quarantined(node: &str, rest: Duration) -> Unknown {
-    let fault = NodeFault::new(node, Fault::Quarantined, forgotten(rest));
+    let fault = NodeFault::new(node, Fault::Quarantined, FORGOTTEN);
     Unknown::of_nodes(vec![fault.with_passes_in(rest)])
 }
 
 /// The error for a server whose quarantine has not started.
-fn not_begun(node: &str) -> Unknown {
+pub(crate) fn not_begun(node: &str) -> Unknown {
     Unknown::new(node, Fault::Quarantined, NOT_BEGUN)
 }
 
 pub(crate) const NOT_BEGUN: &str = "it may have lost its locks: restarted, promoted, flushed or new; its quarantine starts with `fencelock init` or the next claim";
 
-pub(crate) fn forgotten(rest: Duration) -> String {
-    format!("it may have lost its locks: restarted, promoted, flushed or new; {:.1} s left", rest.as_secs_f64())
-}
+const FORGOTTEN: &str = "it may have lost its locks: restarted, promoted, flushed or new";
 
 #[cfg(test)]
 mod tests {

@@ -323,7 +323,7 @@ fn no_clock(node: &str) -> Unknown {
 }
 
 pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<StoredLock>, Unknown> {
-    if value == Value::Nil {
+    if matches!(value, Value::Int(_)) {
         return Ok(None);
     }
     let mut reply = Reply::new(node, value)?;

@@ -1,6 +1,6 @@
 //! Claims of a lock, the subscriptions that wake waiters, and changes of a hold that replicas must confirm.
 
-use super::{MOST_STEPS, Redis};
+use super::{Redis, Steps};
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{self, EpochCheck, MarkerState, Refusal};
@@ -87,7 +87,8 @@ impl Redis {
         proposal: Option<u64>,
     ) -> Result<Acquire, Unknown> {
         let (node, mut is_marked, mut poll) = (self.link.node(), false, None);
-        for _ in 0..MOST_STEPS {
+        let mut steps = Steps::NEW;
+        loop {
             let claim = poll.as_ref().unwrap_or(claim);
             let channel = session.channel(wire);
             let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
@@ -118,7 +119,8 @@ impl Redis {
                 // The lease may have ended between the claim and the poll.
                 Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
                 Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
-                Claimed::More => {}
+                Claimed::More if steps.more(self.link.target.limit) => {}
+                Claimed::More => break,
                 Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
                 Claimed::Unreadable => return Err(unread::stuck(node, wire, unread.as_ref())),
             }
@@ -215,8 +217,10 @@ impl Redis {
     pub(crate) async fn set_limit(&self, key: &Key, limit: u32) -> Result<Resize, Unknown> {
         Resize::check(self.link.node(), limit)?;
         let (mut answer, mut ticket) = self.resize_once(key, limit, None).await?;
-        for _ in 0..MOST_STEPS {
-            let (Resize::Resized(done), Some(examined)) = (&answer, &ticket) else { break };
+        let mut steps = Steps::NEW;
+        while let (Resize::Resized(done), Some(examined)) = (&answer, &ticket)
+            && steps.more(self.link.target.limit)
+        {
             let next = self.resize_once(key, limit, Some((done.before, examined))).await;
             let Ok((Resize::Resized(now), left)) = next else { break };
             (answer, ticket) = (Resize::Resized(now), left);
@@ -235,5 +239,43 @@ impl Redis {
         Refusal::check(node, self.quarantine(), &answer)?;
         self.link.note_unread(&wire, &answer);
         reply::read_resize(node, answer, limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock_core::{Backend, Holder, HolderId, Owner, Release, Ttl};
+    use fencelock_testkit::ScriptedServer;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    /// A queue that never ends, of a server each of whose replies takes 50 ms.
+    #[tokio::test]
+    async fn a_queue_with_very_many_dead_waiters_is_shortened_for_no_longer_than_one_request_may_take() {
+        for reply in ["*1\r\n$4\r\nmore\r\n", "*2\r\n$8\r\nreleased\r\n:1\r\n"] {
+            let calls = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&calls);
+            let server = ScriptedServer::start(move |words| {
+                if words[0] != "EVALSHA" {
+                    return ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec());
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(50));
+                reply.as_bytes().to_vec()
+            });
+            let server = server.unwrap();
+            let redis = Redis::lazy(&server.url()).unwrap();
+            let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("test:1") };
+            let claim = Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try);
+            if reply.contains("more") {
+                let refused = redis.acquire(&claim).await.unwrap_err().to_string();
+                assert!(refused.contains("very many dead waiters"), "{refused}");
+            } else {
+                assert_eq!(redis.release(&claim.key, &claim.holder.id).await.unwrap(), Release::Released);
+            }
+            assert!((2..=25).contains(&calls.load(Ordering::Relaxed)), "{calls:?} calls within a second");
+        }
     }
 }

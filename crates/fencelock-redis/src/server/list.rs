@@ -5,7 +5,7 @@ use crate::connection::batch::send_batch;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::{reply, script};
-use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
+use fencelock_core::{Expiry, Fault, Foreign, HolderInfo, Holding, Key, Occupant, Unknown, key_of_side_key};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of keys per request when locks are listed.
@@ -105,6 +105,11 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
             }
             answer => answer?,
         };
+        if let Err(why) = redis.check_queue(&redis.link.target.wire(&key), &answer).await {
+            let by = Occupant::Foreign(Foreign::unread(why.to_string()));
+            found.held.insert(key.clone(), Holding::new(key, HolderInfo::new(by, Expiry::Never)));
+            continue;
+        }
         if let Some(seen) = reply::read_inspect(redis.link.node(), answer)? {
             let holding = seen.holding(&key, redis.clock.wall_micros());
             found.held.insert(key, holding);
@@ -168,7 +173,7 @@ mod tests {
                 format!("*2\r\n${}\r\n{cursor}\r\n*3\r\n{names}", cursor.len()).into_bytes()
             }
             "EVALSHA" if held => b"*5\r\n$1\r\nx\r\n$0\r\n\r\n:5000\r\n$0\r\n\r\n:0\r\n".to_vec(),
-            "EVALSHA" => b"_\r\n".to_vec(),
+            "EVALSHA" => b":0\r\n".to_vec(),
             _ => ScriptedServer::greeting(words).unwrap_or_else(|| b"-ERR unknown command\r\n".to_vec()),
         })
         .unwrap()

@@ -18,6 +18,7 @@ pub(crate) mod node_setup;
 pub(crate) mod raw;
 mod renewals;
 mod scheme;
+mod steps;
 
 use crate::connection::fault::unknown;
 use crate::connection::link::Link;
@@ -28,6 +29,7 @@ use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{EpochCheck, Quarantine, Refusal};
 use crate::scripts::reply::{self, Remaining, StoredLock};
 use crate::scripts::script::{self, Call, Requested};
+use crate::scripts::unread;
 use crate::url::target::Target;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
@@ -39,9 +41,7 @@ use redis::{RedisError, Value};
 pub use scheme::RedisScheme;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The maximum number of calls of a script that has more work than one call may do: enough for 100,000 dead waiters.
-const MOST_STEPS: usize = 4096;
+use steps::Steps;
 
 /// Part of the error of a server that lets a script use only the keys that its call declares.
 const UNDECLARED: &str = "undeclared key";
@@ -187,6 +187,7 @@ impl Redis {
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
+        self.follow_unanswered_claim(&wire, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
@@ -199,10 +200,8 @@ impl Redis {
         let released = release().await?;
         self.link.note_unread(&wire, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
-        for _ in 0..MOST_STEPS {
-            if left == Remaining::None {
-                break;
-            }
+        let mut steps = Steps::NEW;
+        while left == Remaining::More && steps.more(self.link.target.limit) {
             // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
             self.link.note_unread(&wire, &again);
@@ -211,11 +210,29 @@ impl Redis {
         Ok(answer)
     }
 
+    /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends
+    /// them even if this program ends before it has another connection.
+    fn follow_unanswered_claim(&self, wire: &str, holder: &HolderId) {
+        let Some(session) = self.link.silent() else { return };
+        let release = script::release(wire, holder, self.clock.wall_micros(), self.epoch_check(&session)).in_full();
+        tokio::spawn(async move { session.send(&release).await });
+    }
+
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
-        let answer = self.call(|epoch_check| script::inspect(&self.link.target.wire(key), epoch_check)).await?;
+        let wire = self.link.target.wire(key);
+        let answer = self.call(|epoch_check| script::inspect(&wire, epoch_check)).await?;
         Refusal::check(self.link.node(), self.quarantine(), &answer)?;
+        self.check_queue(&wire, &answer).await?;
         reply::read_inspect(self.link.node(), answer)
+    }
+
+    /// Refuses the `answer` to an inspection that the key is free, if no claim passes its queue.
+    pub(crate) async fn check_queue(&self, wire: &str, answer: &Value) -> Result<(), Unknown> {
+        if !unread::may_be_stuck(answer) {
+            return Ok(());
+        }
+        unread::check(self.link.node(), wire, &self.call(|_| script::unread(wire)).await?)
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {

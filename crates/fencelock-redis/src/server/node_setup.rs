@@ -9,7 +9,7 @@ use crate::scripts::reply::Reply;
 use crate::scripts::script;
 use crate::url::target::Role;
 use crate::url::target::Target;
-use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, RegisteredNode, Unknown};
+use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
 use std::sync::Arc;
 
 /// The nodes of a quorum, one URL each. They connect with the first request.
@@ -77,12 +77,16 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
         return Ok(registered);
     }
     for failure in &mut failed {
-        // A retry does not help against a marker of a later version.
-        let then = if failure.fault.is_permanent() { "" } else { ": repeat the command" };
-        let (done, all) = (registered.len(), nodes.len());
-        failure.detail = format!("{}; {done} of {all} nodes are registered{then}", failure.detail);
+        add_progress(failure, registered.len(), nodes.len());
     }
     Err(Unknown::of_nodes(failed).into())
+}
+
+fn add_progress(failure: &mut NodeFault, done: usize, all: usize) {
+    // A retry does not help against a marker of a later version.
+    let then = if failure.fault.is_permanent() { "" } else { ": repeat the command" };
+    let between = if failure.detail.is_empty() { "" } else { "; " };
+    failure.detail = format!("{}{between}{done} of {all} nodes are registered{then}", failure.detail);
 }
 
 /// Connects to all servers, and fails if one does not answer.
@@ -153,5 +157,26 @@ impl NodeSetup {
             _ => Change::None,
         };
         Ok(RegisteredNode::new(node, change, reply.millis()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_registered_nodes_follows_the_cause_if_there_is_one() {
+        for (fault, detail, said) in [
+            (Fault::Timeout, "", "no answer in time (1 of 3 nodes are registered: repeat the command)"),
+            (
+                Fault::Unsupported,
+                "a later marker",
+                "cannot hold these locks (a later marker; 1 of 3 nodes are registered)",
+            ),
+        ] {
+            let mut failure = NodeFault::new("a:1", fault, detail);
+            add_progress(&mut failure, 1, 3);
+            assert_eq!(failure.to_string(), format!("a:1: {said}"));
+        }
     }
 }

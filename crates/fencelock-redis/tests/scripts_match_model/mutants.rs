@@ -158,9 +158,10 @@ const MUTANTS: Mutants = &[
     ("an init ignores that the server joins", "found == 'new' or ARGV[6] == 'join'", "found == 'new'"),
     (
         "a server that may have lost locks reports a lock as free",
-        "return refusal(ARGV[1], ARGV[2]) or false",
-        "return false",
+        "return refusal(ARGV[1], ARGV[2]) or living()",
+        "return living()",
     ),
+    ("a free lock is reported without its waiters", "or living() end", "or 0 end"),
     ("an init does not extend a quarantine", "till = till + wanted - span", "till = till"),
     ("an init ignores the longer span", "math.max(span, tonumber(ARGV[2]))", "tonumber(ARGV[2])"),
     ("the queue outlives its entries", "redis.call('PEXPIRE', KEYS[4], LINE_TTL)", ""),

@@ -170,7 +170,7 @@ pub(super) fn renewed(answer: model::Renew) -> Reply {
 pub(super) fn inspected(answer: Availability) -> Reply {
     let seen = match answer {
         Availability::Held(seen) => seen,
-        Availability::Free => return Reply::Nil,
+        Availability::Free { waiters } => return int(waiters),
         Availability::Refused(refusal) => return Reply::Array(quarantined_client::refused(&refusal)),
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();

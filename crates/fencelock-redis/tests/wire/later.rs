@@ -180,8 +180,14 @@ async fn a_queue_that_starts_with_unreadable_entries_is_a_refusal_with_the_reaso
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    assert_eq!(current.holder().await, None);
+    assert_eq!(server.command(&["EXISTS", KEY]), Reply::Int(0));
+    let (fault, text) = detail(&current.backend.inspect(&key()).await.unwrap_err());
+    assert!(fault == Fault::Busy && text.contains("\"soon\"... of 4 bytes"), "it is not reported as free: {text}");
+    let listed = current.backend.list().await.unwrap();
+    assert!(matches!(&listed[0].first().occupant, Occupant::Foreign(foreign) if foreign.is_unread()), "{listed:?}");
     server.command(&["ZADD", ALIVE, "1", &id(20).to_string()]);
+    assert_eq!(current.backend.inspect(&key()).await.unwrap(), None);
+    assert_eq!(current.backend.list().await.unwrap(), []);
     assert!(matches!(current.acquire(Intent::Try).await, Acquire::Busy(_)), "the waiter behind them has the key");
     assert_eq!(current.holder().await, Some(id(99)));
 }

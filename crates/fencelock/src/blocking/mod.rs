@@ -203,6 +203,7 @@ impl Client {
 
     /// Returns a lock on `key` that is not acquired yet. No request is sent until it is acquired; an invalid key is
     /// reported then.
+    #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
     }
@@ -221,6 +222,7 @@ impl Client {
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
     /// then; an invalid key, and a key that is passed twice, are reported then.
+    #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
         LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
     }

@@ -177,6 +177,12 @@ impl KeyCell {
                 Action::Queued => driver.queued_here(self),
                 Action::FallbackPoll => driver.telemetry.fallback_poll(&self.key),
                 Action::GrantedTooLate => tracing::warn!(key = %self.key, "granted too late, releasing it"),
+                Action::WaitsForOwn { waited, place } => tracing::warn!(
+                    key = %self.key,
+                    %place,
+                    "waiting for {}, while a task of this client has the key: a task that requests a key that it has waits forever",
+                    crate::Span(waited)
+                ),
                 Action::Report(new_report) => report = Some(*new_report),
             }
         }

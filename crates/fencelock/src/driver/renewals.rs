@@ -238,7 +238,8 @@ impl Driver {
         let lag = self.clock.now().since(sent);
         cell.with(|engine, cx| {
             let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
-            let is_news = lease.is_none_or(|lease| lease.note_renewal(sent, &answer));
+            // A hold that was released meanwhile has no news.
+            let is_news = lease.is_some_and(|lease| lease.note_renewal(sent, &answer));
             self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
             engine.renewal_answered(hold, sent, answer, cx);
         });

@@ -206,7 +206,7 @@ fn fault(cause: &Unknown) -> &'static str {
     match cause.nodes().first().map(|node| node.fault) {
         Some(Fault::Timeout) => "timeout",
         Some(Fault::Unreachable) => "unreachable",
-        Some(Fault::Denied) => "denied",
+        Some(Fault::Denied | Fault::Unopened) => "denied",
         Some(Fault::ReadOnly) => "read_only",
         Some(Fault::Loading) => "loading",
         Some(Fault::Full) => "full",

@@ -1,8 +1,9 @@
 //! Who waits is served in order, within its bounds.
 
 use crate::common::{Counter, Fate, Scene, Verb, ms, secs};
+use crate::log::Log;
 use fencelock::backends::Memory;
-use fencelock::{Client, Error, Expiry, Holders, Occupant};
+use fencelock::{Client, Error, Expiry, Holders, Lock, Occupant};
 use std::sync::{Arc, Mutex};
 
 fn label(holders: &Holders) -> Option<&str> {
@@ -336,4 +337,36 @@ async fn a_wait_that_ends_in_a_quarantine_ends_no_other_wait() {
     assert!(!patient.is_finished(), "a quarantine is waited for like a release");
     scene.net.always(Verb::Acquire, Fate::Pass);
     assert!(patient.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_a_key_of_its_own_client_is_warned_of_once_with_its_place() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let scene = Scene::new();
+    let _held = scene.client.lock("k").await.unwrap();
+    let (_waiting, line) = (tokio::spawn(scene.client.lock("k").acquire()), line!());
+    let _later = tokio::spawn(scene.client.lock_all(["k"]).acquire());
+    let _elsewhere = tokio::spawn(scene.neighbour().lock("k").acquire());
+    scene.pass(secs(9)).await;
+    assert_eq!(log.warnings(), [""; 0]);
+    scene.pass(secs(100)).await;
+    let said = log.warnings();
+    let place = format!("place={}:{line}:", file!());
+    assert!(said.len() == 1 && said[0].contains(&place) && said[0].contains("key=k"), "{said:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_wait_for_each_other_in_turn_are_not_warned_of() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let scene = Scene::new();
+    let work = |lock: Lock| async move {
+        let _held = lock.await.unwrap();
+        tokio::time::sleep(secs(6)).await;
+    };
+    let tasks: Vec<_> = (0..10).map(|_| tokio::spawn(work(scene.client.lock("k")))).collect();
+    scene.pass(secs(90)).await;
+    assert!(tasks.iter().all(tokio::task::JoinHandle::is_finished));
+    assert_eq!(log.warnings(), [""; 0]);
 }

@@ -73,6 +73,7 @@ impl World<'_> {
             | Action::ClaimEnded(_)
             | Action::Queued
             | Action::Report(_)
+            | Action::WaitsForOwn { .. }
             | Action::FallbackPoll => {}
         }
     }
@@ -92,6 +93,7 @@ impl World<'_> {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            place: None,
         };
         let (waiter, step) = self.engine(client, |engine, cx| {
             let waiter = engine.enter(request, cx.now, false, cx);

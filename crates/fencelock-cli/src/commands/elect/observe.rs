@@ -4,7 +4,8 @@ use crate::failure::Failure;
 use crate::json::{expires_in, owner};
 use crate::stdout::reader_gone;
 use crate::text::plain;
-use fencelock::{FencingToken, Leader, Observation};
+use fencelock::backends::ConnectError;
+use fencelock::{Error, FencingToken, Leader, Observation};
 use serde_json::{Value, json};
 use std::pin::pin;
 
@@ -28,6 +29,11 @@ pub(super) async fn observe(name: &str, context: &Context) -> Result<Exit, Failu
                     if context.report.json { json(name, &observation).to_string() } else { text(name, &observation) };
                 if !print_next(&format!("{line}\n"))? {
                     break;
+                }
+                if let Observation::Unreachable(cause) = observation
+                    && cause.is_permanent()
+                {
+                    return Err(Error::from(ConnectError::Unknown(cause)).into());
                 }
             }
             Ok(Exit::Success)

@@ -1,4 +1,5 @@
 use crate::{Mode, Owner, Ttl};
+use std::panic::Location;
 use std::time::Duration;
 
 /// A number of tries at regular intervals, instead of waiting in the queue.
@@ -37,6 +38,8 @@ pub struct AcquireRequest {
     pub max_hold: Option<Duration>,
     /// Whether its lease may be shared.
     pub lease_sharing: LeaseSharing,
+    /// Where the program requests it, for a warning; `None` if a long wait for another task of this client is as intended.
+    pub place: Option<&'static Location<'static>>,
 }
 
 impl AcquireRequest {

@@ -132,6 +132,7 @@ mod tests {
             retry: None,
             max_hold: None,
             lease_sharing: LeaseSharing::Allowed,
+            place: None,
         };
         Waiter { request, arrived: Moment::default(), task, state: State::Queued }
     }

@@ -74,6 +74,12 @@ impl<W: Default> Queue<W> {
         self.claimants.values().any(|waiter| waiter.request.queues())
     }
 
+    /// The first task that waits for a release, in the queue or for itself.
+    pub(super) fn first_waiter(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        let waits = |(_, waiter): &(&WaiterId, &Waiter<W>)| waiter.request.queues();
+        self.front().or_else(|| self.claimants.iter().find(waits).map(|(id, waiter)| (*id, waiter)))
+    }
+
     /// The number of tasks in the queue before this one.
     pub(super) fn before(&self, id: WaiterId) -> usize {
         self.line.before(id)

@@ -5,14 +5,17 @@
 //! A task that has not run between two ticks loses its turn, as if it had left. When it runs again, it is told so
 //! ([`crate::engine::Step::TurnLost`]), and enters again as the first.
 //!
+//! A task that waits for long, while one task of this client has the key, may wait for itself. It is reported once.
+//!
 //! The first of the two ticks wakes the tasks that claim, so one that waits for a slow reply runs, and keeps its turn. A task that was
 //! granted a lease was woken by the grant.
 
 use super::KeyEngine;
 use super::waiter::WaiterId;
-use crate::Moment;
 use crate::engine::hold::HoldId;
 use crate::engine::{Action, Context, Grant};
+use crate::{Mode, Moment};
+use std::panic::Location;
 
 /// The timer, while it is set.
 #[derive(Debug, Clone, Hash)]
@@ -20,7 +23,12 @@ pub(super) struct Turns {
     at: Moment,
     /// The tasks that have not run since the last tick.
     suspects: Vec<WaiterId>,
+    /// The last task that was reported.
+    reported: Option<WaiterId>,
 }
+
+/// After so many ticks, a task that waits for its own client is reported.
+const PATIENCE: u32 = 5;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
@@ -42,10 +50,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Sets the timer, if a task may keep others from the key.
     pub(super) fn watch_turns(&mut self, cx: &mut Context<'_, W, L>) {
         if self.turns.is_none()
-            && self.queue.may_block()
+            && (self.queue.may_block() || self.waits_for_own().is_some())
             && let Some(limit) = cx.config.turn_limit
         {
-            self.set_turns(Some(Turns { at: cx.now + limit, suspects: Vec::new() }), cx);
+            self.set_turns(Some(Turns { at: cx.now + limit, suspects: Vec::new(), reported: None }), cx);
         }
     }
 
@@ -63,14 +71,35 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.release(grant.hold, grant.tenure, true, cx);
             }
         }
+        let reported = self.report_own_wait(turns.reported, cx);
         let (suspects, tasks) = self.queue.suspects();
         for task in tasks {
             cx.act(Action::Wake(task));
         }
         self.watch_turns(cx);
         if let Some(turns) = &mut self.turns {
-            turns.suspects = suspects;
+            (turns.suspects, turns.reported) = (suspects, reported);
         }
+    }
+
+    /// Reports the first task that waits for its own client, unless it is the last that was reported. Returns that one.
+    fn report_own_wait(&self, last: Option<WaiterId>, cx: &mut Context<'_, W, L>) -> Option<WaiterId> {
+        let Some((id, since, place)) = self.waits_for_own().filter(|(id, ..)| Some(*id) != last) else { return last };
+        let waited = cx.now.since(since);
+        if cx.config.turn_limit.is_none_or(|limit| waited < limit * PATIENCE) {
+            return last;
+        }
+        cx.act(Action::WaitsForOwn { waited, place });
+        Some(id)
+    }
+
+    /// The first task that waits while one task has the key exclusively, and since when it waits for that one.
+    fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
+        let held = self.leases.holds.iter().map(|hold| hold.tenure);
+        let since =
+            held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle).map(|tenure| tenure.since).max()?;
+        let (id, waiter) = self.queue.first_waiter()?;
+        Some((id, waiter.arrived.max(since), waiter.request.place?))
     }
 
     fn set_turns(&mut self, turns: Option<Turns>, cx: &mut Context<'_, W, L>) {

@@ -146,7 +146,7 @@ fn overwrite(path: &Path, line: &str) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => permission::create(options().write(true), path)?,
         file => file?,
     };
-    permission::check_plain(&file.metadata()?)?;
+    permission::check_only_name(path, &file)?;
     file.write_all_at(line.as_bytes(), 0)?;
     file.set_len(line.len() as u64)?;
     file.sync_all()?;

@@ -7,7 +7,7 @@ use super::name::is_used;
 use super::permission::{SETGID, excess};
 use super::scan::Scan;
 use super::watch::watched;
-use fencelock_core::{Finding, Level, Unknown};
+use fencelock_core::{Finding, Level};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::fs;
@@ -40,7 +40,7 @@ fn lock_files(file: &File) -> Finding {
         return closed;
     }
     match Scan::at_once(file) {
-        Ok(Scan { files, held, skipped: 0, .. }) => {
+        Ok(Scan { files, held, unread, more_unread: 0 }) if unread.is_empty() => {
             let text = format!("{files} lock files, {} of them held; they are never deleted", held.len());
             if files < MANY {
                 return Finding::fine("lock files", text);
@@ -48,11 +48,12 @@ fn lock_files(file: &File) -> Finding {
             let advice = "use fewer keys, or delete the directory while it is not in use";
             Finding::new(Level::Note, "lock files", text, advice)
         }
-        Ok(Scan { files, skipped, reasons, .. }) => {
-            let first = reasons.first().map(Unknown::to_string).unwrap_or_default();
-            let text = format!("{skipped} of {files} lock files cannot be read: {first}");
+        Ok(Scan { files, unread, more_unread, .. }) => {
+            let first = unread.first().map(|(_, why)| why.to_string()).unwrap_or_default();
+            let many = unread.len() + more_unread;
+            let text = format!("{many} of {files} lock files cannot be read: {first}");
             Finding::new(
-                Level::Warning,
+                Level::Failure,
                 "lock files",
                 text,
                 "a lock file is a regular file with one name: remove links, directories and other things that are none",
@@ -302,11 +303,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_among_the_lock_files_is_a_warning() {
+    fn a_link_among_the_lock_files_is_a_failure() {
         let scratch = Scratch::new();
         let file = File::open(scratch.path()).unwrap();
         std::os::unix::fs::symlink("/dev/zero", scratch.path().join("k.lock")).unwrap();
-        assert_eq!(level_of(&file, "lock files"), Some(Level::Warning));
+        assert_eq!(level_of(&file, "lock files"), Some(Level::Failure));
     }
 
     #[test]

@@ -103,18 +103,20 @@ impl Directory {
     pub(super) fn unknown(&self, what: &str, error: &io::Error) -> Unknown {
         let (fault, advice) = match error.kind() {
             ErrorKind::PermissionDenied => {
-                (Fault::Denied, "give this user read and write access to it and its files, or use another directory")
+                (Fault::Unopened, "give this user read and write access to it and its files, or use another directory")
             }
-            ErrorKind::ReadOnlyFilesystem => (Fault::Denied, "the file system is read-only: use a writable directory"),
+            ErrorKind::ReadOnlyFilesystem => {
+                (Fault::Unopened, "the file system is read-only: use a writable directory")
+            }
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 (Fault::Full, "free some space; a lock needs one block")
             }
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                (Fault::Other, "the path, or a part of it, is not a directory: use another directory")
+                (Fault::Unopened, "the path, or a part of it, is not a directory: use another directory")
             }
             // Another program has created the path, so a later attempt would fail too.
-            ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Denied, NO_LOCK_FILE),
-            _ if is(error, Errno::LOOP) => (Fault::Denied, NO_LOCK_FILE),
+            ErrorKind::InvalidInput | ErrorKind::IsADirectory => (Fault::Unopened, NO_LOCK_FILE),
+            _ if is(error, Errno::LOOP) => (Fault::Unopened, NO_LOCK_FILE),
             _ if is(error, Errno::MFILE) => {
                 (Fault::Other, "this process may open no more files: raise its limit (ulimit -n)")
             }
@@ -228,7 +230,7 @@ fn check_private(directory: Directory) -> Result<PathBuf, Unknown> {
         return Ok(directory.path);
     };
     let detail = format!("the default directory for locks is not safe: {trouble}; {remedy}, or use another directory");
-    Err(Unknown::new(directory.name(), Fault::Denied, detail))
+    Err(Unknown::new(directory.name(), Fault::Unopened, detail))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::flock::{self, TryLock};
 use super::open::{open_or_create, options};
 use super::permission;
-use super::record::{Damage, LONGEST, Record, has_slots};
+use super::record::{Damage, LONGEST, Record, may_have_slots};
 use crate::process::Process;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use std::fs;
@@ -37,7 +37,7 @@ pub(super) struct FlockGuard {
 pub(super) enum Probe {
     /// No exclusive lock, or no file.
     Free,
-    /// No exclusive lock, but there may be holders of a row. The record contains the last token and the number of slots.
+    /// No exclusive lock, but there may be holders of a row. The record, if it is not lost, contains the last token and the number of slots.
     Row(Result<Record, Damage>),
     /// Another process has the exclusive lock; the record may still be that of an earlier holder.
     Held(Result<Record, Damage>),
@@ -64,7 +64,7 @@ impl FlockGuard {
         }
         let guard =
             Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), process: Process::current(), created };
-        Ok(guard.is_in_place()?.then_some(guard))
+        Ok(permission::is_only_name(path, &guard.file)?.then_some(guard))
     }
 
     /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
@@ -185,7 +185,7 @@ pub(super) fn probe(path: &Path) -> io::Result<Probe> {
     match flock::try_shared(&file)? {
         TryLock::Refused => read_settled(&file).map(Probe::Held),
         TryLock::Locked => {
-            let row = if has_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
+            let row = if may_have_slots(&first_bytes(&file)?) { Some(read_settled(&file)?) } else { None };
             flock::unlock(&file)?;
             Ok(row.map_or(Probe::Free, Probe::Row))
         }
@@ -227,7 +227,7 @@ mod tests {
     use std::thread;
 
     fn is_free(path: &Path) -> Option<()> {
-        matches!(probe(path).unwrap(), Probe::Free).then_some(())
+        (!matches!(probe(path).unwrap(), Probe::Held(_))).then_some(())
     }
 
     #[test]

@@ -71,7 +71,9 @@ use fencelock_core::{
     Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use inspect::LockState;
+use rustix::fs::{Access, AtFlags, CWD};
 use scan::Scan;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -167,9 +169,28 @@ impl File {
     }
 
     fn io_error(&self, what: &str, path: &Path, error: &io::Error) -> Unknown {
-        let name = path.file_name().unwrap_or_default().display();
-        self.directory.unknown(&format!("cannot {what} {name}"), error)
+        let of = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().display();
+            self.directory.unknown(&format!("cannot {what} {name}"), error)
+        };
+        let unknown = of(path);
+        // A lock has several files, and the advice is about one.
+        if unknown.is_unopened() { culprit(path).map_or(unknown, |path| of(&path)) } else { unknown }
     }
+}
+
+/// The file beside this lock file that cannot be opened, if the lock file can.
+fn culprit(lock_file: &Path) -> Option<PathBuf> {
+    let may_use = |path: &Path| {
+        let access = rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
+        access.is_ok() && fs::symlink_metadata(path).is_ok_and(|meta| permission::check_plain(&meta).is_ok())
+    };
+    if !may_use(lock_file) {
+        return None;
+    }
+    let slots = (0..record::MOST_SLOTS).map(|slot| name::slot_path(lock_file, slot));
+    let slots = slots.take_while(|path| path.symlink_metadata().is_ok());
+    slots.chain([name::row_path(lock_file)]).find(|path| path.symlink_metadata().is_ok() && !may_use(path))
 }
 
 impl Backend for File {
@@ -237,7 +258,7 @@ impl Backend for File {
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(Scan::in_steps(self).await?.into_held()) })
+        Box::pin(async { Ok(Scan::in_steps(self).await?.into_listed()) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {

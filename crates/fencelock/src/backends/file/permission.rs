@@ -60,7 +60,7 @@ pub(super) fn excess(path: &Path, meta: &Metadata) -> u32 {
 pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
     let meta = file.metadata()?;
     let excess = excess(path, &meta);
-    if excess == 0 || !meta.is_file() || meta.nlink() != 1 {
+    if excess == 0 || !meta.is_file() || !is_only_name(path, file).unwrap_or(false) {
         return Ok(());
     }
     let (before, after) = (meta.mode() & 0o777, meta.mode() & 0o777 & !excess);
@@ -84,6 +84,26 @@ pub(super) fn check_plain(meta: &Metadata) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("it has {} names (hard links)", meta.nlink())));
     }
     Ok(())
+}
+
+/// Whether the path leads to this open file, which has no second name. Another user may remove that name for a moment, so that the
+/// number of names alone proves nothing: here the same look shows where the path leads.
+pub(super) fn is_only_name(path: &Path, file: &File) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, fs::symlink_metadata(path));
+    match named {
+        Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => check_plain(&named).map(|()| true),
+        Ok(_) => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// For a file that is written without a lock on it.
+pub(super) fn check_only_name(path: &Path, file: &File) -> io::Result<()> {
+    if is_only_name(path, file)? {
+        return Ok(());
+    }
+    Err(io::Error::new(ErrorKind::InvalidInput, "another file was put in its place"))
 }
 
 #[cfg(test)]
@@ -145,5 +165,24 @@ mod tests {
             let directory = fs::metadata(scratch.path()).unwrap();
             assert_eq!(most(&directory, group + 1), expected, "{:o}", directory.mode());
         }
+    }
+
+    #[test]
+    fn a_file_from_elsewhere_is_recognized_although_its_second_name_is_gone() {
+        let scratch = Scratch::new();
+        let (path, elsewhere) = (scratch.path().join("a.lock"), scratch.path().join("elsewhere"));
+        fs::write(&elsewhere, "precious").unwrap();
+        fs::set_permissions(&elsewhere, Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::hard_link(&elsewhere, &path).unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(is_only_name(&path, &file).is_err(), "two names");
+        fs::remove_file(&path).unwrap();
+        check_plain(&file.metadata().unwrap()).unwrap();
+        assert!(!is_only_name(&path, &file).unwrap());
+        tighten(&file, &path).unwrap();
+        assert_eq!(mode(&elsewhere), 0o644);
+        fs::rename(&elsewhere, &path).unwrap();
+        assert!(is_only_name(&path, &file).unwrap());
     }
 }

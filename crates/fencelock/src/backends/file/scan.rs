@@ -5,11 +5,11 @@ use super::directory::Directory;
 use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
-use fencelock_core::{Holding, Unknown};
+use fencelock_core::{Expiry, Foreign, HolderInfo, Holding, Key, Occupant, Unknown};
 use std::{fs, io};
 
-/// The number of unreadable files that are named in the log; other users of the directory may create more.
-const NAMED: usize = 5;
+/// The number of keys that are listed although their files cannot be read; other users of the directory may create more.
+const NAMED: usize = 16;
 
 /// The number of files that a list inspects before it lets other tasks run: usually less than a millisecond.
 const STRETCH: usize = 16;
@@ -19,14 +19,15 @@ const STRETCH: usize = 16;
 pub(super) struct Scan {
     pub(super) files: usize,
     pub(super) held: Vec<Holding>,
-    /// The number of unreadable files, and the reasons for the first of them.
-    pub(super) skipped: usize,
-    pub(super) reasons: Vec<Unknown>,
+    /// Why files cannot be read, with their keys, and how many more there are, with those of long keys, which the name does not contain.
+    pub(super) unread: Vec<(Key, Unknown)>,
+    pub(super) more_unread: usize,
 }
 
 impl Scan {
     /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
-    /// name. An unreadable file, such as a symbolic link, is skipped.
+    /// name. Files that cannot be read, such as symbolic
+    /// links, are counted.
     pub(super) fn at_once(file: &File) -> Result<Self, Unknown> {
         let mut scan = Self::default();
         for entry in entries(&file.directory)? {
@@ -56,7 +57,10 @@ impl Scan {
         let seen = match LockState::of(file, &file.directory.path().join(name), belongs) {
             Ok(seen) => seen,
             Err(unknown) => {
-                self.skip(unknown);
+                match key_of(name).filter(|_| self.unread.len() < NAMED) {
+                    Some(key) => self.unread.push((key, unknown)),
+                    None => self.more_unread += 1,
+                }
                 return Ok(());
             }
         };
@@ -69,22 +73,17 @@ impl Scan {
         Ok(())
     }
 
-    fn skip(&mut self, why: Unknown) {
-        self.skipped += 1;
-        if self.reasons.len() < NAMED {
-            self.reasons.push(why);
+    /// The held keys, and those of which it is unknown.
+    pub(super) fn into_listed(self) -> Vec<Holding> {
+        let unread = self.unread.into_iter().map(|(key, why)| {
+            let by = Occupant::Foreign(Foreign::unread(why.to_string()));
+            Holding::new(key, HolderInfo::new(by, Expiry::Never))
+        });
+        let listed = self.held.into_iter().chain(unread).collect();
+        if self.more_unread > 0 {
+            tracing::warn!("{} lock files cannot be read and are not listed", self.more_unread);
         }
-    }
-
-    /// The holds; a warning reports skipped files.
-    pub(super) fn into_held(self) -> Vec<Holding> {
-        for why in &self.reasons {
-            tracing::warn!("skipped: {why}");
-        }
-        if self.skipped > self.reasons.len() {
-            tracing::warn!("skipped: {} more lock files", self.skipped - self.reasons.len());
-        }
-        self.held
+        listed
     }
 }
 
@@ -108,6 +107,18 @@ mod tests {
     use crate::backends::file::scratch::Scratch;
     use std::pin::pin;
     use std::task::{Context, Waker};
+
+    #[test]
+    fn very_many_files_that_cannot_be_read_are_counted() {
+        let scratch = Scratch::new();
+        let locks = File::open(scratch.path()).unwrap();
+        for number in 0..NAMED * 2 {
+            fs::create_dir(scratch.path().join(format!("{number}.lock"))).unwrap();
+        }
+        let scan = Scan::at_once(&locks).unwrap();
+        assert_eq!((scan.files, scan.unread.len(), scan.more_unread), (NAMED * 2, NAMED, NAMED));
+        assert_eq!(scan.into_listed().len(), NAMED);
+    }
 
     #[test]
     fn a_list_of_many_files_lets_other_tasks_run() {

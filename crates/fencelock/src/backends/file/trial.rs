@@ -3,7 +3,7 @@
 use super::File;
 use super::directory::Directory;
 use super::name::{completion_file_name, file_name};
-use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Trial, Tried};
+use fencelock_core::{BoxFuture, Finding, HolderId, Key, Trial, Tried};
 use std::fs;
 use std::time::Duration;
 
@@ -30,10 +30,8 @@ pub(super) async fn run(file: &File) -> Finding {
     let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, &key) }) };
     let tried = Trial::new(file, &key, [first, second]).run(&clean).await;
     remove_of(&file.directory, &key);
-    tried.finding(|cause| {
-        let is_denied = cause.nodes().iter().any(|node| node.fault == Fault::Denied);
-        if is_denied { "use a directory of this user, or one that it may write to" } else { "" }.to_owned()
-    })
+    // The cause says what to do.
+    tried.finding(|_| String::new())
 }
 
 fn remove_of(directory: &Directory, key: &Key) -> bool {

@@ -260,7 +260,7 @@ impl Watcher {
             }
             let is_last = file.attempts >= PROBE_DELAYS.len();
             (file.attempts, file.due) = (PROBE_DELAYS.len(), now + ROW_DELAY);
-            matches!(probe, Ok(Probe::Row(_))) && !is_last
+            matches!(probe, Ok(Probe::Row(Ok(_)))) && !is_last
         });
     }
 }

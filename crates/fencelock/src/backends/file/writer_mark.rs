@@ -68,8 +68,9 @@ impl WriterMarks {
 /// A writer has its turn: the others wait for the next row, which admits readers first.
 pub(super) fn begin_turn(lock_file: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
-    let file = options().write(true).open(writer_path(lock_file))?;
-    permission::check_plain(&file.metadata()?)?;
+    let path = writer_path(lock_file);
+    let file = options().write(true).open(&path)?;
+    permission::check_only_name(&path, &file)?;
     file.write_all_at(text(0, 0).as_bytes(), 0)
 }
 
