@@ -77,7 +77,7 @@ mod tests {
         }
         let refused = with("safe://h").unwrap_err();
         assert!(refused.contains("FENCELOCK_PASSWORD") && refused.contains("safe: takes no password"), "{refused}");
-        assert!(with("nowhere:x").unwrap_err().contains("no scheme that is known"));
+        assert!(with("nowhere:x").unwrap_err().contains("unknown scheme"));
     }
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
             ("redis+cluster://a,,b", "like this"),
             ("redis+cluster://u:s3cret@", "like this"),
             ("redis+cluster://u:s3@cret:x@a:x", "like this"),
-            ("redis+cluster://u:s3cret@a?x=1", "no option"),
+            ("redis+cluster://u:s3cret@a?x=1", "not an option"),
         ] {
             let error = ClusterUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains("s3"), "{url}: {error}");
