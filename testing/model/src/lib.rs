@@ -1,6 +1,6 @@
 //! A model of one Redis node with the scripts of `fencelock-redis/src/scripts/lua`: their specification in Rust.
 //!
-//! No socket, no clock, no random numbers: time, refusals and the subscribers of channels are inputs. Simulators use it as a node,
+//! No socket, no clock, no random source: time, refusals and the subscribers of channels are inputs. Simulators use it as a node,
 //! and `fencelock-redis` compares it with the real scripts on a real server.
 //!
 //! ```
@@ -22,6 +22,7 @@ mod message;
 mod queue;
 mod scripts;
 mod server;
+mod split_mix;
 mod tokens;
 mod value;
 
@@ -37,6 +38,7 @@ pub use message::Message;
 pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
 pub use scripts::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
+pub use split_mix::SplitMix;
 pub use value::{Kind, Value};
 
 use std::collections::BTreeMap;

@@ -26,11 +26,11 @@ mod redis;
 mod resolver;
 mod scripted;
 mod shim;
-mod split_mix;
 mod test_process;
 mod thread_limit;
 
 pub use claim::claim;
+pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
@@ -39,6 +39,5 @@ pub use redis::{
 };
 pub use resolver::Resolver;
 pub use scripted::ScriptedServer;
-pub use split_mix::SplitMix;
 pub use test_process::TestProcess;
 pub use thread_limit::ThreadLimit;

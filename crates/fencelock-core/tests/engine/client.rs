@@ -3,7 +3,7 @@
 use crate::network::Op;
 use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
-use fencelock_testkit::SplitMix;
+use fencelock_model::SplitMix;
 use std::time::Duration;
 
 /// The user that a task belongs to; nothing is attached to a lease.

@@ -11,8 +11,8 @@ use crate::shrink;
 use crate::visited::{Reduction, Visited};
 use crate::wind_down::wind_down;
 use crate::world::World;
+use fencelock_model::SplitMix;
 use fencelock_search::digest;
-use fencelock_testkit::SplitMix;
 use std::collections::VecDeque;
 
 const REPLAY: &str = "FENCELOCK_REPLAY";

@@ -219,7 +219,7 @@ impl World {
             Err(_) if self.now >= releasing.until => ReleaseOutcome::GivenUp,
             Err(_) => ReleaseOutcome::Failed,
         };
-        let number = fencelock_testkit::SplitMix::mix(self.now.as_micros() ^ self.seed);
+        let number = fencelock_model::SplitMix::mix(self.now.as_micros() ^ self.seed);
         self.clients[client].releases.answered(releasing.number, outcome, self.now, number);
     }
 

@@ -2,11 +2,11 @@
 
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
-use fencelock_conformance::model::{self, Delivery, Gate, HandOff, KeyModel, Name, Value};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment,
     Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
 };
+use fencelock_model::{Delivery, Gate, HandOff, KeyModel, Name, Value};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -45,13 +45,13 @@ pub(crate) struct Done {
 impl Server {
     pub(crate) fn new(queues: bool, ppm: u64) -> Self {
         // The key was held before, so the first grant may be of several tokens.
-        let fence = Some(model::Fence { token: EPOCH / 2, expires_ms: u64::MAX / 4 });
+        let fence = Some(fencelock_model::Fence { token: EPOCH / 2, expires_ms: u64::MAX / 4 });
         let key = KeyModel { fence, ..KeyModel::default() };
         Self { key, queues, ppm, foreign_until: None, overtaken: false, announces_to: Vec::new(), freed: Vec::new() }
     }
 
-    fn at(&self, now: Moment) -> model::Server {
-        model::Server::at(self.micros(now))
+    fn at(&self, now: Moment) -> fencelock_model::Server {
+        fencelock_model::Server::at(self.micros(now))
     }
 
     /// What the server's clock says.
@@ -138,7 +138,7 @@ impl Server {
     pub(crate) fn foreign_set(&mut self, now: Moment, ttl: Duration) {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap();
         let expires_ms = Some(self.micros(now) / 1000 + ttl_ms);
-        self.key.lock = Some(model::Lock { value: Value::Foreign("another".into()), expires_ms });
+        self.key.lock = Some(fencelock_model::Lock { value: Value::Foreign("another".into()), expires_ms });
         self.foreign_until = Some(now + ttl);
     }
 
@@ -198,11 +198,11 @@ impl Server {
     ) -> Option<Acquire> {
         let server = self.at(now);
         let intent = match claim.intent {
-            Intent::Enqueue if self.queues => model::Intent::Enqueue,
-            Intent::Try | Intent::Enqueue => model::Intent::Try,
-            Intent::Poll => model::Intent::Poll,
+            Intent::Enqueue if self.queues => fencelock_model::Intent::Enqueue,
+            Intent::Try | Intent::Enqueue => fencelock_model::Intent::Try,
+            Intent::Poll => fencelock_model::Intent::Poll,
         };
-        let asked = model::Claim {
+        let asked = fencelock_model::Claim {
             intent,
             holder: number(claim.holder.id),
             owner: Some(claim.holder.owner.as_str().into()),
@@ -211,7 +211,7 @@ impl Server {
             proposed: false,
             life_ms: CLAIM_TTL_MS,
             hand_off_ms: CLAIM_TTL_MS,
-            channel: Some(model::Channel(client.into())),
+            channel: Some(fencelock_model::Channel(client.into())),
             wanted: claim.block.get().into(),
             mode: claim.mode,
         };
@@ -223,33 +223,36 @@ impl Server {
         if mutant == Some(Mutant::CountsNoPermits) {
             self.key.held.used.iter_mut().for_each(|used| *used = 0);
         }
-        if mutant == Some(Mutant::EnqueueBarges) && asked.intent == model::Intent::Enqueue && self.key.lock.is_none() {
-            self.key.queue = model::WaiterQueue::default();
+        if mutant == Some(Mutant::EnqueueBarges)
+            && asked.intent == fencelock_model::Intent::Enqueue
+            && self.key.lock.is_none()
+        {
+            self.key.queue = fencelock_model::WaiterQueue::default();
         }
         let answered = self.key.acquire(&server, &asked, &Gate::Open, publish);
         if mutant == Some(Mutant::EnqueueBarges) && self.key.queue.members.is_empty() {
             self.key.queue = line.clone();
         }
         let answer = match answered.expect("a healthy server") {
-            model::Acquire::Yours => return None,
-            model::Acquire::Granted { fence, count, .. } => {
+            fencelock_model::Acquire::Yours => return None,
+            fencelock_model::Acquire::Granted { fence, count, .. } => {
                 self.overtaken |= was_open && overtakes(&line, &self.key.queue, asked.holder);
                 Acquire::Granted { tokens: tokens(fence, count) }
             }
-            model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
+            fencelock_model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
                 ahead: u32::try_from(ahead).unwrap(),
                 last_fence: occupied.last_fence,
                 server_micros: now_us,
                 occupied: read_occupied(&occupied),
             },
-            model::Acquire::Gone(_) if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
+            fencelock_model::Acquire::Gone(_) if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
                 ahead: 0,
                 last_fence: 0,
                 server_micros: Some(server.now_us),
                 occupied: Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never),
             },
-            model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
-            model::Acquire::Gone(_) => Acquire::Gone,
+            fencelock_model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
+            fencelock_model::Acquire::Gone(_) => Acquire::Gone,
             other => unreachable!("{other:?} of a healthy server"),
         };
         Some(queued(client, asked.holder, answer, mutant, messages))
@@ -264,34 +267,34 @@ impl Server {
         let answer = self.key.renew(&server, holder, renewal.ttl.as_millis(), known_ms.min(u64::MAX / 4));
         match answer.expect("a healthy server") {
             _ if mutant == Some(Mutant::RenewsTheLost) => Renew::Renewed { waiters: 0 },
-            model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
+            fencelock_model::Renew::Absent if mutant == Some(Mutant::RenewRecreates) => {
                 let expires_ms = Some(server.now_us / 1000 + renewal.ttl.as_millis());
-                self.key.lock = Some(model::Lock { value: Value::Ours { holder, owner: None }, expires_ms });
+                self.key.lock = Some(fencelock_model::Lock { value: Value::Ours { holder, owner: None }, expires_ms });
                 self.overtaken |= !self.key.queue.members.is_empty();
                 Renew::Renewed { waiters: 0 }
             }
             // Where there is no queue the backend knows of no waiters.
-            model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
-            model::Renew::Absent => Renew::Absent,
-            model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
-            model::Renew::Shared(listed) => Renew::TakenBy(occupant(&listed.value).into()),
+            fencelock_model::Renew::Renewed { waiters } => Renew::Renewed { waiters: u32::try_from(waiters).unwrap() },
+            fencelock_model::Renew::Absent => Renew::Absent,
+            fencelock_model::Renew::Taken(value) => Renew::TakenBy(occupant(&value).into()),
+            fencelock_model::Renew::Shared(listed) => Renew::TakenBy(occupant(&listed.value).into()),
         }
     }
 
     fn downgrade(&mut self, now: Moment, renewal: &Renewal, messages: &mut Vec<HandOff>) -> Downgrade {
         let server = self.at(now);
-        let claim = model::Claim {
+        let claim = fencelock_model::Claim {
             proposed: false,
-            ..model::Claim::try_for(number(renewal.holder), renewal.ttl.as_millis(), server.now_us)
+            ..fencelock_model::Claim::try_for(number(renewal.holder), renewal.ttl.as_millis(), server.now_us)
         };
         let publish = &mut |hand_off| deliver(messages, hand_off);
         match self.key.downgrade(&server, &claim, &Gate::Open, publish).expect("a healthy server") {
-            model::Downgrade::Downgraded { fence, .. } => {
+            fencelock_model::Downgrade::Downgraded { fence, .. } => {
                 Downgrade::Downgraded { token: FencingToken::new(fence).unwrap() }
             }
-            model::Downgrade::Absent => Downgrade::Absent,
-            model::Downgrade::Taken(value) => Downgrade::TakenBy(occupant(&value).into()),
-            model::Downgrade::Shared(listed) => Downgrade::TakenBy(occupant(&listed.value).into()),
+            fencelock_model::Downgrade::Absent => Downgrade::Absent,
+            fencelock_model::Downgrade::Taken(value) => Downgrade::TakenBy(occupant(&value).into()),
+            fencelock_model::Downgrade::Shared(listed) => Downgrade::TakenBy(occupant(&listed.value).into()),
             other => unreachable!("{other:?} of a healthy server"),
         }
     }
@@ -319,13 +322,13 @@ impl Server {
         let publish = &mut |hand_off| deliver(messages, hand_off);
         let released = self.key.release(&server, whom, server.now_us, CLAIM_TTL_MS, &Gate::Open, publish);
         match released.expect("a healthy server") {
-            model::Release::Released(_) => {
+            fencelock_model::Release::Released(_) => {
                 self.freed.push(holder);
                 Release::Released
             }
-            model::Release::Absent(_) => Release::Absent,
-            model::Release::Taken(value) => Release::TakenBy(occupant(&value).into()),
-            model::Release::Shared(listed, _) => Release::TakenBy(occupant(&listed.value).into()),
+            fencelock_model::Release::Absent(_) => Release::Absent,
+            fencelock_model::Release::Taken(value) => Release::TakenBy(occupant(&value).into()),
+            fencelock_model::Release::Shared(listed, _) => Release::TakenBy(occupant(&listed.value).into()),
         }
     }
 
@@ -336,7 +339,7 @@ impl Server {
 }
 
 /// Whether a waiter that was queued before the holder of a grant is still queued.
-fn overtakes(before: &model::WaiterQueue, after: &model::WaiterQueue, granted: u128) -> bool {
+fn overtakes(before: &fencelock_model::WaiterQueue, after: &fencelock_model::WaiterQueue, granted: u128) -> bool {
     let mut earlier = before.members.iter().map(|(_, name)| name).take_while(|name| **name != Name::Holder(granted));
     earlier.any(|name| after.members.iter().any(|(_, other)| other == name))
 }
@@ -348,7 +351,7 @@ fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, mes
     match mutant {
         Some(Mutant::GrantsTwice) => return Acquire::Granted { tokens: next.into() },
         Some(Mutant::InventsHandOff) => messages.push(HandOff {
-            channel: model::Channel(client.into()),
+            channel: fencelock_model::Channel(client.into()),
             to: Name::Holder(holder),
             fence: next.get(),
             count: 1,
@@ -394,6 +397,6 @@ fn expiry(ttl_ms: Option<u64>) -> Expiry {
     ttl_ms.map_or(Expiry::Never, |ms| Expiry::In(Duration::from_millis(ms)))
 }
 
-fn read_occupied(occupied: &model::Occupied) -> Occupied {
+fn read_occupied(occupied: &fencelock_model::Occupied) -> Occupied {
     Occupied::new(occupant(&occupied.by), expiry(occupied.ttl_ms))
 }

@@ -6,7 +6,7 @@ use fencelock_core::engine::{
     SharingLimits, Status, Step, WaiterId,
 };
 use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, Mode, Moment, Owner, Ttl, Unknown};
-use fencelock_testkit::SplitMix;
+use fencelock_model::SplitMix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
