@@ -1,8 +1,8 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
 use super::compare::clocks;
-use super::findings::merge;
-use super::nodes::{NodeReport, joined};
+use super::findings::{joined, merge};
+use super::nodes::NodeReport;
 use crate::cluster::Cluster;
 use crate::url::hosts::{Address, shown};
 use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};

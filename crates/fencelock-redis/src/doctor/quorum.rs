@@ -1,8 +1,8 @@
 //! Checks what the guarantees of a quorum depend on: the number and independence of its nodes, and the report of each.
 
 use super::compare::{clocks, duplicates, hosts, restarts};
-use super::findings::merge;
-use super::nodes::{NodeReport, joined};
+use super::findings::{joined, merge};
+use super::nodes::NodeReport;
 use crate::quorum::Quorum;
 use fencelock_core::{BackendReport, Finding, Key, Level};
 use futures_util::future::join_all;
