@@ -11,7 +11,7 @@
 //! `redis`. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
 //!
 //! Each directory is a room: `scripts` knows what is sent and stored, `connection` sends it to one server, and `server` is the backend
-//! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, and `doctor` says what works there.
+//! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, and `doctor` compares what works there.
 #![forbid(unsafe_code)]
 
 mod cluster;

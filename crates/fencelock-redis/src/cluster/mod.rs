@@ -18,6 +18,7 @@
 //! `map` and `view` are the slots. `routing` finds the node of a key, and the next one; `nodes` and `suspects` are the nodes and those that may be gone; `renewals`,
 //! and `list` send requests to all of them.
 
+mod doctor;
 mod list;
 pub(crate) mod map;
 mod nodes;
@@ -28,7 +29,6 @@ mod suspects;
 mod url;
 pub(crate) mod view;
 
-use crate::doctor::cluster as doctor;
 use crate::server::Redis;
 use crate::server::raw::Server;
 use fencelock_core::{

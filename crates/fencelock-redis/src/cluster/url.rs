@@ -2,7 +2,7 @@
 
 use super::view::ClusterView;
 use crate::url::hosts::{Address, host_and_port, listed_twice, shown};
-use crate::url::target::Role;
+use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::Invalid;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `link`, `session`, `server_info` | the live session, one connection, and what is known about its server |
-//! | `dial`, `protocol`, `plain_proxy`, `tls_cause` | opening a connection, and why it failed |
+//! | `dial`, `names`, `protocol`, `plain_proxy`, `tls_cause` | opening a connection, and why it failed |
 //! | `liveness`, `origin`, `peers` | whether a connection is alive, what it leads to, and the other servers of its list |
 //! | `push_handler`, `subscription`, `shard_channels`, `subscribed` | the messages that the server pushes |
 //! | `batch`, `combiner` | requests that are sent together |
@@ -17,6 +17,7 @@ pub(crate) mod dial;
 pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod liveness;
+pub(crate) mod names;
 pub(crate) mod origin;
 pub(crate) mod peers;
 pub(crate) mod plain_proxy;

@@ -90,7 +90,7 @@ impl ServerInfo {
             Err(error) => limitations.push(format!("INFO is refused: {error}")),
         }
         if let Some(mastership) = mastership {
-            run_id = mastership.identify(&mut connection, node, &run_id).await?;
+            run_id = mastership.identify(&run_id, replication_id(&mut connection, node).await?);
             limitations.extend(Mastership::limitation(target));
         }
         let no_release = why_no_release(&mut connection, target, deletes, &mut limitations).await;
@@ -204,6 +204,33 @@ pub(crate) fn field(info: &str, name: &str) -> String {
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| *key == name)
         .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+/// The id that the server took with its promotion. Fails if it is not a master.
+pub(crate) async fn replication_id(connection: &mut MultiplexedConnection, node: &str) -> Result<String, Unknown> {
+    let mut query = redis::pipe();
+    query.cmd("ROLE").cmd("INFO").arg("replication");
+    let answers = connection.send_packed_commands(&query, 0, query.len()).await.map_err(|e| unknown(node, &e))?;
+    let mut answers = answers.into_iter().map(Value::extract_error);
+    let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+    let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));
+    let role = first_word(role).or_else(|error| match &info {
+        Ok(info) => Ok(field(info, "role")),
+        Err(_) => Err(unknown(node, &error)),
+    })?;
+    if role != "master" {
+        let why = format!("the sentinels name it as the master, but its role is {role:?}: a failover is in progress");
+        return Err(Unknown::new(node, Fault::ReadOnly, why));
+    }
+    match info {
+        Ok(info) => Ok(field(&info, "master_replid")),
+        Err(_) => Ok(String::new()),
+    }
+}
+
+fn first_word(role: RedisResult<Value>) -> RedisResult<String> {
+    let words: Vec<Value> = redis::from_redis_value(role?)?;
+    Ok(redis::from_redis_value(words.into_iter().next().unwrap_or(Value::Nil))?)
 }
 
 /// Shown to a user who asks for the state of a lock, too.

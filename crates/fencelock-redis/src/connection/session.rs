@@ -9,7 +9,7 @@ use super::origin::Origin;
 use super::plain_proxy;
 use super::protocol;
 use super::push_handler::PushHandler;
-use super::server_info::ServerInfo;
+use super::server_info::{ServerInfo, replication_id};
 use super::shard_channels::ShardChannels;
 use crate::scripts::combined::Common;
 use crate::sentinel::Mastership;
@@ -135,7 +135,7 @@ impl Session {
         let shards = || ShardChannels::new(target, &server_info, channel, push_handler, &liveness);
         let shards = target.cluster.is_some().then(shards);
         let [has_claimed, quarantine_logged, serves] = [(); 3].map(|()| AtomicBool::new(false));
-        let (opened, watch) = (Instant::now(), mastership.as_ref().map(|master| master.watch(&liveness, push_handler)));
+        let watch = mastership.as_ref().map(|mastership| watch(mastership, &liveness, push_handler));
         Ok(Self {
             connection,
             combiner: Combiner::new(untimed, target.limit, ROOM),
@@ -147,7 +147,7 @@ impl Session {
             mastership,
             _watch: watch,
             serves,
-            opened,
+            opened: Instant::now(),
             has_claimed,
             quarantine_logged,
         })
@@ -167,7 +167,10 @@ impl Session {
     /// With sentinels, checks that the mastership of the session is current.
     pub(crate) async fn check_identity(&self, node: &str) -> Result<(), Unknown> {
         let Some(mastership) = &self.mastership else { return Ok(()) };
-        let checked = mastership.check(&mut self.connection.clone(), node).await;
+        let checked = match replication_id(&mut self.connection.clone(), node).await {
+            Ok(id) => mastership.check(&id, node).await,
+            Err(cause) => Err(cause),
+        };
         // Without replies from a majority of the sentinels, it may still be the master.
         if let Err(cause) = &checked
             && cause.nodes().iter().any(|node| node.fault == Fault::ReadOnly)
@@ -247,6 +250,17 @@ impl PipelineSender for Session {
     async fn carry(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         self.send_all(commands).await
     }
+}
+
+/// Ends the session as soon as the sentinels name another master.
+fn watch(mastership: &Arc<Mastership>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
+    let (mastership, ended, push_handler) = (Arc::clone(mastership), liveness.clone(), Arc::clone(push_handler));
+    SessionTask::spawn(liveness, async move {
+        mastership.ended().await;
+        ended.end();
+        // All waiters poll, and so connect to the new master.
+        push_handler.reset();
+    })
 }
 
 /// Whether another protocol version would have the same error.

@@ -1,6 +1,6 @@
-use super::dial::resolved;
 use super::liveness::Liveness;
 use super::liveness::SessionTask;
+use super::names::resolved;
 use super::origin::Origin;
 use super::push_handler::PushHandler;
 use crate::url::target::Target;

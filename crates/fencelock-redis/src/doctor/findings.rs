@@ -1,12 +1,26 @@
 //! Merges the findings of all nodes: a finding that is the same on all nodes is reported once.
 
 use super::nodes::NodeReport;
-use fencelock_core::Finding;
+use fencelock_core::{BackendReport, Finding};
 
 /// A finding, and its nodes.
 struct FindingGroup {
     finding: Finding,
     nodes: Vec<String>,
+}
+
+/// One report of all nodes, which have the same options. Its findings begin with `findings`.
+pub(crate) fn joined(mut findings: Vec<Finding>, nodes: Vec<NodeReport>) -> BackendReport {
+    let mut joined = BackendReport::default();
+    for NodeReport { report, .. } in &nodes {
+        if joined.options.is_empty() {
+            (joined.options, joined.wire) = (report.options.clone(), report.wire);
+        }
+        joined.servers.extend(report.servers.iter().cloned());
+    }
+    findings.extend(merge(nodes));
+    joined.findings = findings;
+    joined
 }
 
 /// Grouped by subject, in the order of the first occurrence.
@@ -54,7 +68,6 @@ fn written(line: &FindingGroup, (answering, all): (usize, &str)) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::BackendReport;
 
     fn report(name: &str, findings: &[(&'static str, &str)]) -> NodeReport {
         let findings = findings.iter().map(|(subject, text)| Finding::fine(subject, *text)).collect();

@@ -1,6 +1,5 @@
 //! The reports of the nodes, before they are compared.
 
-use super::findings::merge;
 use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, ServerReport, Tried};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -49,18 +48,4 @@ impl NodeReport {
     pub(crate) fn health(&self) -> Option<&Health> {
         self.report.servers.first().map(|server| &server.health)
     }
-}
-
-/// One report of all nodes, which have the same options. Its findings begin with `findings`.
-pub(crate) fn joined(mut findings: Vec<Finding>, nodes: Vec<NodeReport>) -> BackendReport {
-    let mut joined = BackendReport::default();
-    for NodeReport { report, .. } in &nodes {
-        if joined.options.is_empty() {
-            (joined.options, joined.wire) = (report.options.clone(), report.wire);
-        }
-        joined.servers.extend(report.servers.iter().cloned());
-    }
-    findings.extend(merge(nodes));
-    joined.findings = findings;
-    joined
 }

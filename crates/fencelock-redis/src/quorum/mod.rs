@@ -28,6 +28,7 @@
 
 mod calls;
 mod completions;
+mod doctor;
 mod driver;
 mod holdings;
 mod inspection;
@@ -36,7 +37,6 @@ mod scheme;
 mod startup_check;
 mod url;
 
-use crate::doctor::quorum as doctor;
 use crate::server::Redis;
 use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};

@@ -1,8 +1,8 @@
 use super::url::{lazy, node_urls, on_demand, open};
 use crate::server::node_setup::register;
 use crate::url::identity::{identity, in_order};
+use crate::url::options::Role;
 use crate::url::password;
-use crate::url::target::Role;
 use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ impl Lua {
         command
     }
 
-    /// The call as [`crate::doctor::trial`] sends it.
+    /// The call as `server::doctor::trial` sends it.
     pub(crate) fn in_trial(&self, by_digest: &Cmd) -> Cmd {
         Self::of_trial(&self.source).in_full(by_digest)
     }

@@ -283,7 +283,7 @@ pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
     Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
 }
 
-/// Its reply is parsed by [`crate::doctor::scan`].
+/// Its reply is parsed by `server::doctor::scan`.
 pub(crate) fn unread(wire: &str) -> Call {
     Call::with_completion(&UNREAD, wire)
 }

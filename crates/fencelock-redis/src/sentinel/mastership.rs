@@ -1,15 +1,8 @@
 use super::query::{SentinelReplies, no_majority};
 use super::{Named, Sentinels};
-use crate::connection::fault::unknown;
-use crate::connection::liveness::Liveness;
-use crate::connection::liveness::SessionTask;
-use crate::connection::push_handler::PushHandler;
-use crate::connection::server_info::field;
 use crate::url::hosts::shown;
 use crate::url::target::Target;
 use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, master_by_majority};
-use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -55,45 +48,17 @@ impl Mastership {
         shown(&self.named.address)
     }
 
-    /// Checks that the server is a master, and returns the identity of this mastership. It changes with every start of the
-    /// server, every promotion, and every configuration of the sentinels. So the marker of an earlier mastership is not accepted.
-    pub(crate) async fn identify(
-        &self,
-        connection: &mut MultiplexedConnection,
-        node: &str,
-        run_id: &str,
-    ) -> Result<String, Unknown> {
-        let id = self.replication_id(connection, node).await?;
+    /// The identity of this mastership. It changes with every start of the server, every promotion, and every configuration of
+    /// the sentinels. So the marker of an earlier mastership is not accepted.
+    pub(crate) fn identify(&self, run_id: &str, id: String) -> String {
         if run_id.is_empty() || id.is_empty() {
             // A quarantine requires them.
-            return Ok(String::new());
+            return String::new();
         }
         let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
         let _ = self.replication_id.set(id);
         // The length of a run id.
-        Ok(identity[..40].to_owned())
-    }
-
-    async fn replication_id(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<String, Unknown> {
-        let mut query = redis::pipe();
-        query.cmd("ROLE").cmd("INFO").arg("replication");
-        let answers = connection.send_packed_commands(&query, 0, query.len()).await.map_err(|e| unknown(node, &e))?;
-        let mut answers = answers.into_iter().map(Value::extract_error);
-        let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
-        let (role, info) = (next(), next().and_then(|info| Ok(redis::from_redis_value::<String>(info)?)));
-        let role = first_word(role).or_else(|error| match &info {
-            Ok(info) => Ok(field(info, "role")),
-            Err(_) => Err(unknown(node, &error)),
-        })?;
-        if role != "master" {
-            let why =
-                format!("the sentinels name it as the master, but its role is {role:?}: a failover is in progress");
-            return Err(Unknown::new(node, Fault::ReadOnly, why));
-        }
-        match info {
-            Ok(info) => Ok(field(&info, "master_replid")),
-            Err(_) => Ok(String::new()),
-        }
+        identity[..40].to_owned()
     }
 
     /// The locks that a failover can lose with these options.
@@ -169,9 +134,8 @@ impl Mastership {
 
     /// If the marker belongs to another mastership, checks that the mastership of this session is current, so that a client with
     /// outdated information does not start a quarantine for it.
-    pub(crate) async fn check(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<(), Unknown> {
-        let id = self.replication_id(connection, node).await?;
-        if self.replication_id.get() != Some(&id) {
+    pub(crate) async fn check(&self, id: &str, node: &str) -> Result<(), Unknown> {
+        if self.replication_id.get().map(String::as_str) != Some(id) {
             return Err(Unknown::new(
                 node,
                 Fault::ReadOnly,
@@ -181,31 +145,20 @@ impl Mastership {
         self.confirm(node).await
     }
 
-    /// Ends the session as soon as the sentinels name another master.
-    pub(crate) fn watch(self: &Arc<Self>, liveness: &Liveness, push_handler: &Arc<PushHandler>) -> SessionTask {
-        let (this, liveness, push_handler) = (Arc::clone(self), liveness.clone(), Arc::clone(push_handler));
-        SessionTask::spawn(&liveness.clone(), async move {
-            loop {
-                // The message is a hint; the replies to a query decide.
-                let _ = tokio::time::timeout(EVERY, this.sentinels.switched.notified()).await;
-                if this.sentinels.has_another(&this.query().await, &this.named) {
-                    break;
-                }
-                tokio::time::sleep(SPACING).await;
+    /// Returns as soon as the sentinels name another master.
+    pub(crate) async fn ended(&self) {
+        loop {
+            // The message is a hint; the replies to a query decide.
+            let _ = tokio::time::timeout(EVERY, self.sentinels.switched.notified()).await;
+            if self.sentinels.has_another(&self.query().await, &self.named) {
+                break;
             }
-            tracing::info!(server = this.address(), "the sentinels name another master");
-            liveness.end();
-            // All waiters poll, and so connect to the new master.
-            push_handler.reset();
-        })
+            tokio::time::sleep(SPACING).await;
+        }
+        tracing::info!(server = self.address(), "the sentinels name another master");
     }
 }
 
 fn lock(lease: &Mutex<MasterLease>) -> std::sync::MutexGuard<'_, MasterLease> {
     lease.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn first_word(role: RedisResult<Value>) -> RedisResult<String> {
-    let words: Vec<Value> = redis::from_redis_value(role?)?;
-    Ok(redis::from_redis_value(words.into_iter().next().unwrap_or(Value::Nil))?)
 }

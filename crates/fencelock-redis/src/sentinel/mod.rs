@@ -3,14 +3,12 @@
 mod mastership;
 mod node;
 mod query;
-mod url;
 
 use crate::url::hosts::Address;
 use fencelock_core::NamedMaster;
 
 pub(crate) use mastership::Mastership;
 pub(crate) use query::Sentinels;
-pub(crate) use url::SentinelUrl;
 
 /// The master that a sentinel names.
 pub(crate) type Named = NamedMaster<Address>;

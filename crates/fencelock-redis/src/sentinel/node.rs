@@ -1,8 +1,8 @@
 //! One sentinel.
 
 use super::Named;
-use crate::connection::dial::Resolver;
 use crate::connection::fault::{fault_of, is_unknown_command, words};
+use crate::connection::names::Resolver;
 use crate::url::hosts::{Address, shown};
 use crate::url::secrets::SecretFiles;
 use fencelock_core::{Fault, NamedMaster, NodeFault};

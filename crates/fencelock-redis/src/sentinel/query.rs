@@ -1,7 +1,8 @@
+use super::Named;
 use super::node::SentinelNode;
-use super::{Named, SentinelUrl};
 use crate::url::hosts::{Address, shown};
 use crate::url::secrets::SecretFiles;
+use crate::url::sentinel::SentinelUrl;
 use fencelock_core::{
     Fault, Invalid, NodeFault, Unknown, eligible_masters, master_by_majority, named_masters, votes_for,
 };

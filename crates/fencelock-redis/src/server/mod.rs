@@ -8,10 +8,11 @@
 //!
 //! # Files
 //! `claims` acquire, downgrade and resize, `renewals` renew; `completions`, `evict` and `list` do what they say. `node_setup` registers
-//! servers, and `raw` is a server without locks.
+//! servers, `raw` is a server without locks, and `doctor` reports what works.
 
 mod claims;
-pub(crate) mod completions;
+mod completions;
+mod doctor;
 mod evict;
 pub(crate) mod list;
 pub(crate) mod node_setup;
@@ -24,7 +25,6 @@ use crate::connection::fault::unknown;
 use crate::connection::link::Link;
 use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
-use crate::doctor::{server as doctor, trial};
 use crate::scripts::combined::Common;
 use crate::scripts::quarantine::{EpochCheck, Quarantine, Refusal};
 use crate::scripts::reply::{self, Remaining, StoredLock};
@@ -51,7 +51,7 @@ const UNDECLARED: &str = "undeclared key";
 pub struct Redis {
     pub(crate) link: Arc<Link>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Whether this is for `doctor`: see [`trial`].
+    /// Whether this is for `doctor`: see [`doctor::trial`].
     pub(crate) in_trial: bool,
 }
 
@@ -351,7 +351,7 @@ impl Backend for Redis {
     }
 
     fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(trial::try_out(self, key))
+        Box::pin(doctor::trial::try_out(self, key))
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {

@@ -7,7 +7,7 @@ use crate::connection::session::Session;
 use crate::scripts::quarantine::{ALONE, Quarantine};
 use crate::scripts::reply::Reply;
 use crate::scripts::script;
-use crate::url::target::Role;
+use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
 use std::sync::Arc;

@@ -2,7 +2,7 @@ use super::node_setup::targets;
 use crate::cluster::map::masters;
 use crate::scripts::script::SIDE;
 use crate::url::hosts::Address;
-use crate::url::target::Role;
+use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::{Invalid, Key, SideKeys, SlotMap};
 

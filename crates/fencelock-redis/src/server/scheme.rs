@@ -1,8 +1,8 @@
 use super::Redis;
 use super::node_setup::register;
 use crate::url::identity::identity;
+use crate::url::options::Role;
 use crate::url::password;
-use crate::url::target::Role;
 use crate::url::target::Target;
 use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
 use std::sync::Arc;

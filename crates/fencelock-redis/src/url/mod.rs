@@ -7,4 +7,5 @@ pub(crate) mod identity;
 pub(crate) mod options;
 pub(crate) mod password;
 pub(crate) mod secrets;
+pub(crate) mod sentinel;
 pub(crate) mod target;

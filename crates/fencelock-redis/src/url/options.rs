@@ -2,7 +2,6 @@
 
 use super::compat;
 use super::secrets::{FileOptions, SecretFiles};
-use super::target::Role;
 use crate::scripts::quarantine::{LONGEST_TTL, Quarantine};
 use fencelock_core::{Invalid, Ttl};
 use percent_encoding::percent_decode_str;
@@ -14,6 +13,16 @@ use std::time::Duration;
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 /// More replicas than any deployment has; a larger number is a typing error.
 const REPLICAS_MAX: u32 = 100;
+
+/// Whether a server is standalone, or one of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Alone,
+    /// A node of a quorum. It always has a quarantine.
+    Member,
+    /// A node of a Redis Cluster. It never has a quarantine.
+    ClusterNode,
+}
 
 #[derive(Debug)]
 pub(crate) struct Options {

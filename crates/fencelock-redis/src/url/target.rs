@@ -2,11 +2,12 @@
 
 use super::acks::Acks;
 use super::hosts::{Address, shown};
-use super::options::{Options, percent_decoded};
+use super::options::{Options, Role, percent_decoded};
 use super::secrets::SecretFiles;
+use super::sentinel::SentinelUrl;
 use crate::cluster::view::ClusterView;
 use crate::scripts::quarantine::Quarantine;
-use crate::sentinel::{SentinelUrl, Sentinels};
+use crate::sentinel::Sentinels;
 use fencelock_core::{Invalid, Key};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use std::borrow::Cow;
@@ -252,16 +253,6 @@ fn name_of(info: &ConnectionInfo) -> String {
         }
     };
     if db == 0 { address } else { format!("{address}/{db}") }
-}
-
-/// Whether a server is standalone, or one of several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Alone,
-    /// A node of a quorum. It always has a quarantine.
-    Member,
-    /// A node of a Redis Cluster. It never has a quarantine.
-    ClusterNode,
 }
 
 #[cfg(test)]

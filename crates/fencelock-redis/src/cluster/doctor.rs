@@ -1,9 +1,9 @@
 //! Checks what the guarantees of a cluster depend on: its map, and the report of each node.
 
-use super::compare::clocks;
-use super::findings::merge;
-use super::nodes::{NodeReport, joined};
-use crate::cluster::Cluster;
+use super::Cluster;
+use crate::doctor::compare::clocks;
+use crate::doctor::findings::{joined, merge};
+use crate::doctor::nodes::NodeReport;
 use crate::url::hosts::{Address, shown};
 use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 /// The effect of a clock difference on a cluster.
 const SKEW: &str = "shared locks and permits end earlier by this difference when their slot moves to a node whose clock is ahead; tokens allow for 1 s";
 
-pub(crate) async fn report(cluster: &Cluster) -> BackendReport {
+pub(super) async fn report(cluster: &Cluster) -> BackendReport {
     if let Err(unknown) = cluster.refresh().await {
         let why = unknown.to_string();
         let mut report = BackendReport::of_server(ServerReport::failed(&cluster.url.name, &why));
@@ -25,7 +25,7 @@ pub(crate) async fn report(cluster: &Cluster) -> BackendReport {
 }
 
 /// A lock on each master, or the named one on the node of its slot.
-pub(crate) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Finding> {
+pub(super) async fn try_nodes(cluster: &Cluster, key: Option<&Key>) -> Vec<Finding> {
     if cluster.refresh().await.is_err() {
         return Vec::new();
     }

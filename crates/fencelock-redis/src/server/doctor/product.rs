@@ -45,7 +45,7 @@ impl fmt::Display for Product {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::health::fields;
+    use crate::server::doctor::health::fields;
 
     #[test]
     fn a_server_has_its_own_name_and_version() {

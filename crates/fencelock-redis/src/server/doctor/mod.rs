@@ -1,21 +1,30 @@
-//! Checks everything on a server that the guarantees of a lock depend on, and reports what it is and what works there.
+//! Checks everything on a server that the guarantees of a lock depend on, and reports what it is and what works there. It only
+//! reads, except `trial`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `features`, `health`, `product`, `topology`, `separation`, `scan` | what the server is, does and stores |
+//! | `sentinels` | what its sentinels say |
+//! | `trial` | tries what a lock does, and takes it back |
 
-use super::features;
-use super::health;
-use super::product::Product;
-use super::scan;
-use super::sentinels;
-use super::separation;
-use super::topology;
-use super::trial;
+mod features;
+mod health;
+mod product;
+mod scan;
+mod sentinels;
+mod separation;
+mod topology;
+pub(super) mod trial;
+
+use super::Redis;
 use crate::connection::fault::{fault_of, is_about_a_key, words};
 use crate::connection::session::Session;
 use crate::scripts::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use crate::scripts::wire::WIRE;
-use crate::server::Redis;
 use crate::url::acks::Acks;
 use crate::url::target::Target;
 use fencelock_core::{BackendReport, Fault, Finding, Health, Level, ServerReport, Topology, Ttl, Unknown};
+use product::Product;
 use redis::RedisError;
 use std::collections::HashMap;
 use std::time::Duration;

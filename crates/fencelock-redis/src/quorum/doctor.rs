@@ -1,14 +1,14 @@
 //! Checks what the guarantees of a quorum depend on: the number and independence of its nodes, and the report of each.
 
-use super::compare::{clocks, duplicates, hosts, restarts};
-use super::findings::merge;
-use super::nodes::{NodeReport, joined};
-use crate::quorum::Quorum;
+use super::Quorum;
+use crate::doctor::compare::{clocks, duplicates, hosts, restarts};
+use crate::doctor::findings::{joined, merge};
+use crate::doctor::nodes::NodeReport;
 use fencelock_core::{BackendReport, Finding, Key, Level};
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-pub(crate) async fn report(quorum: &Quorum) -> BackendReport {
+pub(super) async fn report(quorum: &Quorum) -> BackendReport {
     let reports = reports(quorum).await;
     let mut findings = vec![size_finding(quorum), answering(quorum, &reports)];
     findings.extend(duplicates(&reports).or_else(|| hosts(&reports, quorum.settings.size)));
@@ -18,7 +18,7 @@ pub(crate) async fn report(quorum: &Quorum) -> BackendReport {
 }
 
 /// A lock on each node.
-pub(crate) async fn try_nodes(quorum: &Quorum, key: Option<&Key>) -> Vec<Finding> {
+pub(super) async fn try_nodes(quorum: &Quorum, key: Option<&Key>) -> Vec<Finding> {
     let reports = quorum.nodes.iter().map(|node| NodeReport::of_trial(node.address(), &*node.backend, key));
     merge(join_all(reports).await)
 }

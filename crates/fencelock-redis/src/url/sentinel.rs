@@ -1,7 +1,7 @@
 //! `redis+sentinel://[user:password@]host[:port],...,/MASTER[/db]`.
 
-use crate::url::hosts::{host_and_port, listed_twice, shown};
-use crate::url::options::percent_decoded;
+use super::hosts::{host_and_port, listed_twice, shown};
+use super::options::percent_decoded;
 use fencelock_core::Invalid;
 
 const PORT: u16 = 26379;

@@ -79,7 +79,7 @@ fn accepts_writes_elsewhere(info: &Info) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::health::fields;
+    use crate::server::doctor::health::fields;
 
     #[test]
     fn the_topology_is_derived_from_info() {
