@@ -59,20 +59,20 @@ pub(crate) fn is_unread(held: &Holding) -> bool {
 
 /// The fields of a key, held or free, in `status` and other commands. The number of waiters is known where the backend `queues` them.
 pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
-    let holder = held.map(Holding::first);
+    let (holder, known) = (held.map(Holding::first), held.filter(|held| !is_unread(held)));
     let answer = json!({
         "key": key,
-        "held": (!held.is_some_and(is_unread)).then_some(held.is_some()),
+        "held": (known.is_some() == held.is_some()).then_some(held.is_some()),
         "owner": null,
         "foreign": null,
         "fence": holder.and_then(|holder| holder.fence).map(FencingToken::get),
         "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
         "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
         "waiters": queues.then(|| held.map_or(0, |held| held.waiters)),
-        "holders": held.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
-        "holder_count": held.map_or(0, |held| held.holders.count()),
+        "holders": known.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
+        "holder_count": known.map_or(0, |held| held.holders.count()),
     });
-    let answer = with_mode(answer, holder.map(|holder| holder.mode));
+    let answer = with_mode(answer, known.map(|held| held.first().mode));
     match holder {
         Some(holder) => with_occupant(answer, &holder.occupant),
         None => answer,

@@ -58,7 +58,7 @@ fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 7] {
         holder.expiry.span().map_or_else(|| "-".to_owned(), span),
         if queues { held.waiters.to_string() } else { "-".to_owned() },
         holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
-        mode::column(holder.mode),
+        if is_unread(held) { "-".to_owned() } else { mode::column(holder.mode) },
         holder_of(holder),
     ]
 }

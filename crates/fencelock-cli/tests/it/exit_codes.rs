@@ -182,9 +182,11 @@ fn a_list_names_what_cannot_be_opened_beside_the_held_locks() {
     holder.wait_for("ready");
     let output = Test::new(&backend, "list").output();
     assert_eq!((output.status, output.stdout.lines().count()), (69, 3), "{}", output.stdout);
-    assert!(output.stdout.contains("unknown (file:"), "{}", output.stdout);
+    let unknown = output.stdout.lines().find(|line| line.contains("unknown (file:")).unwrap();
+    assert!(!unknown.contains("exclusive"), "{unknown}");
     let json: serde_json::Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
     assert!(json[0]["held"].is_null() && json[1]["held"] == true, "{json}");
+    assert!(json[0]["mode"].is_null() && json[0]["holder_count"] == 0 && json[1]["mode"] == "exclusive", "{json}");
     Test::new(&backend, "list j").run();
 }
 
