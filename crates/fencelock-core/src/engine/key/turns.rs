@@ -28,7 +28,7 @@ pub(super) struct Turns {
 }
 
 /// After so many ticks, a task that waits for its own client is reported.
-const PATIENCE: u32 = 5;
+const REPORT_AFTER: u32 = 5;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
@@ -86,7 +86,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn report_own_wait(&self, last: Option<WaiterId>, cx: &mut Context<'_, W, L>) -> Option<WaiterId> {
         let Some((id, since, place)) = self.waits_for_own().filter(|(id, ..)| Some(*id) != last) else { return last };
         let waited = cx.now.since(since);
-        if cx.config.turn_limit.is_none_or(|limit| waited < limit * PATIENCE) {
+        if cx.config.turn_limit.is_none_or(|limit| waited < limit * REPORT_AFTER) {
             return last;
         }
         cx.act(Action::WaitsForOwn { waited, place });
@@ -95,11 +95,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The first task that waits while one task has the key exclusively, and since when it waits for that one.
     fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
-        let held = self.leases.holds.iter().map(|hold| hold.tenure);
-        let since =
-            held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle).map(|tenure| tenure.since).max()?;
+        // First, because mostly nobody waits, and readers may be many.
         let (id, waiter) = self.queue.first_waiter()?;
-        Some((id, waiter.arrived.max(since), waiter.request.place?))
+        let place = waiter.request.place?;
+        let held = self.leases.holds.iter().map(|hold| hold.tenure);
+        let exclusive = held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle);
+        Some((id, waiter.arrived.max(exclusive.map(|tenure| tenure.since).max()?), place))
     }
 
     fn set_turns(&mut self, turns: Option<Turns>, cx: &mut Context<'_, W, L>) {
