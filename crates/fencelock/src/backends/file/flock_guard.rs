@@ -63,8 +63,8 @@ impl FlockGuard {
             return Ok(None);
         }
         let guard =
-            Self { file, path: path.to_owned(), inode: (meta.dev(), meta.ino()), process: Process::current(), created };
-        Ok(permission::is_only_name(path, &guard.file)?.then_some(guard))
+            Self { file, path: path.to_owned(), inode: permission::inode(&meta), process: Process::current(), created };
+        Ok(permission::is_only_name(path, guard.inode)?.then_some(guard))
     }
 
     /// Turns an exclusive lock into a shared one. [`TryLock::Refused`] means that it is lost: flock(2) does not promise
@@ -79,11 +79,7 @@ impl FlockGuard {
 
     /// Whether the path still refers to the locked file. Otherwise the next process locks another file.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
-        match fs::symlink_metadata(&self.path) {
-            Ok(meta) => Ok((meta.dev(), meta.ino()) == self.inode),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(permission::named(&self.path, self.inode)?.is_some())
     }
 
     /// Gives a file that this process has created the permissions of another file, so that the same users can lock both.

@@ -60,7 +60,7 @@ pub(super) fn excess(path: &Path, meta: &Metadata) -> u32 {
 pub(super) fn tighten(file: &File, path: &Path) -> io::Result<()> {
     let meta = file.metadata()?;
     let excess = excess(path, &meta);
-    if excess == 0 || !meta.is_file() || !is_only_name(path, file).unwrap_or(false) {
+    if excess == 0 || !meta.is_file() || !is_only_name(path, inode(&meta)).unwrap_or(false) {
         return Ok(());
     }
     let (before, after) = (meta.mode() & 0o777, meta.mode() & 0o777 & !excess);
@@ -86,21 +86,29 @@ pub(super) fn check_plain(meta: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the path leads to this open file, which has no second name. Another user may remove that name for a moment, so that the
-/// number of names alone proves nothing: here the same look shows where the path leads.
-pub(super) fn is_only_name(path: &Path, file: &File) -> io::Result<bool> {
-    let (open, named) = (file.metadata()?, fs::symlink_metadata(path));
-    match named {
-        Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => check_plain(&named).map(|()| true),
-        Ok(_) => Ok(false),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+/// Device and number of a file.
+pub(super) fn inode(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// What the path leads to, if it is this file.
+pub(super) fn named(path: &Path, file: (u64, u64)) -> io::Result<Option<Metadata>> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(meta).filter(|meta| inode(meta) == file)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
+/// Whether the path leads to this open file, which has no second name. Another user may remove that name for a moment, so that the
+/// number of names alone proves nothing: here the same look shows where the path leads.
+pub(super) fn is_only_name(path: &Path, file: (u64, u64)) -> io::Result<bool> {
+    named(path, file)?.map_or(Ok(false), |meta| check_plain(&meta).map(|()| true))
+}
+
 /// For a file that is written without a lock on it.
 pub(super) fn check_only_name(path: &Path, file: &File) -> io::Result<()> {
-    if is_only_name(path, file)? {
+    if is_only_name(path, inode(&file.metadata()?))? {
         return Ok(());
     }
     Err(io::Error::new(ErrorKind::InvalidInput, "another file was put in its place"))
@@ -176,13 +184,14 @@ mod tests {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
         fs::hard_link(&elsewhere, &path).unwrap();
         let file = File::open(&path).unwrap();
-        assert!(is_only_name(&path, &file).is_err(), "two names");
+        let is_only_name = || is_only_name(&path, inode(&file.metadata().unwrap()));
+        assert!(is_only_name().is_err(), "two names");
         fs::remove_file(&path).unwrap();
         check_plain(&file.metadata().unwrap()).unwrap();
-        assert!(!is_only_name(&path, &file).unwrap());
+        assert!(!is_only_name().unwrap());
         tighten(&file, &path).unwrap();
         assert_eq!(mode(&elsewhere), 0o644);
         fs::rename(&elsewhere, &path).unwrap();
-        assert!(is_only_name(&path, &file).unwrap());
+        assert!(is_only_name().unwrap());
     }
 }
