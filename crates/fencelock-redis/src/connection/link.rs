@@ -13,7 +13,7 @@ use redis::{RedisError, Value};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The pause between logins while a server refuses a password that is being changed.
@@ -32,14 +32,20 @@ pub(crate) struct Link {
     channel: String,
     /// The locks with unreadable entries that have been logged.
     unread_logged: LoggedKeys,
-    live: Mutex<Option<Arc<Session>>>,
-    /// The session before, while there is no live one.
-    silent: Mutex<Option<Arc<Session>>>,
+    latest: Mutex<Option<Latest>>,
     dial: tokio::sync::Mutex<Dial>,
     /// The features that a trial has found not to work, with the reasons.
     pub(crate) failed: Mutex<Vec<(&'static str, String)>>,
     /// The name of a lock that no client uses, if the user has named one for a trial.
     pub(crate) probe: Mutex<Option<String>>,
+}
+
+/// The latest session.
+#[derive(Debug)]
+enum Latest {
+    Live(Arc<Session>),
+    /// It did not answer in time, and there is no other one yet.
+    Silent(Arc<Session>),
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +65,7 @@ impl Link {
         })?;
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
-        let (peers, live, dial) = (OnceLock::new(), Mutex::new(None), tokio::sync::Mutex::default());
+        let (peers, latest, dial) = (OnceLock::new(), Mutex::default(), tokio::sync::Mutex::default());
         let unread_logged = LoggedKeys::default();
         Ok(Self {
             target,
@@ -67,8 +73,7 @@ impl Link {
             peers,
             channel,
             unread_logged,
-            live,
-            silent: Mutex::default(),
+            latest,
             dial,
             failed: Mutex::default(),
             probe: Mutex::default(),
@@ -123,8 +128,7 @@ impl Link {
                 if !self.target.is_internal {
                     dial.log_limitations(&self.target.name, &session);
                 }
-                *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
-                *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.latest() = Some(Latest::Live(Arc::clone(&session)));
                 Ok(session)
             }
             Err(unknown) => {
@@ -233,20 +237,25 @@ impl Link {
         if !session.is_dead() {
             return;
         }
-        let dropped = {
-            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-            live.take_if(|live| live.number == session.number)
-        };
-        if dropped.is_some() {
-            tracing::info!(node = %self.target.name, "connection lost");
-            *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = dropped;
-            self.push_handler.reset();
+        {
+            let mut latest = self.latest();
+            match &*latest {
+                Some(Latest::Live(live)) if live.number == session.number => {
+                    *latest = Some(Latest::Silent(Arc::clone(live)));
+                }
+                _ => return,
+            }
         }
+        tracing::info!(node = %self.target.name, "connection lost");
+        self.push_handler.reset();
     }
 
     /// The last session, if it did not answer in time and there is no other one yet.
     pub(crate) fn silent(&self) -> Option<Arc<Session>> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &*self.latest() {
+            Some(Latest::Silent(session)) => Some(Arc::clone(session)),
+            _ => None,
+        }
     }
 
     /// The reason why a feature did not work in a trial.
@@ -255,8 +264,15 @@ impl Link {
         failed.iter().find(|(name, _)| *name == feature).map(|(_, reason)| reason.clone())
     }
 
+    fn latest(&self) -> MutexGuard<'_, Option<Latest>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn live(&self) -> Option<Arc<Session>> {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let live = match &*self.latest() {
+            Some(Latest::Live(session)) => Arc::clone(session),
+            _ => return None,
+        };
         // A cancelled request may have been the last user of the session.
         self.check(&live);
         (!live.is_dead()).then_some(live)

@@ -72,8 +72,8 @@ impl Redis {
         if !shards.subscribe(wire, &claim.key).await {
             return answer;
         }
-        // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A node of a cluster is none of a
-        // quorum, so there is no proposal.
+        // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
+        // nodes of a cluster, so there is no proposal.
         self.send_claim(session, wire, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
     }
 

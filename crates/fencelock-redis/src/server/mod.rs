@@ -164,14 +164,13 @@ impl Redis {
         }
         in_flight.after_others(wire).await;
         let first = call(self.epoch_check(session));
-        let mut answer =
-            if self.in_trial { session.send(&first.in_trial()).await } else { self.link.call(session, &first).await };
+        let mut answer = self.send_script(session, &first).await;
         if let Err(error) = &answer
             && refuses_others(&session.server_info.derives_keys, error)
         {
             tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
             // Boxed, because it is rare and large.
-            answer = Box::pin(self.link.call(session, &call(self.epoch_check(session)))).await;
+            answer = Box::pin(self.send_script(session, &call(self.epoch_check(session)))).await;
         }
         in_flight.note(&answer);
         answer
