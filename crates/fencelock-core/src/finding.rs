@@ -50,7 +50,7 @@ impl Finding {
     }
 
     /// The finding of a trial that was not made.
-    pub(crate) fn not_tried(why: impl fmt::Display, advice: impl Into<String>) -> Self {
+    pub fn not_tried(why: impl fmt::Display, advice: impl Into<String>) -> Self {
         Self::new(Level::Note, TRIAL, format!("not tried: {why}"), advice)
     }
 

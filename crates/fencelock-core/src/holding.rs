@@ -1,4 +1,4 @@
-use crate::{HolderId, HolderInfo, Holders, Key, Occupant};
+use crate::{Expiry, Foreign, HolderId, HolderInfo, Holders, Key, Occupant, Unknown};
 
 /// What a backend knows about a held key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,6 +17,12 @@ impl Holding {
     /// One holder without waiters.
     pub const fn new(key: Key, holder: HolderInfo) -> Self {
         Self { key, holders: Holders::one(holder), waiters: 0 }
+    }
+
+    /// A key that cannot be read, so whether it is held is unknown.
+    pub fn unread(key: Key, why: &Unknown) -> Self {
+        let by = Occupant::Foreign(Foreign::unread(why.to_string()));
+        Self::new(key, HolderInfo::new(by, Expiry::Never))
     }
 
     /// The same with one more holder.

@@ -269,7 +269,7 @@ impl Tried {
     pub fn finding(&self, advice: impl Fn(&Unknown) -> String) -> Finding {
         let Some((_, _, first)) = self.failures.first() else {
             if self.is_occupied {
-                return Self::not_tried("another client uses the key", "name a key that no program uses: --key KEY");
+                return Finding::not_tried("another client uses the key", "name a key that no program uses: --key KEY");
             }
             let text = format!("a lock was acquired and released; these work: {}", self.works.join(", "));
             return Finding::fine(TRIAL, text);
@@ -284,10 +284,5 @@ impl Tried {
         }
         let texts = causes.iter().map(|(cause, steps)| format!("cannot {}: {}", steps.join(", "), words(cause)));
         Finding::new(Level::Failure, TRIAL, texts.collect::<Vec<_>>().join("; "), advice(first))
-    }
-
-    /// The finding of a trial that was not made.
-    pub fn not_tried(why: impl std::fmt::Display, advice: impl Into<String>) -> Finding {
-        Finding::not_tried(why, advice)
     }
 }

@@ -1,6 +1,6 @@
 //! The reports of the nodes, before they are compared.
 
-use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, ServerReport, Tried};
+use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, ServerReport};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ impl NodeReport {
     /// The findings of a trial on one node; none if it does not answer, which [`NodeReport::of`] reports.
     pub(crate) async fn of_trial<N: Backend + ?Sized>(name: String, node: &N, key: Option<&Key>) -> Self {
         let findings = timeout(TRIAL, node.try_out(key)).await;
-        let findings = findings.unwrap_or_else(|_| vec![Tried::not_tried("no answer in time", "check the server")]);
+        let findings = findings.unwrap_or_else(|_| vec![Finding::not_tried("no answer in time", "check the server")]);
         Self { name, answers: !findings.is_empty(), report: BackendReport::of_findings(findings) }
     }
 

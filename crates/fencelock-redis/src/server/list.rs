@@ -5,7 +5,7 @@ use crate::connection::batch::send_batch;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::{reply, script};
-use fencelock_core::{Expiry, Fault, Foreign, HolderInfo, Holding, Key, Occupant, Unknown, key_of_side_key};
+use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of keys per request when locks are listed.
@@ -106,8 +106,7 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
             answer => answer?,
         };
         if let Err(why) = redis.check_queue(&redis.link.target.wire(&key), &answer).await {
-            let by = Occupant::Foreign(Foreign::unread(why.to_string()));
-            found.held.insert(key.clone(), Holding::new(key, HolderInfo::new(by, Expiry::Never)));
+            found.held.insert(key.clone(), Holding::unread(key, &why));
             continue;
         }
         if let Some(seen) = reply::read_inspect(redis.link.node(), answer)? {

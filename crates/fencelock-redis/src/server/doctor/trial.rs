@@ -28,12 +28,12 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire);
     }
     let Some((key, ids)) = names(redis, named) else {
-        return vec![Tried::not_tried("the operating system returned no random numbers", "")];
+        return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };
     if named.is_some()
         && let Some(why) = why_used(redis, &session, &key).await
     {
-        return vec![Tried::not_tried(why, "name a key that no program uses: --key KEY")];
+        return vec![Finding::not_tried(why, "name a key that no program uses: --key KEY")];
     }
     let twin = Redis { link: Arc::clone(&redis.link), clock: Arc::clone(&redis.clock), in_trial: true };
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, &key, named.is_none())) };
@@ -59,13 +59,13 @@ async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
     match redis.link.inspect_marker(session, quarantine).await {
         Ok(MarkerState::Serving) => None,
         Ok(MarkerState::Quarantined(_)) => {
-            Some(Tried::not_tried("the server is in quarantine", "run doctor again when the quarantine has ended"))
+            Some(Finding::not_tried("the server is in quarantine", "run doctor again when the quarantine has ended"))
         }
-        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Some(Tried::not_tried(
+        Ok(MarkerState::Restarted | MarkerState::Unmarked) => Some(Finding::not_tried(
             "the first claim writes the marker of the quarantine, and doctor does not write it",
             "run doctor again after the first lock, or after fencelock init",
         )),
-        Err(_) => Some(Tried::not_tried("the quarantine of this server refuses every claim", "see quarantine")),
+        Err(_) => Some(Finding::not_tried("the quarantine of this server refuses every claim", "see quarantine")),
     }
 }
 
@@ -115,14 +115,14 @@ fn note(redis: &Redis, tried: &Tried, published: Option<&String>) {
 fn finding(tried: &Tried, key: &Key, is_named: bool) -> Finding {
     let causes = tried.failures.iter().flat_map(|(.., cause)| cause.nodes());
     if causes.clone().any(|node| node.fault == Fault::ReadOnly) {
-        return Tried::not_tried("this server is a replica", "use the address of its master");
+        return Finding::not_tried("this server is a replica", "use the address of its master");
     }
     if let Some(node) = causes.clone().find(|node| matches!(node.fault, Fault::Moved | Fault::Quarantined)) {
-        return Tried::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
+        return Finding::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
     }
     if !is_named && causes.clone().any(|node| node.fault == Fault::Denied && is_about_a_key(&node.detail)) {
         let why = format!("this user may not use the key {key}, or its side keys");
-        let mut finding = Tried::not_tried(why, OTHER_KEY);
+        let mut finding = Finding::not_tried(why, OTHER_KEY);
         finding.level = Level::Warning;
         return finding;
     }

@@ -5,7 +5,7 @@ use super::directory::Directory;
 use super::inspect::LockState;
 use super::name::{SUFFIX, file_name, key_of};
 use super::record::Record;
-use fencelock_core::{Expiry, Foreign, HolderInfo, Holding, Key, Occupant, Unknown};
+use fencelock_core::{Holding, Key, Unknown};
 use std::{fs, io};
 
 /// The number of keys that are listed although their files cannot be read; other users of the directory may create more.
@@ -26,8 +26,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// The number of lock files, and the held ones. A foreign lock on a file with an unknown key is omitted, because it has no
-    /// name. Files that cannot be read, such as symbolic
-    /// links, are counted.
+    /// name. Files that cannot be read, such as symbolic links, are counted.
     pub(super) fn at_once(file: &File) -> Result<Self, Unknown> {
         let mut scan = Self::default();
         for entry in entries(&file.directory)? {
@@ -75,10 +74,7 @@ impl Scan {
 
     /// The held keys, and those of which it is unknown.
     pub(super) fn into_listed(self) -> Vec<Holding> {
-        let unread = self.unread.into_iter().map(|(key, why)| {
-            let by = Occupant::Foreign(Foreign::unread(why.to_string()));
-            Holding::new(key, HolderInfo::new(by, Expiry::Never))
-        });
+        let unread = self.unread.into_iter().map(|(key, why)| Holding::unread(key, &why));
         let listed = self.held.into_iter().chain(unread).collect();
         if self.more_unread > 0 {
             tracing::warn!("{} lock files cannot be read and are not listed", self.more_unread);

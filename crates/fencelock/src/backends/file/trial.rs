@@ -3,7 +3,7 @@
 use super::File;
 use super::directory::Directory;
 use super::name::{completion_file_name, file_name};
-use fencelock_core::{BoxFuture, Finding, HolderId, Key, Trial, Tried};
+use fencelock_core::{BoxFuture, Finding, HolderId, Key, Trial};
 use std::fs;
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub(super) async fn run(file: &File) -> Finding {
     if file.directory.is_missing() {
         let advice = "run doctor again after the first lock";
-        return Tried::not_tried("the directory does not exist, and doctor does not create it", advice);
+        return Finding::not_tried("the directory does not exist, and doctor does not create it", advice);
     }
     let mut random = [[0; 16]; 3];
     let filled = random.iter_mut().try_for_each(|bytes| getrandom::fill(bytes));
     let [name, first, second] = random.map(HolderId::from_bytes);
     let (Ok(()), Ok(key)) = (filled, Key::new(format!("{OWN}{name}"))) else {
-        return Tried::not_tried("the operating system returned no random numbers", "");
+        return Finding::not_tried("the operating system returned no random numbers", "");
     };
     remove_old(&file.directory);
     let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, &key) }) };
