@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime};
 /// A command that writes a sign of life fifty times a second and cannot be ended by TERM.
 const STUBBORN: &str = "rm -f term; trap 'echo term >> term' TERM; echo $$; while :; do : > beat; sleep 0.02; done";
 
-/// Runs a trial until it succeeds once in three times. TERM and KILL are due 0.2 to 1 s before the end of the lease, and a busy
-/// machine may be later than that: then the parent-death watcher acts, or the command outlives the lease.
+/// Runs a trial until it succeeds once. The parent-death watcher sends KILL 50 ms before the end of the lease, and a machine
+/// whose processors are all taken may wake it later, by up to 0.4 s. What is late by itself is late each time.
 fn in_time(trial: impl Fn() -> Result<(), String>) {
-    let late: Vec<_> = (0..3).map_while(|_| trial().err()).collect();
-    assert!(late.len() < 3, "each time: {late:#?}");
+    const TRIALS: usize = 10;
+    let late: Vec<_> = (0..TRIALS).map_while(|_| trial().err()).collect();
+    assert!(late.len() < TRIALS, "each time: {late:#?}");
 }
 
 fn check(holds: bool, otherwise: impl Into<String>) -> Result<(), String> {
