@@ -8,10 +8,10 @@
 //! | [`Quorum`] | `redlock://`, `redlock+tls://` | the lease's TTL | the first claim after a release |
 //!
 //! [`RedisScheme`], [`ClusterScheme`] and [`QuorumScheme`] implement these URLs. `fencelock` includes them with its feature
-//! `redis`. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
+//! `redis`, or `redis-plain` without TLS, which is the feature `tls` here. The nodes of a [`Quorum`] may be of any kind: see [`fencelock_core::QuorumNode`].
 //!
 //! Each directory is a room: `scripts` knows what is sent and stored, `connection` sends it to one server, and `server` is the backend
-//! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, and `doctor` compares what works there.
+//! of one. `sentinel`, `cluster` and `quorum` are made of servers, `url` is what names them, `tls` is what needs TLS, and `doctor` compares what works there.
 #![forbid(unsafe_code)]
 
 mod cluster;
@@ -22,6 +22,8 @@ mod scripts;
 mod sentinel;
 mod server;
 mod servers;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod url;
 
 pub use cluster::{Cluster, ClusterScheme};

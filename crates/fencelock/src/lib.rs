@@ -45,11 +45,13 @@
 //! |---|---|---|
 //! | `file` | on | `file:`; Unix only |
 //! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
+//! | `redis-plain` | off | the same without TLS |
 //! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!
-//! With `fencelock = { version = "0.1", default-features = false, features = ["file"] }`, neither the Redis driver nor TLS is
-//! built. `memory:` is always available, and [`register`] adds the backends of other crates.
+//! `fencelock = { version = "0.1", default-features = false, features = ["file"] }` compiles less than half of the crates, because
+//! neither the Redis driver nor TLS is among them. With `redis-plain`, a URL that needs TLS is an error that names the feature `redis`.
+//! `memory:` is always available, and [`register`] adds the backends of other crates.
 
 pub mod backends;
 pub mod blocking;

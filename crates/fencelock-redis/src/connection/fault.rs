@@ -1,6 +1,6 @@
 //! Classifies the errors of the server and the driver, for all versions.
 
-use super::tls_cause::TlsCause;
+use crate::tls;
 use fencelock_core::{Fault, Unknown};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -85,9 +85,9 @@ pub(crate) fn fault_of(error: &RedisError) -> Fault {
     if error.is_timeout() {
         return Fault::Timeout;
     }
-    // This check comes first: a retry does not change a certificate.
-    if matches!(TlsCause::of(error), Some(TlsCause::Certificate(_))) {
-        return Fault::Unsupported;
+    // This comes first: for the driver, a certificate that is not accepted is an error of I/O.
+    if let Some((fault, _)) = tls::cause(error) {
+        return fault;
     }
     if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
         return Fault::Unreachable;
@@ -125,7 +125,7 @@ pub(crate) fn unknown(node: &str, error: &RedisError) -> Unknown {
 
 /// The text of the server, without the additions of the driver.
 pub(crate) fn words(error: &RedisError) -> String {
-    if let Some(TlsCause::Certificate(why) | TlsCause::Alert(why)) = TlsCause::of(error) {
+    if let Some((_, why)) = tls::cause(error) {
         return why;
     }
     match error.code() {

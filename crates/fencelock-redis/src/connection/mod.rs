@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `link`, `session`, `server_info` | the live session, one connection, and what is known about its server |
-//! | `dial`, `names`, `protocol`, `plain_proxy`, `tls_cause` | opening a connection, and why it failed |
+//! | `dial`, `names`, `protocol`, `plain_proxy` | opening a connection, and why it failed |
 //! | `liveness`, `origin`, `peers` | whether a connection is alive, what it leads to, and the other servers of its list |
 //! | `push_handler`, `subscription`, `shard_channels`, `subscribed` | the messages that the server pushes |
 //! | `batch`, `combiner` | requests that are sent together |
@@ -28,4 +28,3 @@ pub(crate) mod session;
 pub(crate) mod shard_channels;
 pub(crate) mod subscribed;
 pub(crate) mod subscription;
-pub(crate) mod tls_cause;

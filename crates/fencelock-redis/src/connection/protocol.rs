@@ -4,9 +4,6 @@ use super::names::resolve;
 use crate::url::target::Target;
 use fencelock_core::{Fault, Unknown};
 use redis::{ConnectionAddr, ErrorKind, RedisError};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,7 +46,7 @@ pub(crate) async fn mismatch(target: &Target) -> Option<Unknown> {
     };
     let probe = async |hello: &[u8]| first_bytes(host, port, hello, target.limit).await.map(|bytes| speaks(&bytes));
     let protocol = match probe(PLAIN).await {
-        None if !tls => probe(&client_hello(host)?).await?,
+        None if !tls => probe(&client_hello(host)).await?,
         protocol => protocol?,
     };
     let why = match (protocol, tls) {
@@ -92,17 +89,16 @@ fn speaks(bytes: &[u8]) -> Speaks {
     }
 }
 
-/// A TLS `ClientHello`, to which every TLS server replies.
-fn client_hello(host: &str) -> Option<Vec<u8>> {
-    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
-    let mut client = ClientConnection::new(Arc::new(config), ServerName::try_from(host.to_owned()).ok()?).ok()?;
-    let mut hello = Vec::new();
-    client.write_tls(&mut hello).ok()?;
-    Some(hello)
+/// A `ClientHello` of TLS 1.2 that names the host. Every TLS server replies to it, if only with an alert.
+fn client_hello(host: &str) -> Vec<u8> {
+    // A host name has at most 253 bytes.
+    let sized = |bytes: &[u8]| [&u16::try_from(bytes.len()).unwrap_or_default().to_be_bytes(), bytes].concat();
+    let name = sized(&[&[0], &sized(host.as_bytes())[..]].concat());
+    let extensions = sized(&[&[0, 0], &sized(&name)[..]].concat());
+    // The version, 32 bytes that should be random, no session, two cipher suites, and no compression.
+    let fixed = b"\x03\x03fencelock asks: do you use TLS?.\x00\x00\x04\xc0\x2f\xc0\x2b\x01\x00";
+    let hello = [&[1, 0], &sized(&[&fixed[..], &extensions].concat())[..]].concat();
+    [&[0x16, 3, 1], &sized(&hello)[..]].concat()
 }
 
 #[cfg(test)]

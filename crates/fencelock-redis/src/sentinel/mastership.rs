@@ -1,9 +1,9 @@
 use super::query::{SentinelReplies, no_majority};
 use super::{Named, Sentinels};
+use crate::scripts::quarantine::sha256;
 use crate::url::hosts::shown;
 use crate::url::target::Target;
 use fencelock_core::{BootClock, Clock, Drift, Fault, MasterLease, Moment, Unknown, master_by_majority};
-use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -55,10 +55,10 @@ impl Mastership {
             // A quarantine requires them.
             return String::new();
         }
-        let identity = format!("{:x}", Sha256::digest(format!("{run_id} {id} {}", self.named.config_epoch)));
-        let _ = self.replication_id.set(id);
         // The length of a run id.
-        identity[..40].to_owned()
+        let identity = sha256(&format!("{run_id} {id} {}", self.named.config_epoch), 40);
+        let _ = self.replication_id.set(id);
+        identity
     }
 
     /// The locks that a failover can lose with these options.

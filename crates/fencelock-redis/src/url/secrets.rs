@@ -1,18 +1,14 @@
 //! Files that a URL refers to: certificates, keys and passwords.
 
+use crate::tls::{self, Certificates};
 use fencelock_core::{Fault, Invalid};
-use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, RedisResult, TlsCertificates};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use redis::{ConnectionInfo, RedisResult};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The certificate authorities of a system need a quarter of this.
-const CERTIFICATES_MAX: u64 = 1 << 20;
 const PASSWORD_MAX: u64 = 1 << 12;
 
 /// The options of a URL that name files.
@@ -38,7 +34,7 @@ pub(crate) struct SecretFiles {
 #[derive(Clone)]
 struct Secrets {
     password: Option<String>,
-    certificates: Option<TlsCertificates>,
+    certificates: Option<Certificates>,
 }
 
 impl fmt::Debug for Secrets {
@@ -56,10 +52,6 @@ impl SecretFiles {
 
     /// A client with the present content of the files.
     pub(crate) fn client(&self, info: ConnectionInfo) -> RedisResult<redis::Client> {
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
-            // The driver uses the provider of the process, and panics without one. This fails only if there is one.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
         let Secrets { password, certificates } = self.current();
         let info = match password {
             Some(password) => {
@@ -68,10 +60,7 @@ impl SecretFiles {
             }
             None => info,
         };
-        match certificates {
-            None => redis::Client::open(info),
-            Some(certificates) => redis::Client::build_with_tls(info, certificates),
-        }
+        tls::client(info, certificates)
     }
 
     /// To be called after a login.
@@ -99,31 +88,9 @@ impl SecretFiles {
 impl FileOptions {
     fn read(&self) -> Result<Secrets, Invalid> {
         let password = self.password.as_ref().map(|(option, file)| password(option, file)).transpose()?;
-        let certificates = certificates(self.ca.as_deref(), self.cert.as_deref(), self.key.as_deref())?;
+        let certificates = tls::certificates(self)?;
         Ok(Secrets { password, certificates })
     }
-}
-
-/// The files of `ca=`, `cert=` and `key=`; `None` if there are none.
-fn certificates(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Result<Option<TlsCertificates>, Invalid> {
-    let root_cert = ca.map(|file| with_certificate("ca", file)).transpose()?;
-    let client_tls = match (cert, key) {
-        (None, None) => None,
-        (Some(cert), Some(key)) => {
-            let client_cert = with_certificate("cert", cert)?;
-            let client_key = read("key", key, CERTIFICATES_MAX)?;
-            PrivateKeyDer::from_pem_slice(&client_key)
-                .map_err(|_| Invalid::new(format!("key={key} has no private key: PEM, without a passphrase")))?;
-            Some(ClientTlsConfig { client_cert, client_key })
-        }
-        _ => {
-            return Err(Invalid::new(
-                "cert= and key= require each other: the certificate of this client, and its private key",
-            ));
-        }
-    };
-    let none = root_cert.is_none() && client_tls.is_none();
-    Ok(if none { None } else { Some(TlsCertificates { client_tls, root_cert }) })
 }
 
 /// The first line of the file of an option.
@@ -137,18 +104,8 @@ fn password(option: &str, file: &str) -> Result<String, Invalid> {
     Ok(password.to_owned())
 }
 
-fn with_certificate(option: &str, file: &str) -> Result<Vec<u8>, Invalid> {
-    let pem = read(option, file, CERTIFICATES_MAX)?;
-    let mut certificates = CertificateDer::pem_slice_iter(&pem);
-    match certificates.next() {
-        Some(Ok(_)) if certificates.all(|certificate| certificate.is_ok()) => Ok(pem),
-        None => Err(Invalid::new(format!("{option}={file} has no certificate in PEM"))),
-        _ => Err(Invalid::new(format!("{option}={file} contains an invalid certificate"))),
-    }
-}
-
 /// Only regular files are read, because a pipe may block and a device may have no end.
-fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
+pub(crate) fn read(option: &str, file: &str, most: u64) -> Result<Vec<u8>, Invalid> {
     let refused = |error: io::Error| Invalid::new(format!("{option}={file} cannot be read: {error}"));
     let opened = without_waiting(File::options().read(true)).open(file).map_err(refused)?;
     if !opened.metadata().map_err(refused)?.is_file() {
@@ -178,35 +135,6 @@ fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
 mod tests {
     use super::*;
     use redis::IntoConnectionInfo;
-
-    fn refused(ca: &str) -> String {
-        certificates(Some(ca), None, None).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn only_regular_files_of_limited_size_with_a_certificate_are_accepted() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| dir.path().join(name).display().to_string();
-        assert!(refused("/dev/zero").contains("not a regular file"));
-        assert!(refused(&file("")).contains("not a regular file"));
-        assert!(refused("/no/such/file").contains("cannot be read"));
-        rustix::fs::mkfifoat(rustix::fs::CWD, file("pipe"), rustix::fs::Mode::RWXU).unwrap();
-        assert!(refused(&file("pipe")).contains("not a regular file"));
-        std::fs::write(file("empty"), "").unwrap();
-        assert!(refused(&file("empty")).contains("has no certificate"));
-        std::fs::write(file("broken"), "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n").unwrap();
-        assert!(refused(&file("broken")).contains("contains an invalid certificate"));
-        let long = File::create(file("long")).unwrap();
-        long.set_len(CERTIFICATES_MAX + 1).unwrap();
-        assert!(refused(&file("long")).contains("longer than 1048576 bytes"));
-    }
-
-    #[test]
-    fn a_certificate_and_its_key_require_each_other() {
-        for (cert, key) in [(Some("/x"), None), (None, Some("/x"))] {
-            assert!(certificates(None, cert, key).unwrap_err().to_string().contains("require each other"));
-        }
-    }
 
     #[test]
     fn a_password_is_the_first_line() {

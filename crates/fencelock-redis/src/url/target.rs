@@ -8,6 +8,7 @@ use super::sentinel::SentinelUrl;
 use crate::cluster::view::ClusterView;
 use crate::scripts::quarantine::Quarantine;
 use crate::sentinel::Sentinels;
+use crate::tls;
 use fencelock_core::{Invalid, Key};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use std::borrow::Cow;
@@ -68,6 +69,9 @@ impl Target {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let sentinel_url = SentinelUrl::parse(base)?;
         let base = sentinel_url.as_ref().map_or(base, |url| url.server.as_str());
+        if let Some(missing) = tls::MISSING.filter(|_| base.starts_with("rediss:")) {
+            return Err(Invalid::new(missing));
+        }
         let (base, login) = socket_login(base);
         let info = base.as_ref().into_connection_info().map_err(|error| {
             // The message does not contain the URL, which may include a password.

@@ -10,7 +10,7 @@
 //! | a cluster | machines that share a Redis Cluster | the TTL of the lease | first come, first served |
 //! | `Quorum` | machines that share several independent Redis servers | the TTL of the lease | the first claim after a release |
 //!
-//! `File` needs the feature `file`, servers the feature `redis`; both are on by default. `File` needs Unix.
+//! `File` needs the feature `file`, servers the feature `redis` (`redis-plain` without TLS); both are on by default. `File` needs Unix.
 
 #[cfg(all(feature = "file", not(unix)))]
 compile_error!(
@@ -23,19 +23,19 @@ mod file;
 mod init;
 mod memory;
 mod schemes;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-plain")]
 mod servers;
 mod tokio_clock;
 
 pub use connect::{connect, lazy, on_demand};
 pub use fencelock_core::{BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Scheme, UrlForm};
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-plain")]
 pub use fencelock_redis::{Quorum, Redis, Server};
 #[cfg(all(feature = "file", unix))]
 pub use file::{File, scheme::directory as file_directory, scheme::url_of as file_url};
 pub use init::init;
 pub use memory::Memory;
 pub use schemes::{register, scheme_of, schemes};
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-plain")]
 pub use servers::servers;
 pub use tokio_clock::TokioClock;

@@ -4,7 +4,7 @@
 use super::file::scheme::FileScheme;
 use super::memory::MemoryScheme;
 use fencelock_core::{Invalid, Scheme};
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-plain")]
 use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -14,11 +14,11 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         Arc::new(MemoryScheme),
         #[cfg(all(feature = "file", unix))]
         Arc::new(FileScheme),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-plain")]
         Arc::new(RedisScheme),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-plain")]
         Arc::new(ClusterScheme),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-plain")]
         Arc::new(QuorumScheme),
     ]
 }
@@ -27,7 +27,7 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
 fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
-        "redis" | "rediss" | "redlock" if !cfg!(feature = "redis") => Some("redis"),
+        "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
         _ => None,
     }
 }
@@ -174,7 +174,7 @@ mod tests {
             "redlock",
             "redlock+tls",
         ];
-        let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis")));
+        let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
         for (scheme, on) in remote.into_iter().chain([("file", cfg!(feature = "file"))]) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::coop::consume_budget;
+use tracing::{Instrument, debug_span};
 
 /// Acquires the key.
 pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
@@ -40,8 +41,11 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     }
 }
 
-#[tracing::instrument(level = "debug", name = "resume", skip_all, fields(key = %request.key))]
 pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
+    resume_hold(client, request, holder).instrument(debug_span!("resume", key = %request.key)).await
+}
+
+async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
     client.check_open()?;
     let options = &request.options;
     let proof = Holder { id: holder, owner: options.owner.clone() };
@@ -177,7 +181,7 @@ impl Waiter<'_> {
     /// As [`Waiter::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
     /// claim, and the engine has released the last one.
     async fn claim_in_turn(&self, step: Step) -> Result<Next, Error> {
-        let mut claim = Box::pin(self.claim(step));
+        let mut claim = Box::pin(self.claim(step).instrument(debug_span!("acquire", key = %self.request.key)));
         poll_fn(|context| {
             if self.cell.is_present(self.id, context) {
                 claim.as_mut().poll(context)
@@ -189,7 +193,6 @@ impl Waiter<'_> {
     }
 
     /// Claims until the task has a result, or waits for other tasks of this client again: [`Step::Wait`].
-    #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
     async fn claim(&self, mut step: Step) -> Result<Next, Error> {
         loop {
             let next = match step {

@@ -112,6 +112,13 @@ async fn tls_with_its_own_authority_works() {
 }
 
 #[tokio::test]
+async fn a_url_without_tls_for_a_port_that_uses_it_names_the_scheme() {
+    let Some(server) = server_with(RedisServer::options().tls()) else { return };
+    let error = Client::connect(&server.tls_url().replace("rediss:", "redis:")).await.unwrap_err().to_string();
+    assert!(error.contains("this port uses TLS: use rediss://"), "{error}");
+}
+
+#[tokio::test]
 async fn tls_whose_authority_is_unknown_is_refused() {
     let Some(server) = server_with(RedisServer::options().tls()) else { return };
     let error = Client::connect(&server.tls_url()).await.unwrap_err();

@@ -1,6 +1,6 @@
 //! Checks of all Markdown pages.
 
-use crate::tree::{Source, files, root};
+use crate::tree::{Source, crates, files, root};
 use std::fs;
 
 /// The lines outside of code blocks, with their numbers.
@@ -142,4 +142,17 @@ fn both_languages_of_the_readme_have_the_same_sections() {
         headings.map(|(_, line)| line.chars().take_while(|c| *c == '#').count()).collect()
     };
     assert_eq!(levels("README.md"), levels("README.zh-CN.md"));
+}
+
+#[test]
+fn the_features_of_the_library_are_those_of_its_manifest_on_every_page() {
+    let library = crates().into_iter().find(|found| found.name == "fencelock").expect("the library");
+    for page in ["crates/fencelock/src/lib.rs", "docs/en/library.md", "docs/zh-CN/library.md"] {
+        let text = fs::read_to_string(root().join(page)).expect(page);
+        let lines = text.lines().map(|line| line.trim_start_matches("//!").trim());
+        let section =
+            lines.skip_while(|line| !line.contains("# Cargo ")).skip(1).take_while(|line| !line.starts_with('#'));
+        let listed = section.filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
+        assert_eq!([vec!["default"], listed.collect()].concat(), library.table("features"), "{page}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Converts a key to the name of its lock file.
 
 use fencelock_core::Key;
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,10 @@ pub(super) fn file_name(key: &Key) -> String {
     }
     if name.len() > LONGEST {
         name.truncate(cut);
-        return format!("{name}~{:x}{SUFFIX}", Sha256::digest(key.as_str().as_bytes()));
+        name.push('~');
+        for byte in Hash::hash(key.as_str().as_bytes()) {
+            let _ = write!(name, "{byte:02x}");
+        }
     }
     name + SUFFIX
 }

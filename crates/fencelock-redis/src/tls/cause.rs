@@ -1,33 +1,24 @@
 //! Why a TLS connection failed, and what to do. The text of the driver contains only the name of an error.
 
+use fencelock_core::Fault;
 use redis::RedisError;
 use rustls::{AlertDescription, CertificateError};
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-/// What failed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum TlsCause {
-    /// This client does not accept the certificate of the server: a retry does not help.
-    Certificate(String),
-    /// The server ended the handshake.
-    Alert(String),
-}
-
-impl TlsCause {
-    /// `None` if the error is not of TLS, or has no remedy of its own.
-    pub(crate) fn of(error: &RedisError) -> Option<Self> {
-        let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
-        let inner = match shared.downcast_ref::<io::Error>() {
-            Some(error) => error.get_ref()?.downcast_ref(),
-            None => shared.downcast_ref(),
-        };
-        match inner? {
-            rustls::Error::InvalidCertificate(why) => Some(Self::Certificate(certificate(why))),
-            rustls::Error::AlertReceived(alert) => alert_text(*alert).map(Self::Alert),
-            _ => None,
-        }
+/// The kind of the failure and its remedy; `None` if the error is not of TLS, or has no remedy of its own.
+pub(crate) fn cause(error: &RedisError) -> Option<(Fault, String)> {
+    let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let inner = match shared.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref()?.downcast_ref(),
+        None => shared.downcast_ref(),
+    };
+    match inner? {
+        // This client does not accept the certificate of the server: a retry does not help.
+        rustls::Error::InvalidCertificate(why) => Some((Fault::Unsupported, certificate(why))),
+        rustls::Error::AlertReceived(alert) => alert_text(*alert).map(|text| (Fault::Unreachable, text)),
+        _ => None,
     }
 }
 
@@ -96,14 +87,14 @@ fn alert_text(alert: AlertDescription) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn cause(error: rustls::Error) -> Option<TlsCause> {
-        TlsCause::of(&RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error)))
+    fn cause_of(error: rustls::Error) -> Option<(Fault, String)> {
+        cause(&RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 
     #[test]
     fn each_cause_has_its_name_and_a_remedy() {
-        let certificate = |why: CertificateError| match cause(rustls::Error::InvalidCertificate(why.clone())) {
-            Some(TlsCause::Certificate(text)) => text,
+        let certificate = |why: CertificateError| match cause_of(rustls::Error::InvalidCertificate(why.clone())) {
+            Some((Fault::Unsupported, text)) => text,
             other => panic!("{why:?}: {other:?}"),
         };
         let names = CertificateError::NotValidForNameContext {
@@ -133,10 +124,12 @@ mod tests {
     #[test]
     fn an_alert_about_a_client_certificate_names_the_options() {
         for alert in [AlertDescription::CertificateRequired, AlertDescription::UnknownCA] {
-            let Some(TlsCause::Alert(text)) = cause(rustls::Error::AlertReceived(alert)) else { panic!("{alert:?}") };
+            let Some((Fault::Unreachable, text)) = cause_of(rustls::Error::AlertReceived(alert)) else {
+                panic!("{alert:?}")
+            };
             assert!(text.contains("cert="), "{text}");
         }
-        assert_eq!(cause(rustls::Error::AlertReceived(AlertDescription::InternalError)), None);
-        assert_eq!(TlsCause::of(&io::Error::from(io::ErrorKind::BrokenPipe).into()), None);
+        assert_eq!(cause_of(rustls::Error::AlertReceived(AlertDescription::InternalError)), None);
+        assert_eq!(cause(&io::Error::from(io::ErrorKind::BrokenPipe).into()), None);
     }
 }
