@@ -19,6 +19,9 @@ mod connection;
 mod doctor;
 mod quorum;
 mod scripts;
+#[cfg(test)]
+#[path = "../tests/scripts_match_model/mod.rs"]
+mod scripts_match_model;
 mod sentinel;
 mod server;
 mod servers;

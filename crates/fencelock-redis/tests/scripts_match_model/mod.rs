@@ -7,9 +7,8 @@
 //! A difference is printed as the shortest trace that shows it. `FENCELOCK_SEED=n` runs only the batch of this seed.
 //! `FENCELOCK_SEQUENCES=n` runs this number of sequences.
 //!
-//! `scripts/` is compiled into this program: it needs nothing else of the crate, and so none of it has to be public.
+//! It is one of the unit tests, because it needs `scripts/`, which is not public. It needs nothing else of the crate.
 #![cfg(target_os = "linux")]
-#![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 mod call;
 mod combined;
@@ -26,9 +25,6 @@ mod quarantined_client;
 mod real;
 mod replies;
 mod resize_mutants;
-#[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../src/scripts/mod.rs"]
-mod scripts;
 mod sent;
 mod shared_mutants;
 mod shrink;
