@@ -162,7 +162,7 @@ impl Backend for Cluster {
     }
 
     fn renewal_group(&self, key: &Key) -> u32 {
-        self.view.owner_number(&self.url.target.wire(key))
+        self.view.owner_number(&self.url.target.redis_key(key))
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {

@@ -79,7 +79,7 @@ impl Cluster {
 
     /// The hash slot of a lock.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
-        hash_slot(&self.url.target.wire(key))
+        hash_slot(&self.url.target.redis_key(key))
     }
 
     /// A request that is cancelled before its reply may have waited for a failed node. So the node is suspect until it replies.

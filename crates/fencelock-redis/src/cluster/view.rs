@@ -30,8 +30,8 @@ impl ClusterView {
     }
 
     /// The number of the node that serves this key.
-    pub(crate) fn owner_number(&self, wire: &str) -> u32 {
-        self.read().map.owner_number(hash_slot(wire)).map_or(u32::MAX, u32::from)
+    pub(crate) fn owner_number(&self, redis_key: &str) -> u32 {
+        self.read().map.owner_number(hash_slot(redis_key)).map_or(u32::MAX, u32::from)
     }
 
     /// The node to which a slot is being moved, if a node has sent `ASK` since the last new map.

@@ -62,9 +62,9 @@ impl Combiner {
     }
 
     /// Counts a claim or a release of a lock until it is dropped.
-    pub(crate) fn enter(&self, wire: &str) -> InFlight<'_> {
+    pub(crate) fn enter(&self, redis_key: &str) -> InFlight<'_> {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        InFlight { combiner: self, others, remembered: self.entry(wire) }
+        InFlight { combiner: self, others, remembered: self.entry(redis_key) }
     }
 
     /// Counts what is sent to the connection until it is dropped.
@@ -72,8 +72,8 @@ impl Combiner {
         self.batches.sender.message()
     }
 
-    fn entry(&self, wire: &str) -> (&AtomicU32, u32) {
-        let hash = self.hasher.hash_one(wire);
+    fn entry(&self, redis_key: &str) -> (&AtomicU32, u32) {
+        let hash = self.hasher.hash_one(redis_key);
         let [index, value] = [hash >> 32, hash & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
         // 0 is an empty entry.
         (&self.contended[index as usize % REMEMBERED], value | 1)
@@ -113,9 +113,9 @@ impl InFlight<'_> {
     }
 
     /// Sends the open batch if it has a request for this lock: a later request must not overtake it.
-    pub(crate) async fn after_others(&self, wire: &str) {
+    pub(crate) async fn after_others(&self, redis_key: &str) {
         poll_fn(|context| {
-            self.combiner.batches.send_if_it_has(wire, context);
+            self.combiner.batches.send_if_it_has(redis_key, context);
             Poll::Ready(())
         })
         .await;
@@ -154,10 +154,10 @@ pub(crate) struct Batches {
 }
 
 #[derive(Default)]
-struct SharedBatch(Mutex<State>);
+struct SharedBatch(Mutex<BatchState>);
 
 #[derive(Default)]
-struct State {
+struct BatchState {
     /// A cancelled request leaves an empty entry.
     requests: Vec<Option<Common>>,
     /// The wakers of the requests. The replies wake them.
@@ -196,7 +196,7 @@ impl Batches {
         }
         let batch = open.as_ref().map(Arc::clone)?;
         let mut state = batch.state();
-        if state.has(&common.wire) {
+        if state.has(&common.redis_key) {
             return None;
         }
         state.requests.push(Some(common));
@@ -207,9 +207,9 @@ impl Batches {
     }
 
     /// Sends the open batch if it has a request for this lock.
-    pub(crate) fn send_if_it_has(&self, wire: &str, context: &mut Context<'_>) {
+    pub(crate) fn send_if_it_has(&self, redis_key: &str, context: &mut Context<'_>) {
         let batch = self.open().clone();
-        if let Some(batch) = batch.filter(|batch| batch.state().has(wire)) {
+        if let Some(batch) = batch.filter(|batch| batch.state().has(redis_key)) {
             batch.send(self, context);
         }
     }
@@ -248,14 +248,14 @@ impl SharedBatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BatchState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn has(&self, wire: &str) -> bool {
-        self.requests.iter().flatten().any(|request| request.wire == wire)
+impl BatchState {
+    fn has(&self, redis_key: &str) -> bool {
+        self.requests.iter().flatten().any(|request| request.redis_key == redis_key)
     }
 }
 

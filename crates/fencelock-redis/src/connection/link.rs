@@ -211,11 +211,11 @@ impl Link {
     }
 
     /// Logs that a script found an unreadable waiter entry, not more than once an hour for each lock. `doctor` finds all.
-    pub(crate) fn note_unread(&self, wire: &str, answer: &Value) -> Option<Unread> {
+    pub(crate) fn note_unread(&self, redis_key: &str, answer: &Value) -> Option<Unread> {
         let unread = Unread::of(answer)?;
-        if self.unread_logged.is_due(wire, BootClock.now()) {
-            let advice = Unread::advice(wire);
-            tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(wire));
+        if self.unread_logged.is_due(redis_key, BootClock.now()) {
+            let advice = Unread::advice(redis_key);
+            tracing::warn!(node = self.target.name.as_str(), "{}; {advice}", unread.describe(redis_key));
         }
         Some(unread)
     }
@@ -359,12 +359,12 @@ pub(crate) struct LoggedKeys {
 
 impl LoggedKeys {
     /// Whether to name this key now.
-    pub(crate) fn is_due(&self, wire: &str, now: Moment) -> bool {
+    pub(crate) fn is_due(&self, redis_key: &str, now: Moment) -> bool {
         let mut logged = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|_, at| now.since(*at) < AGAIN);
-        let is_due = logged.len() < MOST && !logged.contains_key(wire);
+        let is_due = logged.len() < MOST && !logged.contains_key(redis_key);
         if is_due {
-            logged.insert(wire.to_owned(), now);
+            logged.insert(redis_key.to_owned(), now);
         }
         is_due
     }

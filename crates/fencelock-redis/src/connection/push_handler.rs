@@ -117,8 +117,8 @@ impl PushHandler {
         }
     }
 
-    fn key(&self, wire: &str) -> Option<Key> {
-        Key::new(wire.strip_prefix(&self.prefix)?).ok()
+    fn key(&self, redis_key: &str) -> Option<Key> {
+        Key::new(redis_key.strip_prefix(&self.prefix)?).ok()
     }
 }
 

@@ -217,10 +217,10 @@ impl Session {
     }
 
     /// The channel that wakes waiters of a lock; `-` if they poll.
-    pub(crate) fn channel(&self, wire: &str) -> Cow<'_, str> {
+    pub(crate) fn channel(&self, redis_key: &str) -> Cow<'_, str> {
         match &self.shards {
             None => Cow::Borrowed(&self.server_info.channel),
-            Some(shards) => shards.channel(wire).map_or(Cow::Borrowed("-"), Cow::Owned),
+            Some(shards) => shards.channel(redis_key).map_or(Cow::Borrowed("-"), Cow::Owned),
         }
     }
 

@@ -95,11 +95,11 @@ impl ShardChannels {
     }
 
     /// The channel on which this client receives messages for a lock, if it is subscribed.
-    pub(crate) fn channel(&self, wire: &str) -> Option<String> {
+    pub(crate) fn channel(&self, redis_key: &str) -> Option<String> {
         let wake = self.wake()?;
         match &wake.kind {
             WakeKind::Sharded { counts, .. } => {
-                let slot = hash_slot(wire);
+                let slot = hash_slot(redis_key);
                 wake.subscribed.has(slot).then(|| self.name(slot, *counts))
             }
             WakeKind::Global(channel, _) | WakeKind::GlobalResp2(channel, _) => Some(channel.clone()),
@@ -108,19 +108,19 @@ impl ShardChannels {
     }
 
     /// Records that a claim waits for this lock, and that its entry has a channel.
-    pub(crate) fn waits(&self, wire: &str, key: &Key) {
+    pub(crate) fn waits(&self, redis_key: &str, key: &Key) {
         if let Some(wake) = self.wake() {
-            wake.subscribed.add(hash_slot(wire), key);
+            wake.subscribed.add(hash_slot(redis_key), key);
             self.check(&wake);
         }
     }
 
     /// Subscribes to the channel of a lock. Returns whether there is one; without it, the waiters of the lock poll.
-    pub(crate) async fn subscribe(&self, wire: &str, key: &Key) -> bool {
+    pub(crate) async fn subscribe(&self, redis_key: &str, key: &Key) -> bool {
         if !self.target.push {
             return false;
         }
-        let slot = hash_slot(wire);
+        let slot = hash_slot(redis_key);
         let Some(wake) = self.open(slot).await else { return false };
         match &wake.kind {
             WakeKind::Sharded { connection, counts } => {

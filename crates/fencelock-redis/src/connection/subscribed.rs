@@ -20,18 +20,18 @@ const IDLE: Duration = Duration::from_secs(30);
 /// was moved for the reply to the next request. So the connection is not used for other important requests.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribed {
-    state: Mutex<State>,
+    state: Mutex<Subscriptions>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Subscriptions {
     has_ended: bool,
-    slots: HashMap<u16, Slot>,
+    slots: HashMap<u16, SlotWaiters>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct SlotWaiters {
     keys: HashSet<Key>,
     used: Instant,
 }
@@ -43,7 +43,7 @@ impl Subscribed {
         let ended = {
             let mut state = self.state();
             if info.kind == PushKind::SSubscribe && !state.has_ended {
-                state.slots.entry(slot).or_insert_with(|| Slot { keys: HashSet::new(), used: Instant::now() });
+                state.slots.entry(slot).or_insert_with(|| SlotWaiters { keys: HashSet::new(), used: Instant::now() });
                 None
             } else {
                 state.slots.remove(&slot)
@@ -108,7 +108,7 @@ impl Subscribed {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Subscriptions> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

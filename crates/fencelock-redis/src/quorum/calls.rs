@@ -1,7 +1,7 @@
 //! The calls to all nodes: core decides, this module sends the requests to the nodes.
 
 use super::Quorum;
-use super::driver::{Requests, drive};
+use super::call_task::{Requests, run_call};
 use super::inspection::faults;
 use super::node::Node;
 use fencelock_core::quorum::{
@@ -22,7 +22,7 @@ impl Quorum {
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.block);
         let requests = NodeClaims { claim: Arc::new(claim.with_intent(Intent::Try)), proposal };
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, self.clock.now());
-        drive(self, call, requests).await?
+        run_call(self, call, requests).await?
     }
 
     /// Notifies waiters of this process: a server does not report changes to the connection that made them.
@@ -34,7 +34,7 @@ impl Quorum {
         let plan = self.plan(&renewal.key, |node| node.limit(renewal.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), NonZeroU32::MIN);
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, self.clock.now());
-        let downgrade = drive(self, call, NodeDowngrades { renewal: Arc::new(renewal.clone()), proposal }).await?;
+        let downgrade = run_call(self, call, NodeDowngrades { renewal: Arc::new(renewal.clone()), proposal }).await?;
         if matches!(downgrade, Ok(Downgrade::Downgraded { .. })) {
             // Waiting readers of this process may acquire the key now.
             self.changed(&renewal.key);
@@ -46,7 +46,7 @@ impl Quorum {
         let Some(first) = renewals.first() else { return Vec::new() };
         let plan = self.plan(&first.key, |node| RenewCall::limit(renewals, |most| node.limit(most)));
         let call = RenewCall::new(Arc::clone(&self.settings), renewals.len(), plan);
-        let answers = drive(self, call, NodeRenewals(renewals.into())).await;
+        let answers = run_call(self, call, NodeRenewals(renewals.into())).await;
         answers.unwrap_or_else(|ended| vec![Err(ended); renewals.len()])
     }
 
@@ -54,7 +54,7 @@ impl Quorum {
         let claiming = self.nodes.iter().enumerate().filter(|(_, node)| node.is_claiming(&holder));
         let claiming = claiming.map(|(number, _)| number).collect();
         let call = ReleaseCall::new(Arc::clone(&self.settings), self.plan(key, patience), claiming);
-        let release = drive(self, call, NodeReleases(key.clone(), holder)).await?;
+        let release = run_call(self, call, NodeReleases(key.clone(), holder)).await?;
         if release == Ok(Release::Released) {
             self.changed(key);
         }

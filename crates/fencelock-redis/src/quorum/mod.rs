@@ -2,7 +2,7 @@
 //!
 //! A claim is sent to all nodes at once, with one proposal for the fencing token, and the deciding vote ends the round. The
 //! calls in [`fencelock_core::quorum`] make all decisions, and its documentation explains why the tokens are ordered;
-//! `driver` does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is
+//! `call_task` does the I/O. Later replies are handled in the background. If a round fails or is dropped, its lock is
 //! released on every node, each after the claim has ended there.
 //!
 //! The time limit of a node follows its response times. After three failures in a row, a node is left out until a
@@ -23,13 +23,13 @@
 //!   claim gets the key.
 //!
 //! # Files
-//! `driver` carries out a call of core, and `calls` has the requests of each. `holdings` and `inspection` read and end holds,
+//! `call_task` carries out a call of core, and `calls` has the requests of each. `holdings` and `inspection` read and end holds,
 //! `completions` read and write completions. `startup_check` checks the nodes.
 
+mod call_task;
 mod calls;
 mod completions;
 mod doctor;
-mod driver;
 mod holdings;
 mod inspection;
 mod node;

@@ -23,30 +23,35 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// `wire` is the name of the lock on the server; its side keys follow, as the scripts expect.
-    pub(crate) fn new(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
-        Self::marked(lua, wire, &SIDE, EpochCheck::without_marker(""))
+    /// `redis_key` is the name of the lock on the server; its side keys follow, as the scripts expect.
+    pub(crate) fn new(lua: &'static LazyLock<Lua>, redis_key: &str) -> Self {
+        Self::marked(lua, redis_key, &SIDE, EpochCheck::without_marker(""))
     }
 
     /// A call with an epoch check, which must also be its last arguments: [`Call::epoch_check`].
-    pub(crate) fn checked(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
-        Self::marked(lua, wire, &SIDE, epoch_check)
+    pub(crate) fn checked(lua: &'static LazyLock<Lua>, redis_key: &str, epoch_check: EpochCheck<'_>) -> Self {
+        Self::marked(lua, redis_key, &SIDE, epoch_check)
     }
 
     /// A call that declares only the keys of the common case, if the server lets the script use undeclared keys. The epoch check
     /// must be among its arguments: `packed_check`.
-    pub(crate) fn brief(lua: &'static LazyLock<Lua>, wire: &str, epoch_check: EpochCheck<'_>) -> Self {
+    pub(crate) fn brief(lua: &'static LazyLock<Lua>, redis_key: &str, epoch_check: EpochCheck<'_>) -> Self {
         let side = if epoch_check.derives_keys { &SIDE[..2] } else { &SIDE };
-        Self::marked(lua, wire, side, epoch_check)
+        Self::marked(lua, redis_key, side, epoch_check)
     }
 
-    pub(crate) fn marked(lua: &'static LazyLock<Lua>, wire: &str, side: &[&str], epoch_check: EpochCheck<'_>) -> Self {
+    pub(crate) fn marked(
+        lua: &'static LazyLock<Lua>,
+        redis_key: &str,
+        side: &[&str],
+        epoch_check: EpochCheck<'_>,
+    ) -> Self {
         let (mark, guards_slot) = (epoch_check.mark, epoch_check.guards_slot);
         // Reserves space for the digest, the names and the arguments, so that each needs one allocation.
-        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * wire.len());
+        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * redis_key.len());
         let keys = 1 + side.len() + usize::from(mark.is_some() || guards_slot);
-        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(wire);
-        let mut names = SideKeys::of(wire);
+        by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(redis_key);
+        let mut names = SideKeys::of(redis_key);
         for what in side {
             by_digest.arg(names.name(what));
         }
@@ -65,10 +70,14 @@ impl Call {
     }
 
     /// A script for the completion of a lock.
-    pub(crate) fn of_completion(lua: &'static LazyLock<Lua>, wire: &str, mark: Option<ExpectedMarker<'_>>) -> Self {
+    pub(crate) fn of_completion(
+        lua: &'static LazyLock<Lua>,
+        redis_key: &str,
+        mark: Option<ExpectedMarker<'_>>,
+    ) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");
         by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
-        by_digest.arg(wire).arg(SideKeys::of(wire).name(COMPLETION_KEY));
+        by_digest.arg(redis_key).arg(SideKeys::of(redis_key).name(COMPLETION_KEY));
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
         }
@@ -76,9 +85,9 @@ impl Call {
     }
 
     /// A script for a lock, and for its completion, which follows the side keys.
-    pub(crate) fn with_completion(lua: &'static LazyLock<Lua>, wire: &str) -> Self {
+    pub(crate) fn with_completion(lua: &'static LazyLock<Lua>, redis_key: &str) -> Self {
         let side: Vec<&str> = SIDE.into_iter().chain([COMPLETION_KEY]).collect();
-        Self::marked(lua, wire, &side, EpochCheck::without_marker(""))
+        Self::marked(lua, redis_key, &side, EpochCheck::without_marker(""))
     }
 
     /// A script that uses this many keys, which follow as its first arguments.

@@ -13,7 +13,7 @@ pub(crate) const NOT_COMMON: Value = Value::Int(0);
 #[derive(Debug)]
 pub(crate) struct Common {
     /// The name of the lock on the server.
-    pub(crate) wire: String,
+    pub(crate) redis_key: String,
     what: What,
 }
 
@@ -24,13 +24,13 @@ enum What {
 }
 
 impl Common {
-    pub(crate) fn claim(wire: &str, claim: &Claim) -> Self {
+    pub(crate) fn claim(redis_key: &str, claim: &Claim) -> Self {
         let (value, ttl_ms, wanted) = (claim.holder.wire(), claim.ttl.as_millis(), claim.block.get());
-        Self { wire: wire.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
+        Self { redis_key: redis_key.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
     }
 
-    pub(crate) fn release(wire: &str, holder: &HolderId) -> Self {
-        Self { wire: wire.to_owned(), what: What::Release { id: released_id(holder) } }
+    pub(crate) fn release(redis_key: &str, holder: &HolderId) -> Self {
+        Self { redis_key: redis_key.to_owned(), what: What::Release { id: released_id(holder) } }
     }
 
     fn is_release(&self) -> bool {
@@ -46,11 +46,11 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
     let mut call = Call::of_keys(&COMBINED, 2 * releases + 3 * claims);
     for (release, sides) in [(true, &["line"][..]), (false, &["line", "fence"])] {
         for common in of(release) {
-            call = call.arg(&common.wire);
+            call = call.arg(&common.redis_key);
         }
         for side in sides {
             for common in of(release) {
-                call = call.arg(SideKeys::of(&common.wire).name(side));
+                call = call.arg(SideKeys::of(&common.redis_key).name(side));
             }
         }
     }

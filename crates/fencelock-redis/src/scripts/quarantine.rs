@@ -245,14 +245,14 @@ pub(crate) struct Marker {
 
 /// Why the server did not execute a claim or answer an inspection.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum EpochRefusal {
     /// The marker belongs to another run, or there is none.
     Handshake,
     /// A permanent or temporary error.
     Cause(Unknown),
 }
 
-impl Refusal {
+impl EpochRefusal {
     /// The reply of `acquire.lua` or `inspect.lua`, if it is a refusal.
     pub(crate) fn read(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<Option<Self>, Unknown> {
         let (Some(quarantine), Value::Array(words)) = (quarantine, answer) else { return Ok(None) };
@@ -278,7 +278,7 @@ impl Refusal {
         }))
     }
 
-    /// Refuses what [`Refusal::read`] finds, for a request that does not begin a handshake.
+    /// Refuses what [`EpochRefusal::read`] finds, for a request that does not begin a handshake.
     pub(crate) fn check(node: &str, quarantine: Option<&Quarantine>, answer: &Value) -> Result<(), Unknown> {
         match Self::read(node, quarantine, answer)? {
             None => Ok(()),

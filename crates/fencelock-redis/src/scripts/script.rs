@@ -119,7 +119,7 @@ pub(crate) enum Path {
 
 /// A claim that can be a common case has few arguments, because each argument costs the server time.
 pub(crate) fn acquire(
-    wire: &str,
+    redis_key: &str,
     claim: &Claim,
     path: Path,
     token: Requested,
@@ -137,10 +137,10 @@ pub(crate) fn acquire(
         let (wanted, life, hand_off) = (claim.block.get(), millis(WAITER_LIFE), millis(CLAIM_TTL));
         // Writing to a string cannot fail.
         let _ = write!(rest, "\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}");
-        let call = Call::brief(&ACQUIRE, wire, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
+        let call = Call::brief(&ACQUIRE, redis_key, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
         return call.arg(wanted).arg(rest);
     }
-    let call = Call::checked(&ACQUIRE, wire, epoch_check)
+    let call = Call::checked(&ACQUIRE, redis_key, epoch_check)
         .arg(intent)
         .arg(&claim.holder.id.hex())
         .arg(claim.holder.wire())
@@ -172,10 +172,10 @@ pub(crate) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
     id
 }
 
-pub(crate) fn release(wire: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
+pub(crate) fn release(redis_key: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
     let mut rest = packed_check(epoch_check);
     let _ = write!(rest, "\t{wall_micros}\t{}", millis(CLAIM_TTL));
-    Call::brief(&RELEASE, wire, epoch_check).arg(&released_id(holder)).arg(rest)
+    Call::brief(&RELEASE, redis_key, epoch_check).arg(&released_id(holder)).arg(rest)
 }
 
 /// The run id and the quorum, at the beginning of an argument.
@@ -188,10 +188,10 @@ fn packed_check(epoch_check: EpochCheck<'_>) -> String {
 }
 
 /// `known` is the remaining lease that the holder assumes, whatever the result.
-pub(crate) fn renew(wire: &str, holder: &HolderId, ttl: Duration, known: Duration) -> Call {
+pub(crate) fn renew(redis_key: &str, holder: &HolderId, ttl: Duration, known: Duration) -> Call {
     // The maximum exact integer in a double.
     let known = millis(known).min(FencingToken::MAX);
-    Call::new(&RENEW, wire).arg(&holder.hex()).arg(millis(ttl)).arg(known)
+    Call::new(&RENEW, redis_key).arg(&holder.hex()).arg(millis(ttl)).arg(known)
 }
 
 /// A key of a lock that a renewal can use alone.
@@ -207,12 +207,12 @@ pub(crate) enum SingleKey {
 }
 
 /// For a lock in a hash slot that is being moved.
-pub(crate) fn renew_singly(wire: &str, key: SingleKey, holder: &HolderId, ttl: Duration) -> Call {
+pub(crate) fn renew_singly(redis_key: &str, key: SingleKey, holder: &HolderId, ttl: Duration) -> Call {
     let (which, name) = match key {
-        SingleKey::Lock => ("lock", wire.to_owned()),
-        SingleKey::Held => ("held", side_key(wire, "held")),
-        SingleKey::Holds => ("holds", side_key(wire, "holds")),
-        SingleKey::Alive => ("alive", side_key(wire, "alive")),
+        SingleKey::Lock => ("lock", redis_key.to_owned()),
+        SingleKey::Held => ("held", side_key(redis_key, "held")),
+        SingleKey::Holds => ("holds", side_key(redis_key, "holds")),
+        SingleKey::Alive => ("alive", side_key(redis_key, "alive")),
     };
     let span = if key == SingleKey::Alive { WAITER_LIFE } else { ttl };
     Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
@@ -239,14 +239,14 @@ impl Requested {
 
 /// Its reply is parsed by [`super::reply::read_downgrade`].
 pub(crate) fn downgrade(
-    wire: &str,
+    redis_key: &str,
     holder: &HolderId,
     ttl: Duration,
     token: Requested,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
     let (micros, whose) = token.words();
-    Call::checked(&DOWNGRADE, wire, epoch_check)
+    Call::checked(&DOWNGRADE, redis_key, epoch_check)
         .arg(&holder.hex())
         .arg(millis(ttl))
         .arg(micros)
@@ -258,13 +258,13 @@ pub(crate) fn downgrade(
 /// Its reply is parsed by [`super::reply::read_resize`]. `done` is the limit before an earlier call of the same change, and the ticket
 /// that it returned.
 pub(crate) fn resize(
-    wire: &str,
+    redis_key: &str,
     limit: u32,
     done: Option<(u32, &str)>,
     wall_micros: u64,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
-    let call = Call::checked(&RESIZE, wire, epoch_check).arg(limit);
+    let call = Call::checked(&RESIZE, redis_key, epoch_check).arg(limit);
     match done {
         Some((before, ticket)) => call.arg(before).arg(ticket),
         None => call.arg("-").arg("0"),
@@ -274,21 +274,27 @@ pub(crate) fn resize(
     .epoch_check(epoch_check)
 }
 
-pub(crate) fn raise(wire: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
-    Call::checked(&RAISE, wire, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
+pub(crate) fn raise(redis_key: &str, holder: &HolderId, to: FencingToken, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&RAISE, redis_key, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
 }
 
 /// With a marker, a server that may have lost data never reports that a lock is free.
-pub(crate) fn inspect(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
-    Call::checked(&INSPECT, wire, epoch_check).epoch_check(epoch_check)
+pub(crate) fn inspect(redis_key: &str, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&INSPECT, redis_key, epoch_check).epoch_check(epoch_check)
 }
 
 /// Its reply is parsed by `server::doctor::scan`.
-pub(crate) fn unread(wire: &str) -> Call {
-    Call::with_completion(&UNREAD, wire)
+pub(crate) fn unread(redis_key: &str) -> Call {
+    Call::with_completion(&UNREAD, redis_key)
 }
 
-pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
+pub(crate) fn evict(
+    redis_key: &str,
+    seen: &[u8],
+    what: Evicting,
+    wall_micros: u64,
+    epoch_check: EpochCheck<'_>,
+) -> Call {
     let what = match what {
         Evicting::Ours => "ours",
         Evicting::Foreign => "foreign",
@@ -296,7 +302,7 @@ pub(crate) fn evict(wire: &str, seen: &[u8], what: Evicting, wall_micros: u64, e
         Evicting::Shared => "shared",
         Evicting::Holds => "holds",
     };
-    Call::checked(&EVICT, wire, epoch_check)
+    Call::checked(&EVICT, redis_key, epoch_check)
         .arg(seen)
         .arg(what)
         .arg(wall_micros)
@@ -315,13 +321,13 @@ pub(crate) fn init(quarantine: &Quarantine, run_id: &str, trust: bool, joins: bo
 }
 
 /// With a marker, a server that may have lost data never reports that there is no completion.
-pub(crate) fn read_completion(wire: &str, epoch_check: EpochCheck<'_>) -> Call {
-    Call::of_completion(&READ_COMPLETION, wire, epoch_check.mark).epoch_check(epoch_check)
+pub(crate) fn read_completion(redis_key: &str, epoch_check: EpochCheck<'_>) -> Call {
+    Call::of_completion(&READ_COMPLETION, redis_key, epoch_check.mark).epoch_check(epoch_check)
 }
 
 /// Without a holder, it restores a completion that another node has.
-pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion: &Completion) -> Call {
-    let call = Call::of_completion(&WRITE_COMPLETION, wire, None);
+pub(crate) fn write_completion(redis_key: &str, holder: Option<&HolderId>, completion: &Completion) -> Call {
+    let call = Call::of_completion(&WRITE_COMPLETION, redis_key, None);
     match holder {
         Some(holder) => call.arg(&holder.hex()),
         None => call.arg("-"),
@@ -332,13 +338,13 @@ pub(crate) fn write_completion(wire: &str, holder: Option<&HolderId>, completion
     .arg(millis(Completion::KEPT))
 }
 
-pub(crate) fn clear_completion(wire: &str, seen: &Completion) -> Call {
-    Call::of_completion(&CLEAR_COMPLETION, wire, None).arg(seen.token.get())
+pub(crate) fn clear_completion(redis_key: &str, seen: &Completion) -> Call {
+    Call::of_completion(&CLEAR_COMPLETION, redis_key, None).arg(seen.token.get())
 }
 
 /// Its reply is 1 if everything of the lock was removed.
-pub(crate) fn trial_end(wire: &str, is_own: bool) -> Call {
-    Call::with_completion(&TRIAL_END, wire).arg(if is_own { "own" } else { "named" })
+pub(crate) fn trial_end(redis_key: &str, is_own: bool) -> Call {
+    Call::with_completion(&TRIAL_END, redis_key).arg(if is_own { "own" } else { "named" })
 }
 
 #[cfg(test)]

@@ -24,23 +24,23 @@ impl Unread {
     }
 
     /// The id proves a hold, so only its start is shown.
-    pub(crate) fn describe(&self, wire: &str) -> String {
+    pub(crate) fn describe(&self, redis_key: &str) -> String {
         let holder: String = self.holder.chars().take(8).collect();
         let Self { bytes, begins, .. } = self;
         let entry = if *bytes == 0 { "no entry".to_owned() } else { format!("{begins:?}... of {bytes} bytes") };
         format!(
-            "in the queue of {wire:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
+            "in the queue of {redis_key:?} the waiter {holder:?}... has an entry that version {WIRE} cannot read: {entry}. It keeps its \
              position, and others are served before it, until its client writes the entry again or has not polled for 3 s"
         )
     }
 
     /// The remedy if the entry does not disappear by itself.
-    pub(crate) fn advice(wire: &str) -> String {
+    pub(crate) fn advice(redis_key: &str) -> String {
         format!(
             "use a later fencelock here if one writes such entries; else read them with HGETALL {:?}, and remove the \
              waiter: ZREM {:?} ID",
-            side_key(wire, "waiters"),
-            side_key(wire, "line")
+            side_key(redis_key, "waiters"),
+            side_key(redis_key, "line")
         )
     }
 }
@@ -57,19 +57,19 @@ pub(crate) fn may_be_stuck(answer: &Value) -> bool {
 ///
 /// # Errors
 /// A claim would be [`stuck`].
-pub(crate) fn check(node: &str, wire: &str, answer: &Value) -> Result<(), Unknown> {
+pub(crate) fn check(node: &str, redis_key: &str, answer: &Value) -> Result<(), Unknown> {
     match answer {
         Value::Array(words) if matches!(words.get(3), Some(Value::Int(found)) if *found >= EXAMINED) => {
-            Err(stuck(node, wire, Unread::of(answer).as_ref()))
+            Err(stuck(node, redis_key, Unread::of(answer).as_ref()))
         }
         _ => Ok(()),
     }
 }
 
 /// For a claim of a free key whose queue starts with as many such waiters as one call examines.
-pub(crate) fn stuck(node: &str, wire: &str, unread: Option<&Unread>) -> Unknown {
-    let first = unread.map_or_else(String::new, |unread| unread.describe(wire));
-    let detail = format!("too many waiters whose entries cannot be read: {first}; {}", Unread::advice(wire));
+pub(crate) fn stuck(node: &str, redis_key: &str, unread: Option<&Unread>) -> Unknown {
+    let first = unread.map_or_else(String::new, |unread| unread.describe(redis_key));
+    let detail = format!("too many waiters whose entries cannot be read: {first}; {}", Unread::advice(redis_key));
     Unknown::new(node, Fault::Busy, detail)
 }
 

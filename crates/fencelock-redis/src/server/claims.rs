@@ -3,7 +3,7 @@
 use super::{Redis, Steps};
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
-use crate::scripts::quarantine::{self, EpochCheck, MarkerState, Refusal};
+use crate::scripts::quarantine::{self, EpochCheck, EpochRefusal, MarkerState};
 use crate::scripts::reply::{self, Claimed, Remaining};
 use crate::scripts::script::{self, Path, Requested};
 use crate::scripts::unread;
@@ -22,32 +22,32 @@ impl Redis {
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(self.link.node(), claim.ttl)?;
         }
-        let wire = self.link.target.wire(&claim.key);
-        let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&wire).is_some());
-        let answer = self.send_claim(&session, &wire, claim, proposal).await?;
+        let redis_key = self.link.target.redis_key(&claim.key);
+        let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&redis_key).is_some());
+        let answer = self.send_claim(&session, &redis_key, claim, proposal).await?;
         self.watch_foreign(&session, &claim.key, &answer).await;
         if session.shards.is_none() && session.acks.is_none() {
             return Ok(answer);
         }
         // Boxed, because it is large: every claim of a single server would move its size.
-        Box::pin(self.after_claim(&session, &wire, claim, answer, had_channel)).await
+        Box::pin(self.after_claim(&session, &redis_key, claim, answer, had_channel)).await
     }
 
     /// What a node of a cluster and replicas add to the answer: the channel of a waiter, and the confirmation of a grant.
     async fn after_claim(
         &self,
         session: &Session,
-        wire: &str,
+        redis_key: &str,
         claim: &Claim,
         answer: Acquire,
         had_channel: bool,
     ) -> Result<Acquire, Unknown> {
-        let answer = self.with_channel(session, wire, claim, answer, had_channel).await;
+        let answer = self.with_channel(session, redis_key, claim, answer, had_channel).await;
         if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
             // A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does. No lease is too
             // long for it: a poll may have a shorter TTL than the last renewal of its holder.
             let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
-            self.confirm(session, wire, &renewal).await?;
+            self.confirm(session, redis_key, &renewal).await?;
         }
         Ok(answer)
     }
@@ -57,7 +57,7 @@ impl Redis {
     async fn with_channel(
         &self,
         session: &Session,
-        wire: &str,
+        redis_key: &str,
         claim: &Claim,
         answer: Acquire,
         had_channel: bool,
@@ -66,15 +66,15 @@ impl Redis {
             return answer;
         };
         if had_channel {
-            shards.waits(wire, &claim.key);
+            shards.waits(redis_key, &claim.key);
             return answer;
         }
-        if !shards.subscribe(wire, &claim.key).await {
+        if !shards.subscribe(redis_key, &claim.key).await {
             return answer;
         }
         // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
         // nodes of a cluster, so there is no proposal.
-        self.send_claim(session, wire, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
+        self.send_claim(session, redis_key, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
     }
 
     /// Sends a claim until it is answered: again while the script has work left and after a handshake, and as a poll if it already
@@ -82,7 +82,7 @@ impl Redis {
     async fn send_claim(
         &self,
         session: &Session,
-        wire: &str,
+        redis_key: &str,
         claim: &Claim,
         proposal: Option<u64>,
     ) -> Result<Acquire, Unknown> {
@@ -90,30 +90,31 @@ impl Redis {
         let mut steps = Steps::NEW;
         loop {
             let claim = poll.as_ref().unwrap_or(claim);
-            let channel = session.channel(wire);
+            let channel = session.channel(redis_key);
             let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
             let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
             let acquire =
-                |epoch_check: EpochCheck<'_>| script::acquire(wire, claim, path, token, &channel, epoch_check);
-            let common = || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(wire, claim));
+                |epoch_check: EpochCheck<'_>| script::acquire(redis_key, claim, path, token, &channel, epoch_check);
+            let common =
+                || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(redis_key, claim));
             let answer =
-                self.call_common(session, wire, common, acquire).await.map_err(|error| self.unknown(&error))?;
+                self.call_common(session, redis_key, common, acquire).await.map_err(|error| self.unknown(&error))?;
             session.has_claimed.store(true, Ordering::Relaxed);
             session.ensure_master(node).await?;
-            match Refusal::read(node, self.quarantine(), &answer)? {
+            match EpochRefusal::read(node, self.quarantine(), &answer)? {
                 None => {}
-                Some(Refusal::Cause(cause)) => return Err(self.warned(session, cause)),
-                Some(Refusal::Handshake) if is_marked => {
+                Some(EpochRefusal::Cause(cause)) => return Err(self.warned(session, cause)),
+                Some(EpochRefusal::Handshake) if is_marked => {
                     return Err(Unknown::new(node, Fault::Busy, "its marker was deleted again"));
                 }
-                Some(Refusal::Handshake) => {
+                Some(EpochRefusal::Handshake) => {
                     // Boxed, because it is rare and large: every claim would allocate and move its size.
                     Box::pin(self.begin_epoch(session)).await?;
                     is_marked = true;
                     continue;
                 }
             }
-            let unread = self.link.note_unread(wire, &answer);
+            let unread = self.link.note_unread(redis_key, &answer);
             match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(answer),
                 // The lease may have ended between the claim and the poll.
@@ -122,7 +123,7 @@ impl Redis {
                 Claimed::More if steps.more(self.link.target.limit) => {}
                 Claimed::More => break,
                 Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
-                Claimed::Unreadable => return Err(unread::stuck(node, wire, unread.as_ref())),
+                Claimed::Unreadable => return Err(unread::stuck(node, redis_key, unread.as_ref())),
             }
         }
         Err(Unknown::new(node, Fault::Busy, "the queue has very many dead waiters; they are removed step by step"))
@@ -163,15 +164,15 @@ impl Redis {
             return;
         }
         let mut watch = redis::pipe();
-        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.wire(key));
+        watch.cmd("CLIENT").arg("CACHING").arg("YES").cmd("EXISTS").arg(&*self.link.target.redis_key(key));
         let answers = session.send_all(&watch).await.unwrap_or_default();
         if matches!(answers.get(1), Some(Ok(Value::Int(0)))) {
             self.link.push_handler.changed(key);
         }
     }
 
-    async fn confirm(&self, session: &Session, wire: &str, renewal: &Renewal) -> Result<(), Unknown> {
-        let call = script::renew(wire, &renewal.holder, renewal.ttl.get(), renewal.assumed);
+    async fn confirm(&self, session: &Session, redis_key: &str, renewal: &Renewal) -> Result<(), Unknown> {
+        let call = script::renew(redis_key, &renewal.holder, renewal.ttl.get(), renewal.assumed);
         match self.renew_calls(session, vec![call]).await.pop() {
             Some(Ok(Renew::Renewed { .. })) => Ok(()),
             Some(Err(unknown)) => Err(self.after_the_grant(unknown)),
@@ -192,21 +193,21 @@ impl Redis {
 
     /// Turns an exclusive hold into a shared one.
     pub(crate) async fn share(&self, renewal: &Renewal, token: Requested) -> Result<Downgrade, Unknown> {
-        let (node, wire) = (self.link.node(), self.link.target.wire(&renewal.key));
+        let (node, redis_key) = (self.link.node(), self.link.target.redis_key(&renewal.key));
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, renewal.ttl)?;
         }
         let session = self.session().await?;
-        let call = script::downgrade(&wire, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
+        let call = script::downgrade(&redis_key, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.call_over(&session, &call).await?;
-        Refusal::check(node, self.quarantine(), &answer)?;
-        self.link.note_unread(&wire, &answer);
+        EpochRefusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&redis_key, &answer);
         let (answer, left) = reply::read_downgrade(node, answer)?;
         if left == Remaining::More {
             self.continue_hand_off(&renewal.key).await;
         }
         if session.acks.is_some() && matches!(answer, Downgrade::Downgraded { .. }) {
-            self.confirm(&session, &wire, renewal).await?;
+            self.confirm(&session, &redis_key, renewal).await?;
         }
         Ok(answer)
     }
@@ -234,10 +235,10 @@ impl Redis {
         limit: u32,
         done: Option<(u32, &str)>,
     ) -> Result<(Resize, Option<String>), Unknown> {
-        let (node, wire, now) = (self.link.node(), self.link.target.wire(key), self.clock.wall_micros());
-        let answer = self.call(|epoch_check| script::resize(&wire, limit, done, now, epoch_check)).await?;
-        Refusal::check(node, self.quarantine(), &answer)?;
-        self.link.note_unread(&wire, &answer);
+        let (node, redis_key, now) = (self.link.node(), self.link.target.redis_key(key), self.clock.wall_micros());
+        let answer = self.call(|epoch_check| script::resize(&redis_key, limit, done, now, epoch_check)).await?;
+        EpochRefusal::check(node, self.quarantine(), &answer)?;
+        self.link.note_unread(&redis_key, &answer);
         reply::read_resize(node, answer, limit)
     }
 }

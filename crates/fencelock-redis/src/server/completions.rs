@@ -1,7 +1,7 @@
 //! Completions on one server.
 
 use super::Redis;
-use crate::scripts::quarantine::Refusal;
+use crate::scripts::quarantine::EpochRefusal;
 use crate::scripts::reply::Reply;
 use crate::scripts::script::{self, COMPLETION_KEY, Call};
 use fencelock_core::{
@@ -11,9 +11,9 @@ use redis::Value;
 
 pub(crate) async fn read_stored(redis: &Redis, key: &Key) -> Result<CompletionRead, Unknown> {
     let node = redis.link.node();
-    let wire = redis.link.target.wire(key);
-    let answer = redis.call(|epoch_check| script::read_completion(&wire, epoch_check)).await?;
-    Refusal::check(node, redis.quarantine(), &answer)?;
+    let redis_key = redis.link.target.redis_key(key);
+    let answer = redis.call(|epoch_check| script::read_completion(&redis_key, epoch_check)).await?;
+    EpochRefusal::check(node, redis.quarantine(), &answer)?;
     let mut reply = Reply::new(node, answer)?;
     let (text, kind, now) = (reply.text()?, reply.text()?, reply.text()?);
     // Windows are computed from it.
@@ -21,7 +21,7 @@ pub(crate) async fn read_stored(redis: &Redis, key: &Key) -> Result<CompletionRe
     let now_micros = now_micros.ok_or_else(|| Unknown::new(node, Fault::Other, format!("its time is {now:?}")))?;
     let completion = match &*text {
         "" if kind.is_empty() => None,
-        _ => Some(read_text(redis, &wire, &text, &kind)?),
+        _ => Some(read_text(redis, &redis_key, &text, &kind)?),
     };
     Ok(CompletionRead::new(completion, now_micros))
 }
@@ -32,15 +32,15 @@ pub(crate) async fn write_stored(
     holder: Option<&HolderId>,
     completion: &Completion,
 ) -> Result<WriteCompletion, Unknown> {
-    let wire = redis.link.target.wire(key);
-    let answer = call_acked(redis, script::write_completion(&wire, holder, completion)).await?;
+    let redis_key = redis.link.target.redis_key(key);
+    let answer = call_acked(redis, script::write_completion(&redis_key, holder, completion)).await?;
     let mut reply = Reply::new(redis.link.node(), answer)?;
     match &*reply.text()? {
         "written" => Ok(WriteCompletion::Written),
         "absent" => Ok(WriteCompletion::NotHeld),
         _ => {
             let kind = reply.text()?;
-            Err(unreadable(redis, &wire, &kind, &reply.text()?))
+            Err(unreadable(redis, &redis_key, &kind, &reply.text()?))
         }
     }
 }
@@ -54,7 +54,7 @@ pub(crate) async fn confirm_stored(redis: &Redis, key: &Key, done: &Done) -> Res
 }
 
 pub(crate) async fn clear_stored(redis: &Redis, key: &Key, seen: &Completion) -> Result<ClearCompletion, Unknown> {
-    let call = script::clear_completion(&redis.link.target.wire(key), seen);
+    let call = script::clear_completion(&redis.link.target.redis_key(key), seen);
     let mut reply = Reply::new(redis.link.node(), call_acked(redis, call).await?)?;
     Ok(match &*reply.text()? {
         "cleared" => ClearCompletion::Cleared,
@@ -78,21 +78,21 @@ async fn call_acked(redis: &Redis, call: Call) -> Result<Value, Unknown> {
     Ok(answer)
 }
 
-fn read_text(redis: &Redis, wire: &str, text: &str, kind: &str) -> Result<Completion, Unknown> {
+fn read_text(redis: &Redis, redis_key: &str, text: &str, kind: &str) -> Result<Completion, Unknown> {
     let completion = Some(text).filter(|_| kind.is_empty()).and_then(Completion::from_wire);
-    completion.ok_or_else(|| unreadable(redis, wire, if kind.is_empty() { "string" } else { kind }, text))
+    completion.ok_or_else(|| unreadable(redis, redis_key, if kind.is_empty() { "string" } else { kind }, text))
 }
 
-fn unreadable(redis: &Redis, wire: &str, kind: &str, begins: &str) -> Unknown {
+fn unreadable(redis: &Redis, redis_key: &str, kind: &str, begins: &str) -> Unknown {
     let detail = format!(
         "{}; the work was not started and nothing was changed: use a later version of fencelock, or DEL it if the work may run again",
-        described(wire, kind, begins)
+        described(redis_key, kind, begins)
     );
     Unknown::new(redis.link.node(), Fault::Unsupported, detail)
 }
 
 /// An unreadable completion.
-pub(crate) fn described(wire: &str, kind: &str, begins: &str) -> String {
-    let (name, begins) = (side_key(wire, COMPLETION_KEY), begins.chars().take(60).collect::<String>());
+pub(crate) fn described(redis_key: &str, kind: &str, begins: &str) -> String {
+    let (name, begins) = (side_key(redis_key, COMPLETION_KEY), begins.chars().take(60).collect::<String>());
     format!("{name:?} cannot be read by this version: a {kind}, {begins:?}")
 }

@@ -8,7 +8,7 @@ use fencelock_core::{Eviction, HolderInfo, Holding, Key, Unknown};
 
 async fn stored_lock(redis: &Redis, key: &Key) -> Result<Option<StoredLock>, Unknown> {
     let free = |epoch_check: EpochCheck<'_>| {
-        script::inspect(&redis.link.target.wire(key), EpochCheck { mark: None, ..epoch_check })
+        script::inspect(&redis.link.target.redis_key(key), EpochCheck { mark: None, ..epoch_check })
     };
     reply::read_inspect(redis.link.node(), redis.call(free).await?)
 }
@@ -56,9 +56,9 @@ async fn end_some(redis: &Redis, holding: &Holding, seen: &StoredLock) -> Result
 }
 
 async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result<bool, Unknown> {
-    let (wire, now) = (redis.link.target.wire(key), redis.clock.wall_micros());
-    let answer = redis.call(|epoch_check| script::evict(&wire, seen, what, now, epoch_check)).await?;
-    redis.link.note_unread(&wire, &answer);
+    let (redis_key, now) = (redis.link.target.redis_key(key), redis.clock.wall_micros());
+    let answer = redis.call(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
+    redis.link.note_unread(&redis_key, &answer);
     let (evicted, left) = reply::read_evict(redis.link.node(), answer)?;
     if evicted == Evicted::Yes {
         // The server does not report a change to the connection that made it.

@@ -93,7 +93,7 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
     let calls = keys
         .iter()
         .map(|key| {
-            script::inspect(&redis.link.target.wire(key), EpochCheck::without_marker(&session.server_info.run_id))
+            script::inspect(&redis.link.target.redis_key(key), EpochCheck::without_marker(&session.server_info.run_id))
         })
         .collect();
     let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
@@ -105,7 +105,7 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
             }
             answer => answer?,
         };
-        if let Err(why) = redis.check_queue(&redis.link.target.wire(&key), &answer).await {
+        if let Err(why) = redis.check_queue(&redis.link.target.redis_key(&key), &answer).await {
             found.held.insert(key.clone(), Holding::unread(key, &why));
             continue;
         }
@@ -123,8 +123,8 @@ fn too_many(redis: &Redis, what: &str) -> Unknown {
 }
 
 pub(crate) fn key_of(redis: &Redis, name: &[u8], what: &str) -> Option<Key> {
-    let wire = key_of_side_key(std::str::from_utf8(name).ok()?, what)?;
-    Key::new(wire.strip_prefix(redis.link.target.prefix.as_str())?).ok()
+    let redis_key = key_of_side_key(std::str::from_utf8(name).ok()?, what)?;
+    Key::new(redis_key.strip_prefix(redis.link.target.prefix.as_str())?).ok()
 }
 
 /// The pattern of the names of side keys. The server filters by the prefix, if it appears in the name unchanged; the

@@ -26,7 +26,7 @@ use crate::connection::link::Link;
 use crate::connection::server_info::ServerInfo;
 use crate::connection::session::Session;
 use crate::scripts::combined::Common;
-use crate::scripts::quarantine::{EpochCheck, Quarantine, Refusal};
+use crate::scripts::quarantine::{EpochCheck, EpochRefusal, Quarantine};
 use crate::scripts::reply::{self, Remaining, StoredLock};
 use crate::scripts::script::{self, Call, Requested};
 use crate::scripts::unread;
@@ -147,11 +147,11 @@ impl Redis {
     pub(crate) async fn call_common(
         &self,
         session: &Session,
-        wire: &str,
+        redis_key: &str,
         common: impl Fn() -> Option<Common>,
         call: impl Fn(EpochCheck<'_>) -> Call,
     ) -> Result<Value, RedisError> {
-        let in_flight = session.combiner.enter(wire);
+        let in_flight = session.combiner.enter(redis_key);
         let combines =
             in_flight.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
         if combines && let Some(common) = common() {
@@ -162,7 +162,7 @@ impl Redis {
                 return Ok(answer);
             }
         }
-        in_flight.after_others(wire).await;
+        in_flight.after_others(redis_key).await;
         let first = call(self.epoch_check(session));
         let mut answer = self.send_script(session, &first).await;
         if let Err(error) = &answer
@@ -185,25 +185,25 @@ impl Redis {
     /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        let (wire, now) = (self.link.target.wire(key), self.clock.wall_micros());
-        self.follow_unanswered_claim(&wire, holder);
+        let (redis_key, now) = (self.link.target.redis_key(key), self.clock.wall_micros());
+        self.follow_unanswered_claim(&redis_key, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
             let session = self.session().await?;
             let (common, release) = (
-                || Some(Common::release(&wire, holder)),
-                |epoch_check: EpochCheck<'_>| script::release(&wire, holder, now, epoch_check),
+                || Some(Common::release(&redis_key, holder)),
+                |epoch_check: EpochCheck<'_>| script::release(&redis_key, holder, now, epoch_check),
             );
-            self.call_common(&session, &wire, common, release).await.map_err(|error| self.unknown(&error))
+            self.call_common(&session, &redis_key, common, release).await.map_err(|error| self.unknown(&error))
         };
         let released = release().await?;
-        self.link.note_unread(&wire, &released);
+        self.link.note_unread(&redis_key, &released);
         let (answer, mut left) = reply::read_release(self.link.node(), released)?;
         let mut steps = Steps::NEW;
         while left == Remaining::More && steps.more(self.link.target.limit) {
             // The release was executed, so a later error is not its result.
             let Ok(again) = release().await else { break };
-            self.link.note_unread(&wire, &again);
+            self.link.note_unread(&redis_key, &again);
             left = reply::read_release(self.link.node(), again).map_or(Remaining::None, |(_, left)| left);
         }
         Ok(answer)
@@ -211,27 +211,28 @@ impl Redis {
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends
     /// them even if this program ends before it has another connection.
-    fn follow_unanswered_claim(&self, wire: &str, holder: &HolderId) {
+    fn follow_unanswered_claim(&self, redis_key: &str, holder: &HolderId) {
         let Some(session) = self.link.silent() else { return };
-        let release = script::release(wire, holder, self.clock.wall_micros(), self.epoch_check(&session)).in_full();
+        let release =
+            script::release(redis_key, holder, self.clock.wall_micros(), self.epoch_check(&session)).in_full();
         tokio::spawn(async move { session.send(&release).await });
     }
 
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
-        let wire = self.link.target.wire(key);
-        let answer = self.call(|epoch_check| script::inspect(&wire, epoch_check)).await?;
-        Refusal::check(self.link.node(), self.quarantine(), &answer)?;
-        self.check_queue(&wire, &answer).await?;
+        let redis_key = self.link.target.redis_key(key);
+        let answer = self.call(|epoch_check| script::inspect(&redis_key, epoch_check)).await?;
+        EpochRefusal::check(self.link.node(), self.quarantine(), &answer)?;
+        self.check_queue(&redis_key, &answer).await?;
         reply::read_inspect(self.link.node(), answer)
     }
 
     /// Refuses the `answer` to an inspection that the key is free, if no claim passes its queue.
-    pub(crate) async fn check_queue(&self, wire: &str, answer: &Value) -> Result<(), Unknown> {
+    pub(crate) async fn check_queue(&self, redis_key: &str, answer: &Value) -> Result<(), Unknown> {
         if !unread::may_be_stuck(answer) {
             return Ok(());
         }
-        unread::check(self.link.node(), wire, &self.call(|_| script::unread(wire)).await?)
+        unread::check(self.link.node(), redis_key, &self.call(|_| script::unread(redis_key)).await?)
     }
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
@@ -365,8 +366,9 @@ impl QuorumNode for Redis {
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
         Box::pin(async move {
-            let answer =
-                self.call(|epoch_check| script::raise(&self.link.target.wire(key), holder, to, epoch_check)).await?;
+            let answer = self
+                .call(|epoch_check| script::raise(&self.link.target.redis_key(key), holder, to, epoch_check))
+                .await?;
             reply::read_raise(self.link.node(), answer)
         })
     }

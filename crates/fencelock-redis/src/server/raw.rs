@@ -57,10 +57,10 @@ impl Server {
     /// All keys that a lock may use: its own key on the server, and its side keys. Deleting them
     /// while the lock is in use breaks it.
     pub fn names(&self, key: &Key) -> Vec<String> {
-        let wire = self.target.wire(key);
-        let mut side = SideKeys::of(&wire);
+        let redis_key = self.target.redis_key(key);
+        let mut side = SideKeys::of(&redis_key);
         let mut names: Vec<_> = SIDE.iter().map(|what| side.name(what).to_owned()).collect();
-        names.push(wire.into_owned());
+        names.push(redis_key.into_owned());
         names
     }
 }

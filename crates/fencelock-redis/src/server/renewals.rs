@@ -59,8 +59,13 @@ impl Redis {
         let withheld = self.withheld(session, renewals, begun).await;
         let is_sent = |i: usize| withheld.as_ref().is_none_or(|withheld| withheld[i].is_none());
         let sent = renewals.iter().enumerate().filter(|(i, _)| is_sent(*i)).map(|(_, renewal)| {
-            script::renew(&self.link.target.wire(&renewal.key), &renewal.holder, renewal.ttl.get(), renewal.assumed)
-                .tracked(session.server_info.tracking)
+            script::renew(
+                &self.link.target.redis_key(&renewal.key),
+                &renewal.holder,
+                renewal.ttl.get(),
+                renewal.assumed,
+            )
+            .tracked(session.server_info.tracking)
         });
         let mut answers = self.renew_calls(session, sent.collect()).await;
         if let Err(unknown) = session.ensure_master(self.link.node()).await {
@@ -159,10 +164,10 @@ impl Redis {
             let why = "a renewal counts when replicas have confirmed it, and the node of this key is about to change";
             return Err(Unknown::new(self.link.node(), Fault::Busy, why));
         }
-        let wire = self.link.target.wire(&renewal.key);
+        let redis_key = self.link.target.redis_key(&renewal.key);
         for key in [SingleKey::Lock, SingleKey::Held, SingleKey::Holds] {
-            let call = script::renew_singly(&wire, key, &renewal.holder, renewal.ttl.get());
-            match self.call_single(&wire, &call, importing).await? {
+            let call = script::renew_singly(&redis_key, key, &renewal.holder, renewal.ttl.get());
+            match self.call_single(&redis_key, &call, importing).await? {
                 Value::BulkString(word) if word == b"renewed" && key != SingleKey::Held => break,
                 Value::BulkString(word) if word == b"renewed" || word == b"shared" => {}
                 _ => {
@@ -177,19 +182,19 @@ impl Redis {
 
     /// Keeps the position of a waiter that cannot poll because its slot is being moved.
     pub(crate) async fn wait_singly(&self, claim: &Claim, importing: Option<&Self>) -> Result<(), Unknown> {
-        let wire = self.link.target.wire(&claim.key);
-        let call = script::renew_singly(&wire, SingleKey::Alive, &claim.holder.id, claim.ttl.get());
-        self.call_single(&wire, &call, importing).await.map(drop)
+        let redis_key = self.link.target.redis_key(&claim.key);
+        let call = script::renew_singly(&redis_key, SingleKey::Alive, &claim.holder.id, claim.ttl.get());
+        self.call_single(&redis_key, &call, importing).await.map(drop)
     }
 
-    async fn call_single(&self, wire: &str, call: &Call, importing: Option<&Self>) -> Result<Value, Unknown> {
+    async fn call_single(&self, redis_key: &str, call: &Call, importing: Option<&Self>) -> Result<Value, Unknown> {
         let session = self.session().await?;
         let error = match self.link.call(&session, call).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let moved = self.unknown(&error);
-        let names = || self.link.target.cluster.as_ref()?.importing(hash_slot(wire));
+        let names = || self.link.target.cluster.as_ref()?.importing(hash_slot(redis_key));
         match importing {
             // The slot may be moved to another node than before.
             Some(importing) if is_ask(&error) && importing.link.target.tcp_address() == names() => {

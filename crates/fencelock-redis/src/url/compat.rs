@@ -47,8 +47,8 @@ mod tests {
     use crate::url::target::Target;
     use fencelock_core::side_key;
 
-    fn wire(query: &str, key: &str) -> String {
-        Target::parse(&format!("redis://h?{query}")).unwrap().wire(&Key::new(key).unwrap()).into_owned()
+    fn redis_key(query: &str, key: &str) -> String {
+        Target::parse(&format!("redis://h?{query}")).unwrap().redis_key(&Key::new(key).unwrap()).into_owned()
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             ("shedlock", "job-lock:default:orders"),
             ("shedlock:production", "job-lock:production:orders"),
         ] {
-            assert_eq!(wire(&format!("compat={preset}"), "orders"), name, "{preset}");
+            assert_eq!(redis_key(&format!("compat={preset}"), "orders"), name, "{preset}");
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
             ("compat=laravel:{shop}:", "orders", "fencelock:key:{shop}:orders:fence"),
             ("compat=laravel:{shop}:", "{user:1}", "fencelock:key:{shop}:{user:1}:fence"),
         ] {
-            assert_eq!(side_key(&wire(query, key), "fence"), fence, "{query} {key}");
+            assert_eq!(side_key(&redis_key(query, key), "fence"), fence, "{query} {key}");
         }
     }
 
@@ -107,6 +107,6 @@ mod tests {
         ] {
             assert!(Target::parse(&format!("redis://h?{query}")).is_err(), "{query}");
         }
-        assert_eq!(wire("prefix=fencelock-", "k"), "fencelock-k");
+        assert_eq!(redis_key("prefix=fencelock-", "k"), "fencelock-k");
     }
 }

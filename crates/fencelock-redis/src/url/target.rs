@@ -170,7 +170,7 @@ impl Target {
     }
 
     /// The name of a lock on the server.
-    pub(crate) fn wire<'a>(&self, key: &'a Key) -> Cow<'a, str> {
+    pub(crate) fn redis_key<'a>(&self, key: &'a Key) -> Cow<'a, str> {
         if self.prefix.is_empty() { Cow::Borrowed(key.as_str()) } else { Cow::Owned(format!("{}{key}", self.prefix)) }
     }
 }
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn the_prefix_precedes_the_key() {
         let target = Target::parse("redis://h?prefix=redlock%3A").unwrap();
-        assert_eq!(target.wire(&Key::new("orders").unwrap()), "redlock:orders");
+        assert_eq!(target.redis_key(&Key::new("orders").unwrap()), "redlock:orders");
     }
 
     #[test]

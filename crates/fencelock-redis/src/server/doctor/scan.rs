@@ -80,30 +80,30 @@ impl Found {
     }
 
     async fn inspect(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
-        let wires: Vec<String> = keys.iter().map(|key| redis.link.target.wire(key).into_owned()).collect();
+        let wires: Vec<String> = keys.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
         if wires.is_empty() {
             return Ok(());
         }
-        let calls = wires.iter().map(|wire| script::unread(wire)).collect();
+        let calls = wires.iter().map(|redis_key| script::unread(redis_key)).collect();
         let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
-        for (wire, answer) in wires.into_iter().zip(batch.answers) {
-            self.note(redis.link.node(), wire, answer.map_err(|error| redis.unknown(&error))?)?;
+        for (redis_key, answer) in wires.into_iter().zip(batch.answers) {
+            self.note(redis.link.node(), redis_key, answer.map_err(|error| redis.unknown(&error))?)?;
         }
         Ok(())
     }
 
-    fn note(&mut self, node: &str, wire: String, answer: Value) -> Result<(), Unknown> {
+    fn note(&mut self, node: &str, redis_key: String, answer: Value) -> Result<(), Unknown> {
         let unread = Unread::of(&answer);
         let mut reply = Reply::new(node, answer)?;
         let (value, kind, completion) = (reply.text()?, reply.text()?, reply.text()?);
         if let Some(value) = later_value(&value) {
-            self.values.insert(wire.clone(), value);
+            self.values.insert(redis_key.clone(), value);
         }
         if !kind.is_empty() {
-            self.completions.insert(wire.clone(), completions::described(&wire, &kind, &completion));
+            self.completions.insert(redis_key.clone(), completions::described(&redis_key, &kind, &completion));
         }
         if let Some(unread) = unread {
-            self.waiters.insert(wire, unread);
+            self.waiters.insert(redis_key, unread);
         }
         Ok(())
     }
@@ -112,25 +112,25 @@ impl Found {
         let of_checked =
             if self.more { format!(" (of {} that were checked)", locks(self.seen.len())) } else { String::new() };
         let (mut problems, mut advice) = (Vec::new(), Vec::new());
-        if let Some((wire, _)) = self.waiters.first_key_value() {
+        if let Some((redis_key, _)) = self.waiters.first_key_value() {
             let many = locks(self.waiters.len());
-            let each = named(&self.waiters, |wire, unread| unread.describe(wire));
+            let each = named(&self.waiters, |redis_key, unread| unread.describe(redis_key));
             problems.push(format!("{many}{of_checked} with waiters whose entries cannot be read: {each}"));
-            advice.push(Unread::advice(wire));
+            advice.push(Unread::advice(redis_key));
         }
         if !self.values.is_empty() {
             let many = locks(self.values.len());
-            let each = named(&self.values, |wire, value| format!("{wire:?} is {value}"));
+            let each = named(&self.values, |redis_key, value| format!("{redis_key:?} is {value}"));
             problems.push(format!("{many}{of_checked} with values that cannot be read, which count as held: {each}"));
             advice.push("use a later fencelock here".to_owned());
         }
-        if let Some((wire, _)) = self.completions.first_key_value() {
+        if let Some((redis_key, _)) = self.completions.first_key_value() {
             let many = locks(self.completions.len());
             let each = named(&self.completions, |_, completion| completion.clone());
             problems.push(format!(
                 "{many}{of_checked} with completions that cannot be read, so their work does not run: {each}"
             ));
-            let name = side_key(wire, COMPLETION_KEY);
+            let name = side_key(redis_key, COMPLETION_KEY);
             advice.push(format!("use a later fencelock here; or, if the work may run again: DEL {name:?}"));
         }
         if problems.is_empty() {
@@ -143,7 +143,7 @@ impl Found {
 
 /// The first of them, and how many more there are.
 fn named<T>(found: &BTreeMap<String, T>, describe: impl Fn(&str, &T) -> String) -> String {
-    let mut each: Vec<_> = found.iter().take(NAMED).map(|(wire, one)| describe(wire, one)).collect();
+    let mut each: Vec<_> = found.iter().take(NAMED).map(|(redis_key, one)| describe(redis_key, one)).collect();
     if found.len() > NAMED {
         each.push(format!("and {} more", found.len() - NAMED));
     }

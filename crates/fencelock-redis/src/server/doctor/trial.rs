@@ -24,8 +24,8 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         return vec![refusal];
     }
     if let Some(key) = named {
-        let wire = redis.link.target.wire(key).into_owned();
-        *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+        let redis_key = redis.link.target.redis_key(key).into_owned();
+        *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(redis_key);
     }
     let Some((key, ids)) = names(redis, named) else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
@@ -83,11 +83,11 @@ fn names(redis: &Redis, named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
 
 /// Why a trial of this key could harm another program.
 async fn why_used(redis: &Redis, session: &Session, key: &Key) -> Option<String> {
-    let wire = redis.link.target.wire(key);
+    let redis_key = redis.link.target.redis_key(key);
     let mut exists = redis::cmd("EXISTS");
-    exists.arg(&*wire);
+    exists.arg(&*redis_key);
     for side in script::SIDE.into_iter().chain([script::COMPLETION_KEY]) {
-        exists.arg(side_key(&wire, side));
+        exists.arg(side_key(&redis_key, side));
     }
     match session.send(&exists).await {
         Ok(Value::Int(0)) => None,
@@ -145,7 +145,7 @@ pub(crate) const fn advice(fault: Fault) -> &'static str {
 
 /// Whether keys of a trial end, whatever else is refused.
 async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unknown> {
-    let unused = side_key(&redis.link.target.wire(key), script::ABSENT_KEY);
+    let unused = side_key(&redis.link.target.redis_key(key), script::ABSENT_KEY);
     let mut eval = redis::cmd("EVAL");
     eval.arg("return redis.call('PEXPIRE', KEYS[1], 1)").arg(1).arg(unused);
     session.send(&eval).await.map(drop).map_err(|error| {
@@ -158,6 +158,6 @@ async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unkn
 /// Removes what the trial has left. Otherwise it expires.
 async fn clean(redis: &Redis, key: &Key, is_own: bool) -> bool {
     let Ok(session) = redis.session().await else { return false };
-    let call = script::trial_end(&redis.link.target.wire(key), is_own);
+    let call = script::trial_end(&redis.link.target.redis_key(key), is_own);
     matches!(session.send(&call.in_full()).await, Ok(Value::Int(1)))
 }

@@ -23,14 +23,14 @@ pub(crate) trait Requests: Send + 'static {
 }
 
 /// A call in progress. It is a task of its own, because its cleanup continues when the caller has gone.
-struct Driver<C: Call, R> {
+struct CallTask<C: Call, R> {
     call: C,
     requests: R,
     nodes: Arc<[Arc<Node>]>,
     clock: Arc<dyn Clock>,
     seen: Arc<AtomicU64>,
     /// The request to each node, then the raise of each node, then the timer of the call.
-    slots: Vec<Slot>,
+    waits: Vec<Wait>,
     /// The response time of the reply that is being reported.
     took: Duration,
     out: Vec<CallAction<C::Output>>,
@@ -38,8 +38,9 @@ struct Driver<C: Call, R> {
     taken: Option<oneshot::Receiver<()>>,
 }
 
+/// What the call waits for.
 #[derive(Default)]
-struct Slot {
+struct Wait {
     request: Option<(BoxFuture<'static, NodeReply>, Instant)>,
     timer: Option<Instant>,
 }
@@ -52,21 +53,21 @@ enum Happened {
 }
 
 /// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
-pub(super) async fn drive<C>(quorum: &Quorum, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
+pub(super) async fn run_call<C>(quorum: &Quorum, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
 where
     C: Call<Output: Send + 'static> + Send + 'static,
 {
     let (result, answer) = oneshot::channel();
     let (took, taken) = oneshot::channel();
-    let mut slots = Vec::new();
-    slots.resize_with(2 * quorum.nodes.len() + 1, Slot::default);
-    let mut driver = Driver {
+    let mut waits = Vec::new();
+    waits.resize_with(2 * quorum.nodes.len() + 1, Wait::default);
+    let mut task = CallTask {
         call,
         requests,
         nodes: Arc::clone(&quorum.nodes),
         clock: Arc::clone(&quorum.clock),
         seen: Arc::clone(&quorum.seen),
-        slots,
+        waits,
         took: Duration::ZERO,
         out: Vec::new(),
         result: Some(result),
@@ -74,8 +75,8 @@ where
     };
     // Not in the task: a release of this holder may be called, and its task may run, before the task of its claim does. It waits
     // for the claims that are registered as in flight.
-    driver.start();
-    tokio::spawn(driver.run());
+    task.start();
+    tokio::spawn(task.run());
     let ended = |_| Unknown::new(quorum.settings.backend.clone(), Fault::Other, "the runtime has ended");
     let answer = answer.await.map_err(ended)?;
     // If the call is over, the receiver is gone.
@@ -83,7 +84,7 @@ where
     Ok(answer)
 }
 
-impl<C: Call, R: Requests> Driver<C, R> {
+impl<C: Call, R: Requests> CallTask<C, R> {
     fn start(&mut self) {
         self.call.start(self.clock.now(), &mut self.out);
         self.act();
@@ -100,12 +101,12 @@ impl<C: Call, R: Requests> Driver<C, R> {
 
     /// The next event. Replies come before timers.
     fn poll(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Happened> {
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            if let Some((request, sent)) = &mut slot.request
+        for (number, wait) in self.waits.iter_mut().enumerate() {
+            if let Some((request, sent)) = &mut wait.request
                 && let Poll::Ready(reply) = request.as_mut().poll(cx)
             {
                 self.took = sent.elapsed();
-                slot.request = None;
+                wait.request = None;
                 return Poll::Ready(Happened::Answered(number, reply));
             }
         }
@@ -115,13 +116,13 @@ impl<C: Call, R: Requests> Driver<C, R> {
             self.taken = None;
             return Poll::Ready(taken.map_or(Happened::Dropped, |()| Happened::Taken));
         }
-        let timers = self.slots.iter().enumerate().filter_map(|(number, slot)| Some((slot.timer?, number)));
+        let timers = self.waits.iter().enumerate().filter_map(|(number, wait)| Some((wait.timer?, number)));
         let Some((due, number)) = timers.min() else { return Poll::Pending };
         if sleep.deadline() != due {
             sleep.as_mut().reset(due);
         }
         sleep.poll(cx).map(|()| {
-            self.slots[number].timer = None;
+            self.waits[number].timer = None;
             Happened::Fired(number)
         })
     }
@@ -129,11 +130,11 @@ impl<C: Call, R: Requests> Driver<C, R> {
     fn report(&mut self, happened: Happened) {
         let (now, nodes) = (self.clock.now(), self.nodes.len());
         match happened {
-            Happened::Answered(slot, reply) => self.call.on_reply(slot % nodes, reply, now, &mut self.out),
-            Happened::Fired(slot) => {
-                let timer = match slot / nodes {
-                    0 => CallTimer::Node(slot),
-                    1 => CallTimer::Raise(slot - nodes),
+            Happened::Answered(number, reply) => self.call.on_reply(number % nodes, reply, now, &mut self.out),
+            Happened::Fired(number) => {
+                let timer = match number / nodes {
+                    0 => CallTimer::Node(number),
+                    1 => CallTimer::Raise(number - nodes),
                     _ => CallTimer::Call,
                 };
                 self.call.on_timer(timer, now, &mut self.out);
@@ -151,11 +152,11 @@ impl<C: Call, R: Requests> Driver<C, R> {
                     let raises = matches!(request, NodeRequest::Raise(_));
                     let timer = if raises { CallTimer::Raise(node) } else { CallTimer::Node(node) };
                     let sent = self.requests.send(&self.nodes[node], request);
-                    self.slot(timer).request = Some((sent, Instant::now()));
+                    self.wait(timer).request = Some((sent, Instant::now()));
                 }
-                CallAction::Cancel(timer) => self.slot(timer).request = None,
+                CallAction::Cancel(timer) => self.wait(timer).request = None,
                 CallAction::SetTimer { timer, after } => {
-                    self.slot(timer).timer = after.map(|after| Instant::now() + after);
+                    self.wait(timer).timer = after.map(|after| Instant::now() + after);
                 }
                 CallAction::Health { node, failure } => self.nodes[node].note(self.took, failure.as_ref()),
                 CallAction::Done(result) => {
@@ -168,9 +169,9 @@ impl<C: Call, R: Requests> Driver<C, R> {
         self.seen.fetch_max(self.call.last_fence(), Ordering::Relaxed);
     }
 
-    fn slot(&mut self, timer: CallTimer) -> &mut Slot {
+    fn wait(&mut self, timer: CallTimer) -> &mut Wait {
         let nodes = self.nodes.len();
-        &mut self.slots[match timer {
+        &mut self.waits[match timer {
             CallTimer::Node(node) => node,
             CallTimer::Raise(node) => nodes + node,
             CallTimer::Call => 2 * nodes,
