@@ -29,8 +29,8 @@ mod suspects;
 mod url;
 pub(crate) mod view;
 
-use crate::server::Redis;
 use crate::server::raw::Server;
+use crate::server::{Redis, capabilities};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
     CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
@@ -122,12 +122,7 @@ impl Cluster {
 
 impl Backend for Cluster {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::default();
-        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
-        capabilities.announces_waiters = self.nodes.all().iter().any(|node| node.capabilities().announces_waiters);
-        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-        capabilities
+        capabilities(self.nodes.all().iter().any(|node| node.link.is_tracking()))
     }
 
     fn name(&self) -> String {

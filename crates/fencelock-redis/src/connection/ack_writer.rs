@@ -13,7 +13,7 @@ use super::liveness::Liveness;
 use super::liveness::SessionTask;
 use super::origin::Origin;
 use super::push_handler::PushHandler;
-use super::server_info::ServerInfo;
+use super::server_info::{ServerInfo, track};
 use crate::scripts::script::{self, Call};
 use crate::url::acks::Acks;
 use crate::url::target::Target;
@@ -63,9 +63,7 @@ impl AckWriter {
             if server_info.tracking {
                 // The server does not report changes to the connection that made them, so the renewing connection must
                 // listen too.
-                let mut on = redis::cmd("CLIENT");
-                on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
-                on.exec_async(&mut connection).await?;
+                track(&mut connection).await?;
             }
             // Otherwise the first claim would wait twice. If the server refuses this, the claim reports it.
             let unused = script::renew(

@@ -65,16 +65,14 @@ impl Link {
         })?;
         let channel = format!("{}{:016x}", wake_channels(&target.prefix), u64::from_be_bytes(random));
         let push_handler = Arc::new(PushHandler::new(&target));
-        let (peers, latest, dial) = (OnceLock::new(), Mutex::default(), tokio::sync::Mutex::default());
-        let unread_logged = LoggedKeys::default();
         Ok(Self {
             target,
             push_handler,
-            peers,
+            peers: OnceLock::new(),
             channel,
-            unread_logged,
-            latest,
-            dial,
+            unread_logged: LoggedKeys::default(),
+            latest: Mutex::default(),
+            dial: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             probe: Mutex::default(),
         })
@@ -157,10 +155,7 @@ impl Link {
         quarantine: &Quarantine,
     ) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        let run_id = session.server_info.run_id.as_str();
-        if run_id.is_empty() {
-            return Err(no_run_id(node, session));
-        }
+        let run_id = known_run_id(node, session)?;
         let mut query = redis::pipe();
         query.cmd("HMGET").arg(&quarantine.marker).arg(&["epoch", "until", "quorum", "nodes", "version"]).cmd("TIME");
         let answers = session.send_all(&query).await;
@@ -224,11 +219,7 @@ impl Link {
     /// harmless.
     async fn send_handshake(&self, session: &Session, quarantine: &Quarantine) -> Result<MarkerState, Unknown> {
         let node = self.target.name.as_str();
-        let run_id = session.server_info.run_id.as_str();
-        if run_id.is_empty() {
-            return Err(no_run_id(node, session));
-        }
-        let answer = self.call(session, &script::handshake(quarantine, run_id)).await;
+        let answer = self.call(session, &script::handshake(quarantine, known_run_id(node, session)?)).await;
         MarkerState::read(node, quarantine, answer.map_err(|error| unknown(node, &error))?)
     }
 
@@ -318,13 +309,17 @@ pub(crate) fn wake_channels(prefix: &str) -> String {
 }
 
 /// A quarantine needs the run id to detect a restart.
-pub(crate) fn no_run_id(node: &str, session: &Session) -> Unknown {
+pub(crate) fn known_run_id<'a>(node: &str, session: &'a Session) -> Result<&'a str, Unknown> {
     const NEEDED: &str = "a quarantine requires it to detect a restart";
+    let run_id = session.server_info.run_id.as_str();
+    if !run_id.is_empty() {
+        return Ok(run_id);
+    }
     let detail = match session.server_info.limitations.iter().find(|lack| lack.starts_with("INFO")) {
         Some(refused) => format!("{refused}; {NEEDED}: allow INFO to this user"),
         None => format!("INFO does not contain a run id; {NEEDED}, so this server cannot have one"),
     };
-    Unknown::new(node, Fault::Denied, detail)
+    Err(Unknown::new(node, Fault::Denied, detail))
 }
 
 impl Peer for Link {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The result of the handshake.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ServerInfo {
     /// The run id, which changes with every start of the server; with sentinels, also with every promotion.
     pub(crate) run_id: String,
@@ -23,8 +23,8 @@ pub(crate) struct ServerInfo {
     /// Whether a script may use keys that its call does not name. In a cluster it may not, because some of these keys may be
     /// moving to another server. Dragonfly rejects it too.
     pub(crate) derives_keys: AtomicBool,
-    /// The channel of this client; `-` without wake-ups.
-    pub(crate) channel: String,
+    /// The channel of this client, with wake-ups.
+    pub(crate) channel: Option<String>,
     /// Whether the server reports changes of tracked keys.
     pub(crate) tracking: bool,
     pub(crate) resp3: bool,
@@ -41,22 +41,7 @@ pub(crate) struct ServerInfo {
 impl ServerInfo {
     /// For a proxy that is not queried.
     pub(crate) fn plain(limitations: Vec<String>) -> Self {
-        Self { is_plain: true, limitations, ..Self::unknown() }
-    }
-
-    fn unknown() -> Self {
-        Self {
-            run_id: String::new(),
-            version: String::new(),
-            derives_keys: AtomicBool::new(false),
-            channel: "-".to_owned(),
-            tracking: false,
-            resp3: false,
-            is_plain: false,
-            no_release: None,
-            limitations: Vec::new(),
-            _subscription: None,
-        }
+        Self { is_plain: true, limitations, ..Self::default() }
     }
 
     /// Whether a script may use several locks. A proxy may send a script to the server of its first key only. None of them has client
@@ -123,16 +108,15 @@ impl ServerInfo {
             started.map(|started| subscription = Some(started))
         };
         let channel = match subscribed {
-            Ok(()) if target.cluster.is_some() => "-".to_owned(),
-            Ok(()) => channel.to_owned(),
+            Ok(()) => Some(channel.to_owned()).filter(|_| target.cluster.is_none()),
             Err(error) if is_passing(&error) => return Err(unknown(node, &error)),
             Err(error) => {
                 limitations.push(format!("no wake-ups ({}): waiters poll once per second", reason(&error)));
-                "-".to_owned()
+                None
             }
         };
-        let unknown = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::unknown() };
-        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..unknown })
+        let more = Self { derives_keys: AtomicBool::new(derives_keys), no_release, ..Self::default() };
+        Ok(Self { run_id, version, channel, tracking, resp3, limitations, _subscription: subscription, ..more })
     }
 }
 
@@ -142,13 +126,16 @@ fn reason(error: &RedisError) -> String {
     text.strip_suffix(" - Client").map(str::to_owned).unwrap_or(text)
 }
 
+pub(crate) async fn track(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let mut on = redis::cmd("CLIENT");
+    on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").exec_async(connection).await
+}
+
 /// Asks the server to report changes of keys.
 async fn tracks(connection: &mut MultiplexedConnection, target: &Target, resp3: bool) -> RedisResult<()> {
     let why = match (target.push, target.resp3) {
         (true, true) if resp3 => {
-            let mut on = redis::cmd("CLIENT");
-            on.arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
-            return on.exec_async(connection).await;
+            return track(connection).await;
         }
         (false, _) => "switched off by push=off",
         (true, false) => "switched off by protocol=resp2",

@@ -218,10 +218,11 @@ impl Session {
 
     /// The channel that wakes waiters of a lock; `-` if they poll.
     pub(crate) fn channel(&self, redis_key: &str) -> Cow<'_, str> {
-        match &self.shards {
-            None => Cow::Borrowed(&self.server_info.channel),
-            Some(shards) => shards.channel(redis_key).map_or(Cow::Borrowed("-"), Cow::Owned),
-        }
+        let channel = match &self.shards {
+            None => self.server_info.channel.as_deref().map(Cow::Borrowed),
+            Some(shards) => shards.channel(redis_key).map(Cow::Owned),
+        };
+        channel.unwrap_or(Cow::Borrowed("-"))
     }
 
     /// Whether the connection is unusable.

@@ -340,17 +340,11 @@ pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {
     }
 }
 
-pub(crate) fn read_evict(node: &str, value: Value) -> Result<(Evicted, Remaining), Unknown> {
+/// What an eviction has left; `None` if the lock is another one by now.
+pub(crate) fn read_evict(node: &str, value: Value) -> Result<Option<Remaining>, Unknown> {
     let mut reply = Reply::new(node, value)?;
-    let evicted = if reply.number()? == 1 { Evicted::Yes } else { Evicted::AnotherByNow };
-    Ok((evicted, reply.left()?))
-}
-
-/// The answer of `evict.lua`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Evicted {
-    Yes,
-    AnotherByNow,
+    let (evicted, left) = (reply.number()? == 1, reply.left()?);
+    Ok(evicted.then_some(left))
 }
 
 /// Whether a script that freed a lock has processed all waiters that it must.

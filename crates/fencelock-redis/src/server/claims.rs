@@ -39,10 +39,21 @@ impl Redis {
         session: &Session,
         redis_key: &str,
         claim: &Claim,
-        answer: Acquire,
+        mut answer: Acquire,
         had_channel: bool,
     ) -> Result<Acquire, Unknown> {
-        let answer = self.with_channel(session, redis_key, claim, answer, had_channel).await;
+        if let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) {
+            // The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
+            // channel to the server. Until then the server hands over the lock without a message.
+            if had_channel {
+                shards.waits(redis_key, &claim.key);
+            } else if shards.subscribe(redis_key, &claim.key).await {
+                // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
+                // nodes of a cluster, so there is no proposal.
+                let poll = claim.with_intent(Intent::Poll);
+                answer = self.send_claim(session, redis_key, &poll, None).await.unwrap_or(answer);
+            }
+        }
         if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
             // A grant is renewed immediately on the connection that confirms renewals, and counts if the renewal does. No lease is too
             // long for it: a poll may have a shorter TTL than the last renewal of its holder.
@@ -50,31 +61,6 @@ impl Redis {
             self.confirm(session, redis_key, &renewal).await?;
         }
         Ok(answer)
-    }
-
-    /// The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
-    /// channel to the server. Until then the server hands over the lock without a message.
-    async fn with_channel(
-        &self,
-        session: &Session,
-        redis_key: &str,
-        claim: &Claim,
-        answer: Acquire,
-        had_channel: bool,
-    ) -> Acquire {
-        let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) else {
-            return answer;
-        };
-        if had_channel {
-            shards.waits(redis_key, &claim.key);
-            return answer;
-        }
-        if !shards.subscribe(redis_key, &claim.key).await {
-            return answer;
-        }
-        // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
-        // nodes of a cluster, so there is no proposal.
-        self.send_claim(session, redis_key, &claim.with_intent(Intent::Poll), None).await.unwrap_or(answer)
     }
 
     /// Sends a claim until it is answered: again while the script has work left and after a handshake, and as a poll if it already

@@ -2,7 +2,7 @@
 
 use super::Redis;
 use crate::scripts::quarantine::EpochCheck;
-use crate::scripts::reply::{self, Evicted, Evicting, Remaining, StoredLock};
+use crate::scripts::reply::{self, Evicting, Remaining, StoredLock};
 use crate::scripts::{script, shared, unread};
 use fencelock_core::{Eviction, HolderInfo, Holding, Key, Unknown};
 
@@ -59,15 +59,13 @@ async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result
     let (redis_key, now) = (redis.link.target.redis_key(key), redis.clock.wall_micros());
     let answer = redis.call(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
     redis.link.note_unread(&redis_key, &answer);
-    let (evicted, left) = reply::read_evict(redis.link.node(), answer)?;
-    if evicted == Evicted::Yes {
-        // The server does not report a change to the connection that made it.
-        redis.link.push_handler.changed(key);
-        if left == Remaining::More {
-            redis.continue_hand_off(key).await;
-        }
+    let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return Ok(false) };
+    // The server does not report a change to the connection that made it.
+    redis.link.push_handler.changed(key);
+    if left == Remaining::More {
+        redis.continue_hand_off(key).await;
     }
-    Ok(evicted == Evicted::Yes)
+    Ok(true)
 }
 
 async fn changed(redis: &Redis, key: &Key) -> Result<Eviction, Unknown> {

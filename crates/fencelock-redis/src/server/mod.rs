@@ -262,11 +262,7 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::default();
-        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-        (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
-        capabilities.announces_waiters = self.link.is_tracking();
-        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+        let mut capabilities = capabilities(self.link.is_tracking());
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }
@@ -384,6 +380,16 @@ impl QuorumNode for Redis {
     fn node_reconnected(&self) -> Option<Arc<dyn QuorumNode>> {
         Some(Arc::new(self.for_releases()?))
     }
+}
+
+/// What a server and a cluster can do.
+pub(crate) fn capabilities(announces_waiters: bool) -> Capabilities {
+    let mut capabilities = Capabilities::default();
+    (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+    (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
+    (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+    capabilities.announces_waiters = announces_waiters;
+    capabilities
 }
 
 /// Whether the error shows this for the first time.

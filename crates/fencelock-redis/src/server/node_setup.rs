@@ -2,7 +2,7 @@
 
 use super::Redis;
 use crate::connection::fault::unknown;
-use crate::connection::link::{Link, no_run_id};
+use crate::connection::link::{Link, known_run_id};
 use crate::connection::session::Session;
 use crate::scripts::quarantine::{ALONE, Quarantine};
 use crate::scripts::reply::Reply;
@@ -122,9 +122,7 @@ impl NodeSetup {
         let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
         let link = Link::new(target).map_err(&config)?;
         let session = link.session(|| BootClock.now()).await?;
-        if session.server_info.run_id.is_empty() {
-            return Err(no_run_id(&name, &session));
-        }
+        known_run_id(&name, &session)?;
         let mut query = redis::cmd("HGET");
         query.arg(&quarantine.marker).arg("nodes");
         let answer = session.send(&query).await.map_err(|error| unknown(&name, &error))?;
