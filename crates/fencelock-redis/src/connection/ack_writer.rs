@@ -9,8 +9,7 @@
 use super::batch::{Batch, send_batch};
 use super::dial::dial;
 use super::fault::{fault_of, unknown};
-use super::liveness::Liveness;
-use super::liveness::SessionTask;
+use super::liveness::{Liveness, SessionTask};
 use super::origin::Origin;
 use super::push_handler::PushHandler;
 use super::server_info::{ServerInfo, track};

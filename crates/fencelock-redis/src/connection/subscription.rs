@@ -1,5 +1,4 @@
-use super::liveness::Liveness;
-use super::liveness::SessionTask;
+use super::liveness::{Liveness, SessionTask};
 use super::names::resolved;
 use super::origin::Origin;
 use super::push_handler::PushHandler;

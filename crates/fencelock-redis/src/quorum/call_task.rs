@@ -16,16 +16,11 @@ use tokio::time::{Instant, Sleep, sleep};
 /// The deadline of the timer when no timer is set.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24);
 
-/// Sends the requests of one call.
-pub(crate) trait Requests: Send + 'static {
-    /// Sends a request to `node`, and returns its reply.
-    fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply>;
-}
-
 /// A call in progress. It is a task of its own, because its cleanup continues when the caller has gone.
-struct CallTask<C: Call, R> {
+struct CallTask<C: Call, S> {
     call: C,
-    requests: R,
+    /// Sends a request to a node, and returns its reply.
+    send: S,
     nodes: Arc<[Arc<Node>]>,
     clock: Arc<dyn Clock>,
     seen: Arc<AtomicU64>,
@@ -53,9 +48,10 @@ enum Happened {
 }
 
 /// Runs a call until its result. If this future is dropped, the call is dropped: it releases what it was granted.
-pub(super) async fn run_call<C>(quorum: &Quorum, call: C, requests: impl Requests) -> Result<C::Output, Unknown>
+pub(super) async fn run_call<C, S>(quorum: &Quorum, call: C, send: S) -> Result<C::Output, Unknown>
 where
     C: Call<Output: Send + 'static> + Send + 'static,
+    S: Fn(&Arc<Node>, NodeRequest) -> BoxFuture<'static, NodeReply> + Send + 'static,
 {
     let (result, answer) = oneshot::channel();
     let (took, taken) = oneshot::channel();
@@ -63,7 +59,7 @@ where
     waits.resize_with(2 * quorum.nodes.len() + 1, Wait::default);
     let mut task = CallTask {
         call,
-        requests,
+        send,
         nodes: Arc::clone(&quorum.nodes),
         clock: Arc::clone(&quorum.clock),
         seen: Arc::clone(&quorum.seen),
@@ -84,7 +80,7 @@ where
     Ok(answer)
 }
 
-impl<C: Call, R: Requests> CallTask<C, R> {
+impl<C: Call, S: Fn(&Arc<Node>, NodeRequest) -> BoxFuture<'static, NodeReply>> CallTask<C, S> {
     fn start(&mut self) {
         self.call.start(self.clock.now(), &mut self.out);
         self.act();
@@ -151,7 +147,7 @@ impl<C: Call, R: Requests> CallTask<C, R> {
                 CallAction::Send { node, request } => {
                     let raises = matches!(request, NodeRequest::Raise(_));
                     let timer = if raises { CallTimer::Raise(node) } else { CallTimer::Node(node) };
-                    let sent = self.requests.send(&self.nodes[node], request);
+                    let sent = (self.send)(&self.nodes[node], request);
                     self.wait(timer).request = Some((sent, Instant::now()));
                 }
                 CallAction::Cancel(timer) => self.wait(timer).request = None,

@@ -1,7 +1,7 @@
 //! The calls to all nodes: core decides, this module sends the requests to the nodes.
 
 use super::Quorum;
-use super::call_task::{Requests, run_call};
+use super::call_task::run_call;
 use super::inspection::faults;
 use super::node::Node;
 use fencelock_core::quorum::{
@@ -20,9 +20,10 @@ impl Quorum {
     pub(crate) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let plan = self.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.block);
-        let requests = NodeClaims { claim: Arc::new(claim.with_intent(Intent::Try)), proposal };
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, self.clock.now());
-        run_call(self, call, requests).await?
+        let claim = Arc::new(claim.with_intent(Intent::Try));
+        let send = move |node: &Arc<Node>, request| claim_at(Arc::clone(node), Arc::clone(&claim), proposal, request);
+        run_call(self, call, send).await?
     }
 
     /// Notifies waiters of this process: a server does not report changes to the connection that made them.
@@ -34,7 +35,18 @@ impl Quorum {
         let plan = self.plan(&renewal.key, |node| node.limit(renewal.ttl.get() / 10));
         let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), NonZeroU32::MIN);
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, self.clock.now());
-        let downgrade = run_call(self, call, NodeDowngrades { renewal: Arc::new(renewal.clone()), proposal }).await?;
+        let renewal_to_send = Arc::new(renewal.clone());
+        let send = move |node: &Arc<Node>, request: NodeRequest| -> BoxFuture<'static, NodeReply> {
+            let (node, renewal) = (Arc::clone(node), Arc::clone(&renewal_to_send));
+            Box::pin(async move {
+                let Renewal { key, holder, .. } = &*renewal;
+                match request {
+                    NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, holder, to).await),
+                    _ => NodeReply::Downgrade(node.backend.downgrade_proposed(&renewal, proposal).await),
+                }
+            })
+        };
+        let downgrade = run_call(self, call, send).await?;
         if matches!(downgrade, Ok(Downgrade::Downgraded { .. })) {
             // Waiting readers of this process may acquire the key now.
             self.changed(&renewal.key);
@@ -46,7 +58,12 @@ impl Quorum {
         let Some(first) = renewals.first() else { return Vec::new() };
         let plan = self.plan(&first.key, |node| RenewCall::limit(renewals, |most| node.limit(most)));
         let call = RenewCall::new(Arc::clone(&self.settings), renewals.len(), plan);
-        let answers = run_call(self, call, NodeRenewals(renewals.into())).await;
+        let batch: Arc<[Renewal]> = renewals.into();
+        let send = move |node: &Arc<Node>, _| -> BoxFuture<'static, NodeReply> {
+            let (node, batch) = (Arc::clone(node), Arc::clone(&batch));
+            Box::pin(async move { NodeReply::Renew(node.backend.renew(&batch).await) })
+        };
+        let answers = run_call(self, call, send).await;
         answers.unwrap_or_else(|ended| vec![Err(ended); renewals.len()])
     }
 
@@ -54,7 +71,18 @@ impl Quorum {
         let claiming = self.nodes.iter().enumerate().filter(|(_, node)| node.is_claiming(&holder));
         let claiming = claiming.map(|(number, _)| number).collect();
         let call = ReleaseCall::new(Arc::clone(&self.settings), self.plan(key, patience), claiming);
-        let release = run_call(self, call, NodeReleases(key.clone(), holder)).await?;
+        let key_to_send = key.clone();
+        let send = move |node: &Arc<Node>, request| -> BoxFuture<'static, NodeReply> {
+            let (node, key) = (Arc::clone(node), key_to_send.clone());
+            Box::pin(async move {
+                if request == NodeRequest::ClaimEnd {
+                    node.quiet(&holder).await;
+                    return NodeReply::ClaimEnd;
+                }
+                NodeReply::Release(node.backend.release(&key, &holder).await)
+            })
+        };
+        let release = run_call(self, call, send).await?;
         if release == Ok(Release::Released) {
             self.changed(key);
         }
@@ -112,75 +140,21 @@ pub(crate) fn patience(node: &Node) -> Duration {
     node.limit(REPLY_TIMEOUT)
 }
 
-/// The claim that is sent to every node.
-struct NodeClaims {
-    claim: Arc<Claim>,
-    proposal: u64,
-}
-
-impl Requests for NodeClaims {
-    fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
-        let (node, claim, proposal) = (Arc::clone(node), Arc::clone(&self.claim), self.proposal);
-        // Registered before the request is sent: a release of this holder must not overtake it.
-        let in_flight = (request == NodeRequest::Claim).then(|| node.in_flight(claim.holder.id));
-        Box::pin(async move {
-            let Claim { key, holder, .. } = &*claim;
-            let reply = match request {
-                NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, &holder.id, to).await),
-                NodeRequest::Release => NodeReply::Release(node.backend.release(key, &holder.id).await),
-                NodeRequest::Watch => {
-                    let _ = node.backend.watch(key).await;
-                    NodeReply::Watch
-                }
-                _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await),
-            };
-            drop(in_flight);
-            reply
-        })
-    }
-}
-
-/// The downgrade that is sent to every node.
-struct NodeDowngrades {
-    renewal: Arc<Renewal>,
-    proposal: u64,
-}
-
-impl Requests for NodeDowngrades {
-    fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
-        let (node, renewal, proposal) = (Arc::clone(node), Arc::clone(&self.renewal), self.proposal);
-        Box::pin(async move {
-            let Renewal { key, holder, .. } = &*renewal;
-            match request {
-                NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, holder, to).await),
-                _ => NodeReply::Downgrade(node.backend.downgrade_proposed(&renewal, proposal).await),
+fn claim_at(node: Arc<Node>, claim: Arc<Claim>, proposal: u64, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
+    // Registered before the request is sent: a release of this holder must not overtake it.
+    let in_flight = (request == NodeRequest::Claim).then(|| node.in_flight(claim.holder.id));
+    Box::pin(async move {
+        let Claim { key, holder, .. } = &*claim;
+        let reply = match request {
+            NodeRequest::Raise(to) => NodeReply::Raise(node.backend.raise(key, &holder.id, to).await),
+            NodeRequest::Release => NodeReply::Release(node.backend.release(key, &holder.id).await),
+            NodeRequest::Watch => {
+                let _ = node.backend.watch(key).await;
+                NodeReply::Watch
             }
-        })
-    }
-}
-
-/// The batch of renewals that is sent to every node.
-struct NodeRenewals(Arc<[Renewal]>);
-
-impl Requests for NodeRenewals {
-    fn send(&self, node: &Arc<Node>, _: NodeRequest) -> BoxFuture<'static, NodeReply> {
-        let (node, batch) = (Arc::clone(node), Arc::clone(&self.0));
-        Box::pin(async move { NodeReply::Renew(node.backend.renew(&batch).await) })
-    }
-}
-
-/// The release that is sent to every node.
-struct NodeReleases(Key, HolderId);
-
-impl Requests for NodeReleases {
-    fn send(&self, node: &Arc<Node>, request: NodeRequest) -> BoxFuture<'static, NodeReply> {
-        let (node, key, holder) = (Arc::clone(node), self.0.clone(), self.1);
-        Box::pin(async move {
-            if request == NodeRequest::ClaimEnd {
-                node.quiet(&holder).await;
-                return NodeReply::ClaimEnd;
-            }
-            NodeReply::Release(node.backend.release(&key, &holder).await)
-        })
-    }
+            _ => NodeReply::Claim(node.backend.acquire_proposed(&claim, proposal).await),
+        };
+        drop(in_flight);
+        reply
+    })
 }

@@ -1,7 +1,8 @@
 //! Checks the nodes before a quorum serves.
 
 use crate::server::Redis;
-use fencelock_core::{Backend, ConnectError, Fault, Invalid, NodeFault, Quorum as Size, Unknown};
+use crate::server::node_setup::same_server;
+use fencelock_core::{Backend, ConnectError, Fault, NodeFault, Quorum as Size, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -59,7 +60,9 @@ pub(crate) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
             None => break,
             Some((_, Err(cause))) => causes.extend(cause.nodes().to_vec()),
             Some((name, Ok(identity))) => {
-                refuse_duplicate(&known, &name, identity.as_deref())?;
+                if let Some((twin, _)) = known.iter().find(|(_, other)| identity.is_some() && *other == identity) {
+                    return Err(same_server(twin, &name).into());
+                }
                 known.push((name, identity));
                 if known.len() >= size.majority() {
                     enough = enough.or_else(|| Some(Instant::now() + STRAGGLERS));
@@ -74,13 +77,4 @@ pub(crate) async fn check_nodes(size: Size, nodes: &[Arc<Redis>]) -> Result<(), 
         return Err(Unknown::of_nodes(of_others).into());
     }
     if known.len() < size.majority() { Err(Unknown::of_nodes(causes).into()) } else { Ok(()) }
-}
-
-fn refuse_duplicate(known: &[(String, Option<String>)], name: &str, identity: Option<&str>) -> Result<(), Invalid> {
-    match known.iter().find(|(_, other)| identity.is_some() && other.as_deref() == identity) {
-        None => Ok(()),
-        Some((duplicate, _)) => Err(Invalid::new(format!(
-            "{duplicate} and {name} are the same server: the servers of a quorum must be independent"
-        ))),
-    }
 }

@@ -59,11 +59,7 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
     for (number, node_setup) in nodes.iter().enumerate() {
         let same = |other: &&NodeSetup| other.session.server_info.run_id == node_setup.session.server_info.run_id;
         if let Some(twin) = nodes[..number].iter().find(same) {
-            let (one, other) = (twin.link.node(), node_setup.link.node());
-            return Err(Invalid::new(format!(
-                "{one} and {other} are the same server: the servers of a quorum must be independent"
-            ))
-            .into());
+            return Err(same_server(twin.link.node(), node_setup.link.node()).into());
         }
     }
     let (mut registered, mut failed) = (Vec::new(), Vec::new());
@@ -80,6 +76,10 @@ pub(crate) async fn register(role: Role, urls: &[String], trust: bool) -> Result
         add_progress(failure, registered.len(), nodes.len());
     }
     Err(Unknown::of_nodes(failed).into())
+}
+
+pub(crate) fn same_server(one: &str, other: &str) -> Invalid {
+    Invalid::new(format!("{one} and {other} are the same server: the servers of a quorum must be independent"))
 }
 
 fn add_progress(failure: &mut NodeFault, done: usize, all: usize) {

@@ -80,13 +80,13 @@ impl Found {
     }
 
     async fn inspect(&mut self, redis: &Redis, session: &Session, keys: &BTreeSet<Key>) -> Result<(), Unknown> {
-        let wires: Vec<String> = keys.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
-        if wires.is_empty() {
+        let redis_keys: Vec<String> = keys.iter().map(|key| redis.link.target.redis_key(key).into_owned()).collect();
+        if redis_keys.is_empty() {
             return Ok(());
         }
-        let calls = wires.iter().map(|redis_key| script::unread(redis_key)).collect();
+        let calls = redis_keys.iter().map(|redis_key| script::unread(redis_key)).collect();
         let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
-        for (redis_key, answer) in wires.into_iter().zip(batch.answers) {
+        for (redis_key, answer) in redis_keys.into_iter().zip(batch.answers) {
             self.note(redis.link.node(), redis_key, answer.map_err(|error| redis.unknown(&error))?)?;
         }
         Ok(())
