@@ -53,7 +53,7 @@ pub(crate) struct InFlight<'a> {
 impl Combiner {
     pub(crate) fn new(connection: MultiplexedConnection, limit: Duration, room: usize) -> Self {
         Self {
-            batches: Batches::new(BatchSender::new(connection, room)),
+            batches: Batches::new(connection, room),
             limit,
             under_way: AtomicUsize::new(0),
             contended: (0..REMEMBERED).map(|_| AtomicU32::new(0)).collect(),
@@ -69,7 +69,7 @@ impl Combiner {
 
     /// Counts what is sent to the connection until it is dropped.
     pub(crate) fn message(&self) -> Message {
-        self.batches.sender.message()
+        self.batches.message()
     }
 
     fn entry(&self, redis_key: &str) -> (&AtomicU32, u32) {
@@ -83,7 +83,7 @@ impl Combiner {
 impl InFlight<'_> {
     /// Whether this request may join a batch.
     pub(crate) fn combines(&self) -> bool {
-        self.others >= FEWEST && !self.is_contended() && self.combiner.batches.sender.is_enabled()
+        self.others >= FEWEST && !self.is_contended() && self.combiner.batches.is_enabled()
     }
 
     /// Whether the last request for this lock was not the common case.
@@ -147,9 +147,18 @@ impl fmt::Debug for Combiner {
 /// The maximum length of a batch. Other clients wait while the server executes it, which takes about a fifth of a millisecond.
 const LONGEST: usize = 64;
 
-/// The open batch of a connection.
+/// A connection and its open batch.
 pub(crate) struct Batches {
-    pub(crate) sender: BatchSender,
+    /// It has no timeout: the timer would belong to the runtime of one of the requests.
+    connection: MultiplexedConnection,
+    /// The length of the queue of the connection.
+    room: usize,
+    /// The number of commands that were sent to the connection, or wait for space in its queue.
+    messages: Arc<AtomicUsize>,
+    /// Whether the server has cached the script.
+    is_known: Arc<AtomicBool>,
+    /// The number of consecutive batches that failed.
+    errors: Arc<AtomicUsize>,
     open: Mutex<Option<Arc<SharedBatch>>>,
 }
 
@@ -183,8 +192,9 @@ pub(crate) struct Member<'a> {
 }
 
 impl Batches {
-    pub(crate) fn new(sender: BatchSender) -> Self {
-        Self { sender, open: Mutex::new(None) }
+    fn new(connection: MultiplexedConnection, room: usize) -> Self {
+        let (messages, is_known, errors) = Default::default();
+        Self { connection, room, messages, is_known, errors, open: Mutex::new(None) }
     }
 
     /// Joins the open batch; `None` if it already contains this lock.
@@ -217,6 +227,49 @@ impl Batches {
     fn open(&self) -> MutexGuard<'_, Option<Arc<SharedBatch>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Whether the server has executed batches, or has not refused too many.
+    fn is_enabled(&self) -> bool {
+        self.errors.load(Ordering::Relaxed) < ERRORS
+    }
+
+    /// Counts what is sent to the connection until it is dropped.
+    fn message(&self) -> Message {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        Message(Arc::clone(&self.messages))
+    }
+
+    /// The replies to these requests, and the index of each.
+    ///
+    /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
+    /// could overtake it.
+    fn send(&self, requests: &[Option<Common>]) -> (BatchReplies, Box<[usize]>) {
+        if self.messages.load(Ordering::Relaxed) > self.room / 2 {
+            let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
+            return (alone.boxed().shared(), (0..requests.len()).collect());
+        }
+        let (call, positions) = combined::call(requests);
+        let (mut connection, message) = (self.connection.clone(), self.message());
+        let (is_known, errors) = (Arc::clone(&self.is_known), Arc::clone(&self.errors));
+        let answers = async move {
+            let _message = message;
+            let command = if is_known.load(Ordering::Relaxed) { call.by_digest().clone() } else { call.in_full() };
+            let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
+            match &answer {
+                Ok(_) => {
+                    is_known.store(true, Ordering::Relaxed);
+                    errors.store(0, Ordering::Relaxed);
+                }
+                Err(error) if is_no_script(error) => is_known.store(false, Ordering::Relaxed),
+                Err(_) => {
+                    errors.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            combined::answers(answer?)
+        };
+        // The cooperative budget of a task must not delay its position in the queue of the connection.
+        (tokio::task::unconstrained(answers).boxed().shared(), positions)
+    }
 }
 
 impl SharedBatch {
@@ -229,7 +282,7 @@ impl SharedBatch {
             if state.sent.is_some() {
                 return;
             }
-            let (answers, positions) = batches.sender.send(&state.requests);
+            let (answers, positions) = batches.send(&state.requests);
             state.requests.clear();
             // This reserves a position in the queue of the connection before a cancelled request continues: see `Member::drop`.
             let is_answered = answers.clone().poll_unpin(context).is_ready();
@@ -317,72 +370,9 @@ const ERRORS: usize = 8;
 /// The replies of a batch. All of its requests can wait for them, because any request can be cancelled.
 pub(crate) type BatchReplies = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
 
-/// The connection of the batches.
-pub(crate) struct BatchSender {
-    /// It has no timeout: the timer would belong to the runtime of one of the requests.
-    connection: MultiplexedConnection,
-    /// The length of the queue of the connection.
-    room: usize,
-    /// The number of commands that were sent to the connection, or wait for space in its queue.
-    messages: Arc<AtomicUsize>,
-    /// Whether the server has cached the script.
-    is_known: Arc<AtomicBool>,
-    /// The number of consecutive batches that failed.
-    errors: Arc<AtomicUsize>,
-}
-
 /// A command that was sent to the connection, or waits for space in its queue.
 #[derive(Debug)]
 pub(crate) struct Message(Arc<AtomicUsize>);
-
-impl BatchSender {
-    pub(crate) fn new(connection: MultiplexedConnection, room: usize) -> Self {
-        Self { connection, room, messages: Arc::default(), is_known: Arc::default(), errors: Arc::default() }
-    }
-
-    /// Whether the server has executed batches, or has not refused too many.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.errors.load(Ordering::Relaxed) < ERRORS
-    }
-
-    /// Counts what is sent to the connection until it is dropped.
-    pub(crate) fn message(&self) -> Message {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        Message(Arc::clone(&self.messages))
-    }
-
-    /// The replies to these requests, and the index of each.
-    ///
-    /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
-    /// could overtake it.
-    pub(crate) fn send(&self, requests: &[Option<Common>]) -> (BatchReplies, Box<[usize]>) {
-        if self.messages.load(Ordering::Relaxed) > self.room / 2 {
-            let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
-            return (alone.boxed().shared(), (0..requests.len()).collect());
-        }
-        let (call, positions) = combined::call(requests);
-        let (mut connection, message) = (self.connection.clone(), self.message());
-        let (is_known, errors) = (Arc::clone(&self.is_known), Arc::clone(&self.errors));
-        let answers = async move {
-            let _message = message;
-            let command = if is_known.load(Ordering::Relaxed) { call.by_digest().clone() } else { call.in_full() };
-            let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
-            match &answer {
-                Ok(_) => {
-                    is_known.store(true, Ordering::Relaxed);
-                    errors.store(0, Ordering::Relaxed);
-                }
-                Err(error) if is_no_script(error) => is_known.store(false, Ordering::Relaxed),
-                Err(_) => {
-                    errors.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            combined::answers(answer?)
-        };
-        // The cooperative budget of a task must not delay its position in the queue of the connection.
-        (tokio::task::unconstrained(answers).boxed().shared(), positions)
-    }
-}
 
 impl Drop for Message {
     fn drop(&mut self) {
