@@ -4,7 +4,9 @@ use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::millis;
+use crate::keeper;
 use crate::mode::with_mode;
+use crate::plan::Plan;
 use crate::progress::Progress;
 use fencelock::{Client, Error, Guard, Mode};
 use serde_json::json;
@@ -15,6 +17,11 @@ use tokio::time::timeout;
 
 /// Acquires a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
+    if let Some(pid) = acquire.while_pid {
+        // The keeper has the rest of the plan.
+        Plan::of_keeper(&acquire, "").map_err(|why| Failure::new(Exit::Usage, why))?;
+        return keeper::start(pid);
+    }
     let mode = acquire.mode.mode(1).map_err(|why| Failure::new(Exit::Usage, why))?;
     context
         .with(context.connect_to_wait(), async |client| {
@@ -69,6 +76,7 @@ fn json(guard: &Guard, acquire: &Acquire, left: Duration) -> String {
 
 fn not_portable(client: &Client) -> Failure {
     let name = client.name();
-    let why = "its locks end with the process that acquired them, so `acquire` cannot keep one";
-    Failure::new(Exit::Usage, format!("{name}: {why}; use `fencelock run KEY -- COMMAND`, or a redis:// URL"))
+    let why = "its locks end with the process that holds them, so `acquire` needs a process to hold one for";
+    let instead = "--while-pid PID, in a shell --while-pid $$; or use `fencelock run KEY -- COMMAND`";
+    Failure::new(Exit::Usage, format!("{name}: {why}: {instead}"))
 }

@@ -3,9 +3,10 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::millis;
+use crate::keeper::{self, Request};
 use crate::text::plain;
 use fencelock::{Error, HolderId, LossReason, Span};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
     let holder = proof(&renew.holder)?;
     context
         .with_client(async |client| {
+            if let Some(state) = keeper::ask(client, holder, &Request::State).await? {
+                return kept(&renew, &state, context);
+            }
             let lease = match client.renew(&renew.key, holder, renew.ttl).await {
                 Err(Error::Lost { reason, .. }) => Err(reason),
                 renewed => Ok(renewed?),
@@ -32,6 +36,24 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
             Ok(exit)
         })
         .await
+}
+
+/// A lock of `acquire --while-pid` is renewed by its keeper.
+fn kept(renew: &Renew, state: &Value, context: &Context) -> Result<Exit, Failure> {
+    let is_it = state["keys"].as_array().is_some_and(|keys| keys.iter().any(|key| *key == *renew.key));
+    let lost = if is_it { state["lost"].as_str() } else { Some("it is held by another holder") };
+    if let Some(why) = lost {
+        return Err(Failure::new(Exit::Lost, format!("{} is no longer held by that holder: {why}", renew.key)));
+    }
+    let text = if context.report.json {
+        json(renew, &Ok(Duration::MAX))
+    } else {
+        let (key, pid, command) =
+            (plain(&renew.key), &state["pid"], plain(state["command"].as_str().unwrap_or_default()));
+        format!("{key}: held until process {pid} ({command}) ends, without renewals")
+    };
+    context.answer(&format!("{text}\n"))?;
+    Ok(Exit::Success)
 }
 
 fn json(renew: &Renew, lease: &Result<Duration, LossReason>) -> String {

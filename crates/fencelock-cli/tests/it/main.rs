@@ -16,6 +16,7 @@ mod holding;
 mod hostile_text;
 mod interrupt;
 mod json;
+mod keeping;
 mod kept_locks;
 mod lab;
 mod limits;
