@@ -229,7 +229,8 @@ pub(crate) struct LeaseArguments {
 /// Prints the holder ID, 32 hexadecimal digits, which `renew` and `release` require.
 ///
 /// With --while-pid, the lock is held and renewed until that process ends, or until `release`, `break` or --max-hold. A small process
-/// in the background keeps it, on every backend. Any number of scripts of one session can so share its lock: in a shell, --while-pid $$.
+/// in the background keeps it, on every backend. In a shell, use --while-pid $$; in a hook, $PPID is the program that called it. Every
+/// script of a session may ask for its lock: if the process has it already, the answer is the same.
 ///
 /// Without --while-pid, the lease is not renewed: choose a TTL longer than the work, or renew in time. File locks end with their
 /// process, so they need --while-pid.

@@ -3,13 +3,11 @@ use crate::args::Acquire;
 use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::millis;
+use crate::json::acquired;
 use crate::keeper;
-use crate::mode::with_mode;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use fencelock::{Client, Error, Guard, Mode};
-use serde_json::json;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +28,12 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
             }
             check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
             let (guard, left) = take(&acquire, mode, client, context).await?;
-            let answer = if context.report.json { json(&guard, &acquire, left) } else { guard.holder().to_string() };
+            let answer = if context.report.json {
+                let hold = (guard.holder(), guard.fencing_token(), guard.mode());
+                acquired(guard.key(), hold, acquire.ttl, left).to_string()
+            } else {
+                guard.holder().to_string()
+            };
             // A lock whose holder ID was not delivered could only expire.
             if let Err(failure) = write_delivered(&format!("{answer}\n")) {
                 return Err(release_undelivered(guard, failure).await);
@@ -61,17 +64,6 @@ async fn take(acquire: &Acquire, mode: Mode, client: &Client, context: &Context)
     // A transferred lock has a short lease until its first renewal, and `acquire` does not renew it later.
     let left = client.renew(&acquire.key, guard.holder(), acquire.ttl).await?;
     Ok((guard, left))
-}
-
-fn json(guard: &Guard, acquire: &Acquire, left: Duration) -> String {
-    let answer = json!({
-        "key": guard.key().as_str(),
-        "holder": guard.holder().to_string(),
-        "fence": guard.fencing_token().get(),
-        "ttl_ms": millis(acquire.ttl),
-        "expires_in_ms": millis(left),
-    });
-    with_mode(answer, Some(guard.mode())).to_string()
 }
 
 fn not_portable(client: &Client) -> Failure {

@@ -23,9 +23,10 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
                 renewed => Ok(renewed?),
             };
             let (exit, text) = match &lease {
-                _ if context.report.json => {
-                    (lease.as_ref().map_or(Exit::Lost, |_| Exit::Success), json(&renew, &lease))
-                }
+                _ if context.report.json => (
+                    lease.as_ref().map_or(Exit::Lost, |_| Exit::Success),
+                    json(&renew, &lease.as_ref().copied().map_err(LossReason::to_string)),
+                ),
                 Ok(_) => (Exit::Success, {
                     // A renewal never shortens the lease.
                     format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl))
@@ -40,9 +41,13 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
 
 /// A lock of `acquire --while-pid` is renewed by its keeper.
 fn kept(renew: &Renew, state: &Value, context: &Context) -> Result<Exit, Failure> {
-    let is_it = state["keys"].as_array().is_some_and(|keys| keys.iter().any(|key| *key == *renew.key));
+    let is_it = keeper::names(&state["keys"], &renew.key);
     let lost = if is_it { state["lost"].as_str() } else { Some("it is held by another holder") };
     if let Some(why) = lost {
+        if context.report.json {
+            context.answer(&format!("{}\n", json(renew, &Err(why.to_owned()))))?;
+            return Ok(Exit::Lost);
+        }
         return Err(Failure::new(Exit::Lost, format!("{} is no longer held by that holder: {why}", renew.key)));
     }
     let text = if context.report.json {
@@ -56,11 +61,11 @@ fn kept(renew: &Renew, state: &Value, context: &Context) -> Result<Exit, Failure
     Ok(Exit::Success)
 }
 
-fn json(renew: &Renew, lease: &Result<Duration, LossReason>) -> String {
+fn json(renew: &Renew, lease: &Result<Duration, String>) -> String {
     json!({
         "key": renew.key,
         "renewed": lease.is_ok(),
-        "reason": lease.as_ref().err().map(LossReason::to_string),
+        "reason": lease.as_ref().err(),
         "ttl_ms": millis(renew.ttl),
         "expires_in_ms": lease.as_ref().ok().filter(|left| **left != Duration::MAX).copied().map(millis),
     })

@@ -44,8 +44,9 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
 async fn lost_by(client: &Client, key: &str, context: &Context) -> Result<Vec<Value>, Failure> {
     let backend = context.identity(client)?;
     let mut states = keeper::states(client).await;
-    let is_of_key = |state: &Value| state["keys"].as_array().is_some_and(|keys| keys.iter().any(|held| held == key));
-    states.retain(|state| state["lost"].is_string() && state["backend"] == *backend && is_of_key(state));
+    states.retain(|state| {
+        state["lost"].is_string() && state["backend"] == *backend && keeper::names(&state["keys"], key)
+    });
     let fields = |state: &Value| json!({ "pid": state["pid"], "command": state["command"], "label": state["label"], "reason": state["lost"] });
     Ok(states.iter().map(fields).collect())
 }
@@ -63,7 +64,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None, false);
         answer["held"] = Value::Null;
-        answer["done"] = Value::Null;
+        (answer["done"], answer["lost"]) = (Value::Null, json!([]));
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()
     } else {

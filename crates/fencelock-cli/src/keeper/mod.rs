@@ -60,6 +60,11 @@ pub(crate) async fn states(client: &Client) -> Vec<Value> {
     Vec::new()
 }
 
+/// Whether a keeper names this key among its keys.
+pub(crate) fn names(keys: &Value, key: &str) -> bool {
+    keys.as_array().is_some_and(|keys| keys.iter().any(|held| held == key))
+}
+
 /// The first argument of the keeper. It is internal, so no help mentions it. The arguments of `acquire` are not among its own: a
 /// signal to all processes whose arguments contain a word, as `pkill -f` sends it, does not reach the keeper.
 const ROLE: &str = "--keep-lock";

@@ -1,15 +1,15 @@
 use super::control::{Control, Reply};
 use super::front::{ANSWER, DELIVERED, EXIT, message};
 use super::watched::{End, Watched};
-use super::{ROLE, Request, states, system_log};
+use super::{ROLE, Request, names, states, system_log};
 use crate::args::{Acquire, Command, OnLost};
 use crate::child_socket::{Job, peer};
 use crate::commands::run::{Acquired, check_all, claim_locks};
 use crate::context::{CLOSING, Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::millis;
-use crate::mode::with_mode;
+use crate::json::acquired;
+use crate::mode;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -139,9 +139,14 @@ async fn keep(acquire: &Acquire, watched: &Watched, front: &Front, context: &Con
     };
     progress.clear();
     let done = match acquired {
-        Ok(Some((backend, guards, slot))) => {
-            let kept = Kept { acquire, plan: &plan, watched, end: &end, backend, since: Instant::now() };
-            kept.keep(guards, slot, front, &client, context).await
+        Ok(Some(Acquisition::Already(answer))) => {
+            front.send(ANSWER, answer.as_bytes()).await;
+            front.delivers().await;
+            Ok(())
+        }
+        Ok(Some(Acquisition::New { backend, guards, slot })) => {
+            let kept = Kept { acquire, plan: &plan, watched, end: &end, backend, slot, since: Instant::now() };
+            kept.keep(guards, front, &client, context).await
         }
         Ok(None) => Ok(()),
         Err(failure) => Err(failure),
@@ -176,16 +181,30 @@ async fn given_up(end: &End, watched: &Watched, front: &Front) -> Result<(), Fai
     }
 }
 
+/// The locks of a keeper.
+#[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
+enum Acquisition {
+    New {
+        backend: String,
+        guards: Guards,
+        slot: Option<u32>,
+    },
+    /// Another keeper has them for the same process. This is its answer.
+    Already(String),
+}
+
 async fn acquire_all(
     plan: &Plan,
     watched: &Watched,
     client: &Client,
     progress: &Arc<Progress>,
     context: &Context,
-) -> Result<(String, Guards, Option<u32>), Failure> {
+) -> Result<Acquisition, Failure> {
     let backend = check_all(plan, client, context).await?;
-    if !plan.nested_ok {
-        refuse_twice(plan, watched, &backend, client).await?;
+    if !plan.nested_ok
+        && let Some(answer) = kept_already(plan, watched, &backend, client, context.report.json).await?
+    {
+        return Ok(Acquisition::Already(answer));
     }
     let (guards, slot) = match claim_locks(plan, client, progress).await? {
         Acquired::Guards(guards) => (guards, None),
@@ -199,19 +218,28 @@ async fn acquire_all(
             () = sleep(Duration::from_millis(2)) => {}
         }
     }
-    Ok((backend, guards, slot))
+    Ok(Acquisition::New { backend, guards, slot })
 }
 
-/// A second exclusive lock for the same process would wait for the first one.
-async fn refuse_twice(plan: &Plan, watched: &Watched, backend: &str, client: &Client) -> Result<(), Failure> {
-    if plan.mode != Mode::Exclusive || plan.slots.is_some() {
-        return Ok(());
-    }
+/// The answer of a keeper that has these locks for the same process already, so that every script of a session can ask for them. Other
+/// exclusive locks on one of the keys would wait for that one.
+async fn kept_already(
+    plan: &Plan,
+    watched: &Watched,
+    backend: &str,
+    client: &Client,
+    as_json: bool,
+) -> Result<Option<String>, Failure> {
     for state in states(client).await {
-        let same = state["pid"] == watched.pid && state["backend"] == backend && state["lost"].is_null();
-        let held =
-            |key: &&String| state["keys"].as_array().is_some_and(|keys| keys.iter().any(|held| held == key.as_str()));
-        if let Some(key) = plan.keys.iter().filter(|_| same).find(held) {
+        if state["pid"] != watched.pid || state["backend"] != backend || !state["lost"].is_null() {
+            continue;
+        }
+        if state["request"] == request(plan) {
+            let answer = state[if as_json { "json" } else { "text" }].as_str().unwrap_or_default();
+            return Ok(Some(answer.to_owned()));
+        }
+        let has = |key: &&String| names(&state["keys"], key);
+        if let Some(key) = plan.keys.iter().filter(|_| plan.mode == Mode::Exclusive && plan.slots.is_none()).find(has) {
             let why = format!(
                 "{key} is already held for process {} ({}), until it ends: waiting would never end; `fencelock release` with the \
                  holder ID that was printed releases it",
@@ -220,7 +248,12 @@ async fn refuse_twice(plan: &Plan, watched: &Watched, backend: &str, client: &Cl
             return Err(Failure::new(Exit::Usage, why));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// What is the same in each request for the same locks.
+fn request(plan: &Plan) -> Value {
+    json!([plan.keys, mode::column(plan.mode), plan.slots])
 }
 
 /// Locks that are kept for a process.
@@ -230,6 +263,7 @@ struct Kept<'a> {
     watched: &'a Watched,
     end: &'a End,
     backend: String,
+    slot: Option<u32>,
     since: Instant,
 }
 
@@ -242,14 +276,7 @@ enum Due {
 }
 
 impl Kept<'_> {
-    async fn keep(
-        &self,
-        guards: Guards,
-        slot: Option<u32>,
-        front: &Front,
-        client: &Client,
-        context: &Context,
-    ) -> Result<(), Failure> {
+    async fn keep(&self, guards: Guards, front: &Front, client: &Client, context: &Context) -> Result<(), Failure> {
         let control = match Control::bind(client, &guards.holders()).await {
             Ok(control) => Some(control),
             Err(error) => {
@@ -257,7 +284,7 @@ impl Kept<'_> {
                 None
             }
         };
-        let answer = self.answer(&guards, slot, context.report.json);
+        let answer = self.answer(&guards, context.report.json);
         // A reader of stderr must not wait for the end of the process either.
         self.leave_streams();
         front.send(ANSWER, answer.as_bytes()).await;
@@ -281,26 +308,17 @@ impl Kept<'_> {
     }
 
     /// One line for each lock, as without `--while-pid`.
-    fn answer(&self, guards: &Guards, slot: Option<u32>, as_json: bool) -> String {
+    fn answer(&self, guards: &Guards, as_json: bool) -> String {
         let locks = guards.keys().into_iter().zip(guards.holders()).zip(guards.fencing_tokens());
         let left = guards.remaining();
         let mut lines = String::new();
         for ((key, holder), fence) in locks {
             let line = if as_json {
-                let mut answer = json!({
-                    "key": key.as_str(),
-                    "holder": holder.to_string(),
-                    "fence": fence.get(),
-                    "ttl_ms": millis(self.plan.ttl),
-                    "expires_in_ms": (left != Duration::MAX).then(|| millis(left)),
-                    "while_pid": self.watched.pid,
-                });
-                if let Some(slot) = slot {
-                    answer["slot"] = slot.into();
-                }
-                with_mode(answer, Some(self.plan.mode)).to_string()
+                let mut answer = acquired(key, (holder, fence, self.plan.mode), self.plan.ttl, left);
+                (answer["while_pid"], answer["slot"]) = (self.watched.pid.into(), self.slot.into());
+                answer.to_string()
             } else {
-                slot.map_or_else(|| holder.to_string(), |slot| format!("{holder} {slot}"))
+                self.slot.map_or_else(|| holder.to_string(), |slot| format!("{holder} {slot}"))
             };
             lines.push_str(&line);
             lines.push('\n');
@@ -412,6 +430,10 @@ impl Kept<'_> {
             "command": self.watched.command,
             "label": self.acquire.label,
             "lost": lost,
+            "request": request(self.plan),
+            // Only processes of this user get it.
+            "text": hold.map(|guards| self.answer(guards, false)),
+            "json": hold.map(|guards| self.answer(guards, true)),
         })
     }
 

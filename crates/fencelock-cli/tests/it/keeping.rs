@@ -318,15 +318,22 @@ fn the_maximum_hold_time_releases() {
 }
 
 #[test]
-fn a_second_lock_for_the_same_process_would_never_be_granted() {
+fn every_script_of_a_session_may_ask_for_its_lock() {
     for backend in TestBackend::every_kind() {
         let session = Session::start();
-        session.holder(&backend, "k");
+        for options in ["k", "-s s", "several --also others"] {
+            let first = session.holders(&backend, options);
+            assert_eq!(session.holders(&backend, &format!("-n {options}")), first, "{options}");
+        }
+        let first = session.acquire(&backend, "--json -n k").output().stdout;
+        assert_eq!(first.matches("holder").count(), 1, "{first}");
         let output = session.acquire(&backend, "j --also k").output();
         assert_eq!(output.status, 64);
         let why = format!("fencelock: k is already held for process {} (sleep), until it ends", session.pid());
         assert!(output.stderr.contains(&why), "{}", output.stderr);
         assert_eq!(session.acquire(&backend, "-n --nested-ok k").output().status, 75);
+        let other = Session::start();
+        assert_eq!(other.acquire(&backend, "-n k").output().status, 75);
     }
 }
 
@@ -449,7 +456,7 @@ fn sessions_that_come_and_go_count_exactly() {
 
 impl Test<'_> {
     /// A shell in the directory of the backend, with its URL.
-    fn shell(backend: &TestBackend, script: &str) -> Running {
+    pub(crate) fn shell(backend: &TestBackend, script: &str) -> Running {
         let mut command = Test::new(backend, "").command();
         let environment: Vec<_> =
             command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();

@@ -28,6 +28,7 @@ mod pages;
 mod quarantine;
 mod read_only;
 mod readers;
+mod recipes;
 mod reference;
 mod resizing;
 mod running;
