@@ -37,6 +37,8 @@ pub(crate) fn run() -> Exit {
         }
     }
     close_inherited();
+    // Its program was named by a link.
+    let _ = std::fs::write("/proc/self/comm", "fencelock");
     // It cannot fail: this process leads no group.
     let _ = rustix::process::setsid();
     // A dead parent needs no report.
