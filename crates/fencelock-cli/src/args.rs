@@ -224,22 +224,51 @@ pub(crate) struct LeaseArguments {
     pub(crate) label: Option<String>,
 }
 
-/// Acquire KEY and keep it after this program exits, for scripts.
+/// Acquire KEY and keep it after this program exits, for scripts, hooks and sessions.
 ///
-/// Prints the holder ID, 32 hexadecimal digits, which `renew` and `release` require. The lease is not renewed
-/// automatically: choose a TTL longer than the work, or renew in time. File locks end with their process: use `run`.
+/// Prints the holder ID, 32 hexadecimal digits, which `renew` and `release` require.
+///
+/// With --while-pid, the lock is held and renewed until that process ends, or until `release`, `break` or --max-hold. A small process
+/// in the background keeps it, on every backend. In a shell, use --while-pid $$; in a hook, $PPID is the program that called it. Every
+/// script of a session may ask for its lock: if the process has it already, the answer is the same.
+///
+/// Without --while-pid, the lease is not renewed: choose a TTL longer than the work, or renew in time. File locks end with their
+/// process, so they need --while-pid.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Acquire {
     /// Name of the lock.
     pub(crate) key: String,
+    /// Name of another lock to hold at the same time; repeat it for more. The output has a line for each, and the release of one
+    /// releases all.
+    #[arg(long = "also", value_name = "KEY", requires = "while_pid")]
+    pub(crate) more_keys: Vec<String>,
     #[command(flatten)]
     pub(crate) mode: ModeArguments,
     #[command(flatten)]
     pub(crate) patience: Patience,
     #[command(flatten)]
     pub(crate) nested: Nested,
-    /// Time to live of the lease; only `renew` extends it.
+    /// Keep the lock until this process ends; it must belong to this user.
+    #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub(crate) while_pid: Option<u32>,
+    /// Hold one of N numbered slots, 1 to 1000; its number, from 0, follows the holder ID in the output.
+    #[arg(long, value_name = "N", requires = "while_pid", help_heading = "Sharing")]
+    pub(crate) slots: Option<u32>,
+    /// Release the lock after this long, although the process lives.
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, requires = "while_pid", help_heading = "Holding")]
+    pub(crate) max_hold: Option<Duration>,
+    /// What to do when the lock is lost: only write a warning to the system log, or also send TERM to the process [default: warn]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "while_pid",
+        help_heading = "Holding",
+        hide_possible_values = true
+    )]
+    pub(crate) on_lost: Option<OnLost>,
+    /// Time to live of the lease; only `renew` extends it, or the keeper of --while-pid.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Holding")]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.

@@ -7,7 +7,7 @@ use crate::signals::Signals;
 use crate::stdout;
 #[cfg(feature = "file")]
 use fencelock::backends::File;
-use fencelock::backends::{ConnectError, lazy, on_demand};
+use fencelock::backends::{ConnectError, lazy, on_demand, scheme_of};
 use fencelock::{Backend, Client, Error};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
@@ -60,6 +60,12 @@ impl Context {
             return Err(Failure::new(Exit::Usage, why));
         }
         secrets::complete(url)
+    }
+
+    /// The backend of this client, in a form that can be compared.
+    pub(crate) fn identity(&self, client: &Client) -> Result<String, Failure> {
+        let (url, name) = (self.url()?, client.name());
+        Ok(scheme_of(&url).map_or_else(|_| name.clone(), |scheme| scheme.identity(&url, &name)))
     }
 
     /// Runs `work` until it completes or a signal arrives, and closes the client.

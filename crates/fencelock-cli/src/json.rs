@@ -1,7 +1,7 @@
 //! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
 use crate::mode::with_mode;
-use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Occupant, Owner, WindowDone};
+use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Mode, Occupant, Owner, WindowDone};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,6 +17,21 @@ pub(crate) fn with_occupant(mut answer: Value, by: &Occupant) -> Value {
         Occupant::Foreign(foreign) => (Value::Null, foreign.to_string().into()),
     };
     answer
+}
+
+/// The answer of `acquire` for one lock, with the time `left` of its lease.
+pub(crate) fn acquired(key: &Key, hold: (HolderId, FencingToken, Mode), ttl: Duration, left: Duration) -> Value {
+    let (holder, fence, mode) = hold;
+    let answer = json!({
+        "key": key.as_str(),
+        "holder": holder.to_string(),
+        "fence": fence.get(),
+        "ttl_ms": millis(ttl),
+        "expires_in_ms": (left != Duration::MAX).then(|| millis(left)),
+        "while_pid": null,
+        "slot": null,
+    });
+    with_mode(answer, Some(mode))
 }
 
 /// The fields that identify the holder.
@@ -87,7 +102,7 @@ pub(crate) fn expires_in(expiry: Expiry) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock::{HolderInfo, Key};
+    use fencelock::HolderInfo;
 
     #[test]
     fn a_hold_of_fencelock_has_an_owner_and_no_holder_id() {

@@ -7,6 +7,8 @@
 mod args;
 mod change;
 mod child;
+#[cfg(target_os = "linux")]
+mod child_socket;
 mod commands;
 mod context;
 mod descendants;
@@ -14,6 +16,7 @@ mod exit;
 mod failure;
 mod interrupt;
 mod json;
+mod keeper;
 mod kill_policy;
 mod locks;
 mod logging;
@@ -51,6 +54,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(role).into();
+    }
+    if keeper::role() {
+        return keeper::run().into();
     }
     match parse::parse() {
         Ok(arguments) => {
@@ -92,14 +98,14 @@ fn execute(arguments: Arguments) -> Exit {
 /// What every command needs: with fewer, the runtime panics, or a wait for a server never ends.
 const OPEN_FILES: usize = 24;
 
-fn check_open_files() -> Result<(), Failure> {
+pub(crate) fn check_open_files() -> Result<(), Failure> {
     let pairs: std::io::Result<Vec<_>> = (0..OPEN_FILES / 2).map(|_| UnixStream::pair()).collect();
     let what = format!("open {OPEN_FILES} files at the same time, which it needs (raise ulimit -n)");
     pairs.map(drop).map_err(|error| Failure::system(&what, error))
 }
 
 /// Runs on the main thread: the kernel kills the command when the thread that started it ends, see [`child`].
-fn block_on_main_thread<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+pub(crate) fn block_on_main_thread<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("start", error))?;
     let done = runtime.block_on(work);

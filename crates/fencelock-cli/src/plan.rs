@@ -1,6 +1,7 @@
-use crate::args::{OnLost, Run};
+use crate::args::{Acquire, OnLost, Run};
 use crate::commands::elect::args::Elect;
 use crate::commands::once::args::OnceWindow;
+use crate::mode::ModeArguments;
 use fencelock::contract::KeySet;
 use fencelock::{Mode, Span};
 use std::ffi::OsString;
@@ -59,12 +60,9 @@ impl Plan {
     /// The error names the options that contradict each other.
     pub(crate) fn new(run: Run) -> Result<Self, String> {
         let command = command(&run)?;
-        let keys = keys(&run)?;
+        let keys = keys(&run.key, &run.more_keys)?;
         let once = once(&run, &keys)?;
-        if run.slots.is_some() && keys.len() > 1 {
-            return Err(format!("--slots is for one KEY, and there are {}", keys.len()));
-        }
-        let mode = run.mode.mode(keys.len())?;
+        let mode = mode(run.mode, run.slots, &keys)?;
         if mode != Mode::Exclusive && (run.slots.is_some() || once.is_some()) {
             let of_mode = if mode == Mode::Shared { "-s" } else { "--permits" };
             let option = once.map_or("--slots", |once| once.window.option());
@@ -94,6 +92,35 @@ impl Plan {
             slots: run.slots,
             once,
             pass_url: run.pass_url,
+        })
+    }
+
+    /// The plan of `acquire --while-pid`, which runs no command.
+    pub(crate) fn of_keeper(acquire: &Acquire, label: &str) -> Result<Self, String> {
+        let keys = keys(&acquire.key, &acquire.more_keys)?;
+        let mode = mode(acquire.mode, acquire.slots, &keys)?;
+        if mode != Mode::Exclusive && acquire.slots.is_some() {
+            return Err("--slots uses exclusive locks: leave -s and --permits out".to_owned());
+        }
+        if acquire.max_hold == Some(Duration::ZERO) {
+            return Err("--max-hold 0 leaves no time for the process".to_owned());
+        }
+        let on_lost = acquire.on_lost.unwrap_or(OnLost::Warn);
+        let rules = Rules { grace: grace(acquire.ttl, None)?, max_hold: acquire.max_hold, on_lost };
+        Ok(Self {
+            keys,
+            mode,
+            command: Vec::new(),
+            wait: acquire.patience.limit(),
+            nested_ok: acquire.nested.nested_ok,
+            ttl: acquire.ttl,
+            label: Some(label.to_owned()),
+            hold_for: Duration::ZERO,
+            rules,
+            conflict_exit_code: None,
+            slots: acquire.slots,
+            once: None,
+            pass_url: false,
         })
     }
 
@@ -140,13 +167,21 @@ fn grace(ttl: Duration, given: Option<Duration>) -> Result<Duration, String> {
 }
 
 /// The keys to lock. A variable of the shell that is not set is the usual reason for an empty one.
-fn keys(run: &Run) -> Result<Vec<String>, String> {
-    let keys: Vec<_> = std::iter::once(&run.key).chain(&run.more_keys).cloned().collect();
+fn keys(first: &String, more: &[String]) -> Result<Vec<String>, String> {
+    let keys: Vec<_> = std::iter::once(first).chain(more).cloned().collect();
     if let Some(empty) = keys.iter().position(String::is_empty) {
         return Err(format!("KEY {} of {} is empty: is a variable of the shell not set?", empty + 1, keys.len()));
     }
     KeySet::new(&keys).map_err(|invalid| invalid.to_string())?;
     Ok(keys)
+}
+
+/// The mode of these locks, of which one has slots if there are any.
+fn mode(arguments: ModeArguments, slots: Option<u32>, keys: &[String]) -> Result<Mode, String> {
+    if slots.is_some() && keys.len() > 1 {
+        return Err(format!("--slots is for one KEY, and there are {}", keys.len()));
+    }
+    arguments.mode(keys.len())
 }
 
 /// The rule of `--once-per` or `--min-interval`, for one key.

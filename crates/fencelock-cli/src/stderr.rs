@@ -59,6 +59,8 @@ enum Kind {
     Socket,
     /// A pipe or a terminal that cannot be opened again, for example that of another user.
     Shared,
+    /// There is none any more.
+    None,
 }
 
 impl Kind {
@@ -76,8 +78,16 @@ impl Kind {
     }
 }
 
+/// Closes what was opened again, after stderr itself was replaced.
+pub(crate) fn leave() {
+    OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).kind = Kind::None;
+}
+
 impl Output {
     fn write(&mut self, line: &[u8]) {
+        if matches!(self.kind, Kind::None) {
+            return;
+        }
         if matches!(self.kind, Kind::File) {
             let _ = io::stderr().write_all(line);
             return;

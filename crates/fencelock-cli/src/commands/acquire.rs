@@ -3,11 +3,11 @@ use crate::args::Acquire;
 use crate::context::{CLOSING, Context, write_delivered};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::millis;
-use crate::mode::with_mode;
+use crate::json::acquired;
+use crate::keeper;
+use crate::plan::Plan;
 use crate::progress::Progress;
 use fencelock::{Client, Error, Guard, Mode};
-use serde_json::json;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,11 @@ use tokio::time::timeout;
 
 /// Acquires a lock and leaves it held.
 pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit, Failure> {
+    if let Some(pid) = acquire.while_pid {
+        // The keeper has the rest of the plan.
+        Plan::of_keeper(&acquire, "").map_err(|why| Failure::new(Exit::Usage, why))?;
+        return keeper::start(pid);
+    }
     let mode = acquire.mode.mode(1).map_err(|why| Failure::new(Exit::Usage, why))?;
     context
         .with(context.connect_to_wait(), async |client| {
@@ -23,7 +28,12 @@ pub(super) async fn acquire(acquire: Acquire, context: &Context) -> Result<Exit,
             }
             check(&acquire.key, acquire.nested.nested_ok, client, context).await?;
             let (guard, left) = take(&acquire, mode, client, context).await?;
-            let answer = if context.report.json { json(&guard, &acquire, left) } else { guard.holder().to_string() };
+            let answer = if context.report.json {
+                let hold = (guard.holder(), guard.fencing_token(), guard.mode());
+                acquired(guard.key(), hold, acquire.ttl, left).to_string()
+            } else {
+                guard.holder().to_string()
+            };
             // A lock whose holder ID was not delivered could only expire.
             if let Err(failure) = write_delivered(&format!("{answer}\n")) {
                 return Err(release_undelivered(guard, failure).await);
@@ -56,19 +66,9 @@ async fn take(acquire: &Acquire, mode: Mode, client: &Client, context: &Context)
     Ok((guard, left))
 }
 
-fn json(guard: &Guard, acquire: &Acquire, left: Duration) -> String {
-    let answer = json!({
-        "key": guard.key().as_str(),
-        "holder": guard.holder().to_string(),
-        "fence": guard.fencing_token().get(),
-        "ttl_ms": millis(acquire.ttl),
-        "expires_in_ms": millis(left),
-    });
-    with_mode(answer, Some(guard.mode())).to_string()
-}
-
 fn not_portable(client: &Client) -> Failure {
     let name = client.name();
-    let why = "its locks end with the process that acquired them, so `acquire` cannot keep one";
-    Failure::new(Exit::Usage, format!("{name}: {why}; use `fencelock run KEY -- COMMAND`, or a redis:// URL"))
+    let why = "its locks end with the process that holds them, so `acquire` needs a process to hold one for";
+    let instead = "--while-pid PID, in a shell --while-pid $$; or use `fencelock run KEY -- COMMAND`";
+    Failure::new(Exit::Usage, format!("{name}: {why}: {instead}"))
 }

@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::state;
+use crate::keeper::{self, Request};
 use crate::text::{ended_holding, holder_of, holding, plain};
 use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Occupant};
 
@@ -18,13 +19,25 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
+    let kept = match seen.first().holder_id() {
+        Some(holder) => keeper::ask(client, holder, &Request::State).await?.is_some().then_some(holder),
+        None => None,
+    };
     // If the backend cannot break locks, no option helps, and its error explains why.
-    if client.capabilities().evicts {
+    if client.capabilities().evicts || kept.is_some() {
         permitted(breaking, Kind::of(&seen)).map_err(|why| {
             Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&seen)))
         })?;
     }
+    let mut released = false;
+    if let Some(holder) = kept {
+        let request = Request::Break { key: breaking.key.clone(), holder };
+        released = keeper::ask(client, holder, &request).await?.is_some_and(|answer| answer["done"] == true);
+    }
     match client.evict(&seen).await? {
+        Eviction::Changed(_) if released => {
+            context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?;
+        }
         Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?,
         Eviction::Changed(None) => {
             return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);

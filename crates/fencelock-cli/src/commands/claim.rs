@@ -5,7 +5,6 @@ use crate::plan::OnceRule;
 use crate::progress::Progress;
 use crate::report::Event;
 use crate::wait_status::WaitStatus;
-use fencelock::backends::scheme_of;
 use fencelock::{Client, Error, Guards, Mode, OnceStart, UnfinishedRun, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +25,7 @@ pub(super) struct ClaimRequest<'a> {
 
 /// Refuses a lock that this program runs under, and reports the backend.
 pub(super) async fn check(key: &str, nested_ok: bool, client: &Client, context: &Context) -> Result<String, Failure> {
-    let (url, name) = (context.url()?, client.name());
-    let backend = scheme_of(&url).map_or_else(|_| name.clone(), |scheme| scheme.identity(&url, &name));
+    let (backend, name) = (context.identity(client)?, client.name());
     if !nested_ok {
         Nesting::of_this_process().check(key, &backend, client).await?;
     }
@@ -52,7 +50,7 @@ pub(super) async fn claim(
 }
 
 /// A claim of `run --once-per`.
-pub(super) enum Begun {
+pub(crate) enum Begun {
     /// The command runs now.
     Run(Guards, UnfinishedRun),
     /// It has succeeded in this window.

@@ -16,7 +16,7 @@ mod pages;
 mod release;
 mod renew;
 mod resize;
-mod run;
+pub(crate) mod run;
 mod slots;
 mod status;
 mod wait;

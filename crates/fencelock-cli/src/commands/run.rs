@@ -45,7 +45,7 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Refuses locks that this program runs under. Returns their backend.
-async fn check_all(plan: &Plan, client: &Client, context: &Context) -> Result<String, Failure> {
+pub(crate) async fn check_all(plan: &Plan, client: &Client, context: &Context) -> Result<String, Failure> {
     let mut backend = String::new();
     for key in &plan.keys {
         backend = check(key, plan.nested_ok, client, context).await?;
@@ -88,7 +88,7 @@ pub(super) async fn hold(
             report.emit(&Event::GivenUp { signal, waited: progress.waited() });
             return Ok(Ended::by_itself(signal));
         }
-        result = acquire(plan, client, &progress) => result,
+        result = claim_locks(plan, client, &progress) => result,
         // What an earlier command of `elect` has left.
         never = reap_orphans() => match never {},
     };
@@ -128,14 +128,14 @@ fn longest_lease(guards: &Guards) -> Duration {
 
 /// The locks that the command runs under.
 #[allow(clippy::large_enum_variant, reason = "there is one, and it is matched right away")]
-enum Acquired {
+pub(crate) enum Acquired {
     Guards(Guards),
     /// A slot, with its number.
     Slot(Guards, u32),
     Begun(Begun),
 }
 
-async fn acquire(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Acquired, Error> {
+pub(crate) async fn claim_locks(plan: &Plan, client: &Client, progress: &Arc<Progress>) -> Result<Acquired, Error> {
     let request = claim_request(plan);
     if let Some(many) = plan.slots {
         return slots::acquire(plan, many, request, client, progress)

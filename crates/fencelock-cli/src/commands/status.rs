@@ -3,9 +3,10 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state, window_done};
+use crate::keeper;
 use crate::text::{holders, holding, plain, quarantine};
 use fencelock::{Client, Error, Unknown};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
@@ -18,8 +19,10 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
         held => held?,
     };
     let done = if client.capabilities().completions { client.last_success(key).await } else { Ok(None) };
+    let lost = lost_by(client, key, context).await?;
     let answer = if context.report.json {
         let mut answer = state(key, held.as_ref(), client.capabilities().queues);
+        answer["lost"] = lost.into();
         answer["done"] = done.ok().flatten().as_ref().map(window_done).into();
         answer.to_string()
     } else {
@@ -30,10 +33,28 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
             Ok(Some(done)) => format!("; {done}"),
             Err(error) => format!("; whether its work is done is unknown: {error:#}"),
         };
-        format!("{}: {holder}{}{rows}", plain(key), plain(&done))
+        let lost = lost.iter().map(|lost| format!("\n  {}", sentence(lost)));
+        format!("{}: {holder}{}{rows}{}", plain(key), plain(&done), lost.collect::<String>())
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
+}
+
+/// The processes of this machine that still run although the lock that was kept for them is lost.
+async fn lost_by(client: &Client, key: &str, context: &Context) -> Result<Vec<Value>, Failure> {
+    let backend = context.identity(client)?;
+    let mut states = keeper::states(client).await;
+    states.retain(|state| {
+        state["lost"].is_string() && state["backend"] == *backend && keeper::names(&state["keys"], key)
+    });
+    let fields = |state: &Value| json!({ "pid": state["pid"], "command": state["command"], "label": state["label"], "reason": state["lost"] });
+    Ok(states.iter().map(fields).collect())
+}
+
+fn sentence(lost: &Value) -> String {
+    let text = |name: &str| plain(lost[name].as_str().unwrap_or_default());
+    let label = if lost["label"].is_string() { format!(", {}", text("label")) } else { String::new() };
+    format!("process {} ({}{label}) lost it and still runs: {}", lost["pid"], text("command"), text("reason"))
 }
 
 /// A server that may have lost the lock cannot report it as free.
@@ -43,7 +64,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None, false);
         answer["held"] = Value::Null;
-        answer["done"] = Value::Null;
+        (answer["done"], answer["lost"]) = (Value::Null, json!([]));
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()
     } else {

@@ -13,16 +13,14 @@
 mod message;
 #[cfg(target_os = "linux")]
 mod process;
-#[cfg(target_os = "linux")]
-mod socket;
 
+#[cfg(target_os = "linux")]
+use crate::child_socket::{self, MessageBuffer};
 #[cfg(target_os = "linux")]
 use message::WrapperMessage;
 pub(crate) use message::{Deadlines, WatcherMessage};
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
-#[cfg(target_os = "linux")]
-use socket::MessageBuffer;
 
 #[cfg(not(target_os = "linux"))]
 use crate::exit::Exit;
@@ -110,11 +108,12 @@ impl ParentDeathWatcher {
     /// Sends what the watcher needs to start the command: the descriptors and the arguments, which may be longer than the buffer of
     /// the socket.
     async fn send_job(&self, command: &[OsString], locks: &[OwnedFd]) -> io::Result<()> {
-        let job = socket::encode_command(command);
-        socket::send_descriptors(&self.socket, job.len(), locks)?;
+        let job = child_socket::encode_command(command);
+        child_socket::send_descriptors(&self.socket, job.len(), locks)?;
         let mut rest = &job[..];
         while !rest.is_empty() {
-            let sent = self.socket.async_io(tokio::io::Interest::WRITABLE, || socket::send(&self.socket, rest)).await?;
+            let sent =
+                self.socket.async_io(tokio::io::Interest::WRITABLE, || child_socket::send(&self.socket, rest)).await?;
             rest = &rest[sent..];
         }
         Ok(())
@@ -145,7 +144,7 @@ impl ParentDeathWatcher {
     pub(crate) fn send_deadlines(&mut self, deadlines: Deadlines) {
         // It fails if the watcher is dead, which the socket reports, or was stopped for so long that the socket is full.
         if !deadlines.is_close_to(self.sent)
-            && socket::send(&self.socket, &WrapperMessage::Wait(deadlines).encode()).is_ok()
+            && child_socket::send(&self.socket, &WrapperMessage::Wait(deadlines).encode()).is_ok()
         {
             self.sent = deadlines;
         }
@@ -154,7 +153,7 @@ impl ParentDeathWatcher {
     /// Ends the watcher after the command has exited. Descendants keep running.
     pub(crate) fn dismiss(mut self) {
         let _ = crate::descendants::adopt_orphans(false);
-        let _ = socket::send(&self.socket, &WrapperMessage::Exit.encode());
+        let _ = child_socket::send(&self.socket, &WrapperMessage::Exit.encode());
         let _ = self.process.wait();
     }
 

@@ -1,7 +1,7 @@
 use super::message::{Deadlines, WrapperMessage};
-use super::socket::{Job, MessageBuffer, peer, receive, send};
 use super::{ROLE, WatcherArgs, WatcherMessage};
 use crate::change::Change;
+use crate::child_socket::{Job, MessageBuffer, peer, receive, send};
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
 use crate::spawn::spawn;

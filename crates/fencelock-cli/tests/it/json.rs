@@ -37,6 +37,7 @@ fn answer_of(command: &str) -> BTreeSet<String> {
     }
     if row[1].contains("without `done`") {
         fields.remove("done");
+        fields.remove("lost");
     }
     fields
 }
@@ -69,6 +70,7 @@ fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
                 "servers" => "### server",
                 "features" => "### feature",
                 "holders" => "### holder",
+                "lost" => "### lost",
                 _ => "### finding",
             };
             assert_is(&types_of(heading), item, heading);
@@ -121,6 +123,7 @@ fn every_answer_is_as_documented() {
     let again = Test::new(&backend, "--json run --once-per 365d k -- true").output();
     assert_eq!(events(&again), ["backend", "already_done"]);
     let taken = answer(&backend, "acquire --ttl 20s --label nightly k", 0);
+    assert_eq!(taken["while_pid"], Value::Null);
     let holder = taken["holder"].as_str().unwrap().to_owned();
     let held = answer(&backend, "status k", 75);
     assert_eq!(held["owner"]["label"], "nightly");
@@ -136,6 +139,15 @@ fn every_answer_is_as_documented() {
     answer(&backend, "acquire k", 0);
     let broken = answer(&backend, "break --yes k", 0);
     assert_eq!((&broken["broken"], &broken["held"]), (&true.into(), &true.into()));
+    let kept = answer(&backend, &format!("acquire --while-pid {} kept", std::process::id()), 0);
+    assert_eq!((&kept["while_pid"], &kept["slot"]), (&std::process::id().into(), &Value::Null));
+    let holder = kept["holder"].as_str().unwrap().to_owned();
+    assert_eq!(answer(&backend, &format!("renew kept --holder {holder}"), 0)["renewed"], true);
+    answer(&backend, "break --yes kept", 0);
+    let lost = answer(&backend, "status kept", 0);
+    assert_eq!(lost["lost"][0]["pid"], std::process::id(), "{lost}");
+    assert_eq!(answer(&backend, &format!("renew kept --holder {holder}"), 76)["renewed"], false);
+    assert_eq!(answer(&backend, &format!("release kept --holder {holder}"), 76)["released"], false);
     answer(&backend, "acquire --permits 2 pool", 0);
     let resized = answer(&backend, "resize --permits 3 pool", 0);
     assert_eq!((&resized["resized"], &resized["limit_before"]), (&true.into(), &2.into()));

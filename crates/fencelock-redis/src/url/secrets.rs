@@ -47,7 +47,7 @@ impl SecretFiles {
     /// Reads all files.
     pub(crate) fn new(options: FileOptions) -> Result<Self, Invalid> {
         let last = Mutex::new(options.read()?);
-        Ok(Self { options, last, was_accepted: AtomicBool::new(false) })
+        Ok(Self { options: options.absolute(), last, was_accepted: AtomicBool::new(false) })
     }
 
     /// A client with the present content of the files.
@@ -86,6 +86,18 @@ impl SecretFiles {
 }
 
 impl FileOptions {
+    /// The same files after a change of the working directory.
+    fn absolute(mut self) -> Self {
+        let password = self.password.as_mut().map(|(_, file)| file);
+        let files = [self.ca.as_mut(), self.cert.as_mut(), self.key.as_mut(), password];
+        for file in files.into_iter().flatten() {
+            if let Some(absolute) = std::path::absolute(&*file).ok().and_then(|path| path.to_str().map(str::to_owned)) {
+                *file = absolute;
+            }
+        }
+        self
+    }
+
     fn read(&self) -> Result<Secrets, Invalid> {
         let password = self.password.as_ref().map(|(option, file)| password(option, file)).transpose()?;
         let certificates = tls::certificates(self)?;
@@ -171,6 +183,21 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(password().as_deref(), Some("second"));
         assert!(!format!("{files:?}").contains("second"));
+    }
+
+    #[test]
+    fn a_file_is_the_same_after_a_change_of_the_working_directory() {
+        let options = FileOptions {
+            ca: Some("ca.pem".into()),
+            password: Some(("password_file", "/p".into())),
+            ..FileOptions::default()
+        };
+        let files = options.absolute();
+        assert_eq!(
+            files.ca.as_deref().map(str::to_owned),
+            std::path::absolute("ca.pem").unwrap().to_str().map(str::to_owned)
+        );
+        assert_eq!((files.password, files.cert), (Some(("password_file", "/p".to_owned())), None));
     }
 
     #[test]

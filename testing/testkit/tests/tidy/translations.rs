@@ -14,6 +14,7 @@ const TRANSLATED: [&str; 9] = [
     "library.md",
     "operations.md",
     "redis.md",
+    "sessions.md",
     "why-naive-locks-break.md",
 ];
 
@@ -57,7 +58,9 @@ fn the_translated_pages_are_there_in_both_languages() {
 /// Other tests run the blocks of the English page.
 #[test]
 fn both_languages_have_the_same_recipes() {
-    let code = |lang: &str| -> String { page(lang, "operations.md").text.split("```").skip(1).step_by(2).collect() };
-    assert!(!code("en").is_empty());
-    assert_eq!(code("en"), code("zh-CN"));
+    for name in ["operations.md", "sessions.md"] {
+        let code = |lang: &str| -> String { page(lang, name).text.split("```").skip(1).step_by(2).collect() };
+        assert!(!code("en").is_empty());
+        assert_eq!(code("en"), code("zh-CN"));
+    }
 }

@@ -1,3 +1,5 @@
+//! The socket between this program and a process of it that it starts: descriptors, arguments and short messages.
+
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -16,23 +18,23 @@ const DESCRIPTORS: usize = 1 + 2 * 16;
 
 /// A partially read message. All messages in one direction have `N` bytes.
 #[derive(Debug)]
-pub(super) struct MessageBuffer<const N: usize> {
+pub(crate) struct MessageBuffer<const N: usize> {
     bytes: [u8; N],
     filled: usize,
 }
 
 impl<const N: usize> MessageBuffer<N> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { bytes: [0; N], filled: 0 }
     }
 
     /// The free part of the buffer.
-    pub(super) fn free(&mut self) -> &mut [u8] {
+    pub(crate) fn free(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
     /// Records received bytes. Returns the message when it is complete.
-    pub(super) fn advance(&mut self, bytes: usize) -> Option<[u8; N]> {
+    pub(crate) fn advance(&mut self, bytes: usize) -> Option<[u8; N]> {
         self.filled += bytes;
         (self.filled == N).then(|| {
             self.filled = 0;
@@ -42,18 +44,18 @@ impl<const N: usize> MessageBuffer<N> {
 }
 
 /// Sends without waiting, and returns the number of bytes that were sent: all of a short message.
-pub(super) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<usize> {
+pub(crate) fn send(socket: impl AsFd, message: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
 /// Reads the available bytes without waiting; zero bytes mean the end.
-pub(super) fn receive(socket: impl AsFd, free: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn receive(socket: impl AsFd, free: &mut [u8]) -> io::Result<usize> {
     let (length, _) = rustix::net::recv(socket, free, RecvFlags::DONTWAIT)?;
     Ok(length)
 }
 
 /// Sends the length of the encoded command, the standard input of this process, and `locks`.
-pub(super) fn send_descriptors(socket: impl AsFd, length: usize, locks: &[OwnedFd]) -> io::Result<()> {
+pub(crate) fn send_descriptors(socket: impl AsFd, length: usize, locks: &[OwnedFd]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let stdin = io::stdin();
@@ -66,28 +68,28 @@ pub(super) fn send_descriptors(socket: impl AsFd, length: usize, locks: &[OwnedF
 }
 
 /// The arguments of the command as bytes. No argument contains a zero.
-pub(super) fn encode_command(command: &[OsString]) -> Vec<u8> {
+pub(crate) fn encode_command(command: &[OsString]) -> Vec<u8> {
     command.iter().flat_map(|word| [word.as_bytes(), b"\0"]).flatten().copied().collect()
 }
 
 /// The process that created this socket pair, according to the kernel; `None` if unknown, or of another user.
-pub(super) fn peer(socket: impl AsFd) -> Option<Pid> {
+pub(crate) fn peer(socket: impl AsFd) -> Option<Pid> {
     let made_by = rustix::net::sockopt::socket_peercred(socket).ok()?;
     (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
 }
 
 /// What the watcher needs to start the command.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) stdin: OwnedFd,
+pub(crate) struct Job {
+    pub(crate) stdin: OwnedFd,
     /// The files of the locks.
-    pub(super) locks: Vec<OwnedFd>,
-    pub(super) command: Vec<OsString>,
+    pub(crate) locks: Vec<OwnedFd>,
+    pub(crate) command: Vec<OsString>,
 }
 
 impl Job {
     /// Waits for the job. It fails if the peer has exited, or if this process may not have so many open files.
-    pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut length = [0; size_of::<usize>()];

@@ -1,0 +1,248 @@
+//! The sockets of the keepers of this user: one for each hold, in the lock directory, or for other backends in the default lock
+//! directory of the user. Its name is the first half of the holder ID, which does not allow a release.
+
+use super::Request;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use fencelock::{Client, HolderId};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, open, renameat, unlinkat};
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+const SUFFIX: &str = ".keeper";
+/// A socket gets its name when it can answer: one that refuses a connection is left over by a keeper that was killed.
+const UNFINISHED: &str = ".keeper-new";
+/// For a request or a reply of one line.
+const LINE: Duration = Duration::from_secs(1);
+/// A keeper releases within two seconds, or leaves its locks to the end of their leases.
+const ANSWER: Duration = Duration::from_secs(6);
+/// At most 16 keys of 512 bytes, in JSON.
+const LONGEST_LINE: u64 = 64 * 1024;
+/// The most keepers that are asked what they hold.
+const MOST: usize = 256;
+
+/// The directory with the sockets of keepers.
+#[derive(Debug)]
+pub(super) struct Keepers {
+    /// Opened: a path of a socket has at most 107 bytes, and a directory may be longer.
+    directory: OwnedFd,
+}
+
+impl Keepers {
+    /// The keepers of locks of this client, if there can be any.
+    pub(super) fn of(client: &Client) -> Option<Self> {
+        let directory = directory(client)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Some(Self { directory: open(directory, flags, Mode::empty()).ok()? })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()).into()
+    }
+
+    /// Asks the keeper of this hold; `None` if there is none.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn ask(&self, holder: HolderId, request: &Request) -> Result<Option<Value>, Failure> {
+        let name = name_of(holder);
+        let Ok(mut keeper) = self.connect(&name).await else { return Ok(None) };
+        match timeout(ANSWER, exchange(&mut keeper, request)).await {
+            Ok(Ok(answer)) => Ok(Some(answer)),
+            // It ended at the same time: what became of the lock, the backend tells.
+            Ok(Err(_)) => Ok(None),
+            Err(_) => {
+                let pid = keeper.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
+                let why = format!("the process that keeps this lock ({pid}) does not answer: it may be stopped");
+                Err(Failure::new(Exit::Unreachable, why))
+            }
+        }
+    }
+
+    /// What the keepers hold.
+    pub(super) async fn states(&self) -> Vec<Value> {
+        let mut states = Vec::new();
+        for name in self.names() {
+            let Ok(mut keeper) = self.connect(&name).await else { continue };
+            if let Ok(Ok(state)) = timeout(LINE, exchange(&mut keeper, &Request::State)).await {
+                states.push(state);
+            }
+        }
+        states
+    }
+
+    /// Removes what killed keepers of this user have left.
+    async fn sweep(&self) {
+        for name in self.names() {
+            if self.connect(&name).await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                let _ = unlinkat(&self.directory, name, AtFlags::empty());
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("")).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.ends_with(SUFFIX)).take(MOST).collect()
+    }
+
+    /// A keeper of another user, who may write to the directory, is none.
+    async fn connect(&self, name: &str) -> io::Result<UnixStream> {
+        let keeper = UnixStream::connect(self.path(name)).await?;
+        if !is_trusted(&keeper) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(keeper)
+    }
+}
+
+/// The directory of the sockets.
+#[cfg(feature = "file")]
+fn directory(client: &Client) -> Option<PathBuf> {
+    use fencelock::backends::{File, file_directory};
+    let name = client.name();
+    if name.starts_with("file:") { file_directory(&name).ok() } else { File::default_dir_to_inspect().ok() }
+}
+
+#[cfg(not(feature = "file"))]
+fn directory(_: &Client) -> Option<PathBuf> {
+    None
+}
+
+async fn exchange(keeper: &mut UnixStream, request: &Request) -> io::Result<Value> {
+    let line = serde_json::to_string(request)? + "\n";
+    keeper.write_all(line.as_bytes()).await?;
+    let mut line = String::new();
+    BufReader::new(keeper.take(LONGEST_LINE)).read_line(&mut line).await?;
+    serde_json::from_str(&line).map_err(io::Error::from)
+}
+
+/// Whether the other side is a process of this user, or of root.
+fn is_trusted(peer: &UnixStream) -> bool {
+    let own = geteuid().as_raw();
+    peer.peer_cred().is_ok_and(|peer| own == 0 || peer.uid() == own || peer.uid() == 0)
+}
+
+fn name_of(holder: HolderId) -> String {
+    let half: String = holder.to_string().chars().take(16).collect();
+    half + SUFFIX
+}
+
+/// The sockets of one keeper. They are removed with it.
+#[derive(Debug)]
+pub(super) struct Control {
+    keepers: Keepers,
+    listeners: Vec<(String, UnixListener)>,
+}
+
+impl Control {
+    /// Binds a socket for each hold.
+    pub(super) async fn bind(client: &Client, holders: &[HolderId]) -> io::Result<Self> {
+        let keepers = Keepers::of(client).ok_or(io::ErrorKind::NotFound)?;
+        keepers.sweep().await;
+        let mut control = Self { keepers, listeners: Vec::new() };
+        for holder in holders {
+            let name = name_of(*holder);
+            let unfinished = name.replace(SUFFIX, UNFINISHED);
+            let listener = UnixListener::bind(control.keepers.path(&unfinished))?;
+            let directory = &control.keepers.directory;
+            let _ = chmodat(CWD, control.keepers.path(&unfinished), Mode::RUSR | Mode::WUSR, AtFlags::empty());
+            if let Err(error) = renameat(directory, &unfinished, directory, &name) {
+                let _ = unlinkat(directory, &unfinished, AtFlags::empty());
+                return Err(error.into());
+            }
+            control.listeners.push((name, listener));
+        }
+        Ok(control)
+    }
+
+    /// The next request of this user. Cancel safe: a request that is dropped gets no reply.
+    pub(super) async fn next(&self) -> (Request, Reply) {
+        loop {
+            let Ok(stream) = self.accept().await else {
+                // Without a descriptor for it.
+                tokio::time::sleep(LINE).await;
+                continue;
+            };
+            if !is_trusted(&stream) {
+                continue;
+            }
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            let read = timeout(LINE, (&mut stream).take(LONGEST_LINE).read_line(&mut line)).await;
+            if let (Ok(Ok(_)), Ok(request)) = (read, serde_json::from_str(&line)) {
+                return (request, Reply(stream.into_inner()));
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        poll_fn(|cx| {
+            for (_, listener) in &self.listeners {
+                if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                    return Poll::Ready(accepted.map(|(stream, _)| stream));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for (name, _) in &self.listeners {
+            let _ = unlinkat(&self.keepers.directory, name, AtFlags::empty());
+        }
+    }
+}
+
+/// The way back to whoever sent a request.
+#[derive(Debug)]
+pub(super) struct Reply(UnixStream);
+
+impl Reply {
+    pub(super) async fn send(mut self, answer: &Value) {
+        let line = format!("{answer}\n");
+        let _ = timeout(LINE, self.0.write_all(line.as_bytes())).await;
+    }
+
+    pub(super) async fn refuse(self, why: &str) {
+        self.send(&json!({ "done": false, "why": why })).await;
+    }
+
+    /// Whether it is done is unknown.
+    pub(super) async fn leave_open(self, why: &str) {
+        self.send(&json!({ "done": null, "why": why })).await;
+    }
+
+    /// `process 42`, or who else it is.
+    pub(super) fn from(&self) -> String {
+        let peer = self.0.peer_cred().ok();
+        let (pid, user) = peer.map_or((None, None), |peer| (peer.pid(), Some(peer.uid())));
+        match (pid, user) {
+            (Some(pid), Some(user)) => format!("process {pid} of user {user}"),
+            _ => "an unknown process".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_socket_does_not_allow_a_release() {
+        let name = name_of(HolderId::from_bytes([0xab; 16]));
+        assert_eq!(name, format!("{}.keeper", "ab".repeat(8)));
+    }
+}

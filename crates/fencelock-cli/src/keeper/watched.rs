@@ -1,0 +1,108 @@
+use crate::exit::Exit;
+use crate::failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, getuid, pidfd_open, pidfd_send_signal};
+use std::fs::read_to_string;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A process for whose life a lock is kept. The kernel's descriptor of it never refers to another process that gets its number.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(super) pid: u32,
+    /// As `ps` shows it, without its arguments.
+    pub(super) command: String,
+    descriptor: OwnedFd,
+}
+
+impl Watched {
+    /// The running process with this number, if it belongs to this user.
+    pub(super) fn open(pid: u32) -> Result<Self, Failure> {
+        let refused = |why: &str| Failure::new(Exit::Usage, format!("--while-pid {pid}: {why}"));
+        let number =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| refused("no process has this number"))?;
+        if number == getpid() {
+            return Err(refused("this is fencelock itself; name the process that needs the lock: in a shell it is $$"));
+        }
+        let descriptor = pidfd_open(number, PidfdFlags::empty()).map_err(|error| match error {
+            Errno::SRCH => refused("there is no process with this number, or it has ended"),
+            Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),
+            error => Failure::system(&format!("watch process {pid}"), error),
+        })?;
+        let (owner, command) = (owner_of(pid), command_of(pid));
+        // What was read is about this process only if it still has the number.
+        if has_ended(descriptor.as_fd()) {
+            return Err(refused("this process has ended"));
+        }
+        let owner = owner.ok_or_else(|| refused("the user of this process cannot be read from /proc"))?;
+        if !geteuid().is_root() && owner != getuid().as_raw() && owner != geteuid().as_raw() {
+            return Err(refused(&format!("this process belongs to another user ({owner})")));
+        }
+        Ok(Self { pid, command, descriptor })
+    }
+
+    /// The process of a descriptor that was opened by [`Self::open`].
+    pub(super) fn of_descriptor(pid: u32, descriptor: OwnedFd) -> Self {
+        let command = command_of(pid);
+        Self { pid, command, descriptor }
+    }
+
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.descriptor.try_clone()
+    }
+
+    /// Sends a signal to it, and to no other process.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.descriptor, signal)?)
+    }
+
+    /// Its end. The future holds a copy of the descriptor.
+    #[allow(
+        deprecated,
+        reason = "the successor is newer than the oldest tokio that is supported; an OwnedFd is always valid"
+    )]
+    pub(super) fn end(&self) -> io::Result<End> {
+        Ok(End(AsyncFd::with_interest(self.descriptor()?, Interest::READABLE)?))
+    }
+}
+
+/// The end of a process.
+#[derive(Debug)]
+pub(super) struct End(AsyncFd<OwnedFd>);
+
+impl End {
+    /// Waits for it. Cancel safe.
+    pub(super) async fn wait(&self) {
+        while !has_ended(self.0.as_fd()) {
+            match self.0.readable().await {
+                Ok(mut ready) => ready.clear_ready(),
+                // Only when the runtime ends.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// A descriptor of a process is readable once the process has ended, also before its parent has waited for it.
+fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// The real user, who may signal the process.
+fn owner_of(pid: u32) -> Option<u32> {
+    let status = read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().next()?.parse().ok()
+}
+
+/// A process may give itself any name; control characters are not valid in a label.
+fn command_of(pid: u32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = String::from_utf8_lossy(&name);
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    name.trim_end_matches('\n').chars().map(plain).collect()
+}

@@ -1,0 +1,484 @@
+//! `acquire --while-pid`: a lock that lives as long as a process.
+
+use crate::backend::TestBackend;
+use crate::running::{Running, is_alive, send, wait_until};
+use crate::test::{BINARY, Output, Test};
+use fencelock_testkit::Reply;
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A process for which locks are kept. It is killed and waited for when this value is dropped.
+struct Session(Child);
+
+impl Session {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn acquire<'a>(&self, backend: &'a TestBackend, options: &str) -> Test<'a> {
+        Test::new(backend, &format!("acquire {options} --while-pid {}", self.pid()))
+    }
+
+    fn holders(&self, backend: &TestBackend, options: &str) -> Vec<String> {
+        let output = self.acquire(backend, options).output();
+        assert_eq!(output.status, 0, "{options}: {}", output.stderr);
+        output.stdout.lines().map(str::to_owned).collect()
+    }
+
+    fn holder(&self, backend: &TestBackend, options: &str) -> String {
+        let [holder] = self.holders(backend, options).try_into().unwrap();
+        holder
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Both fail only if it is dead already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn status(backend: &TestBackend, key: &str) -> Output {
+    Test::new(backend, &format!("--json status {key}")).output()
+}
+
+fn is_free(backend: &TestBackend, key: &str) -> bool {
+    status(backend, key).status == 0
+}
+
+fn wait_until_free(backend: &TestBackend, key: &str) {
+    wait_until(&format!("the end of {key}"), || is_free(backend, key).then_some(()));
+}
+
+/// The process that keeps a lock.
+fn keeper(backend: &TestBackend, key: &str) -> String {
+    let state: Value = serde_json::from_str(&status(backend, key).stdout).unwrap();
+    state["owner"]["pid"].to_string()
+}
+
+/// The names in the lock directory of files.
+fn names(backend: &TestBackend) -> Vec<String> {
+    let entries = fs::read_dir(backend.file("locks")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_lock_lives_as_long_as_its_process() {
+    for backend in TestBackend::every_kind() {
+        let session = Session::start();
+        let holder = session.holder(&backend, "--ttl 2s k --label build");
+        assert_eq!(holder.len(), 32, "{holder}");
+        let keeper = keeper(&backend, "k");
+        let label = format!("while {} sleep: build", session.pid());
+        let state: Value = serde_json::from_str(&status(&backend, "k").stdout).unwrap();
+        assert_eq!((&state["held"], state["owner"]["label"].as_str()), (&Value::Bool(true), Some(&*label)), "{state}");
+        let busy = Test::new(&backend, "run -w 3s k -- true").output();
+        assert_eq!(busy.status, 75, "renewed beyond its TTL: {}", busy.stderr);
+        assert!(busy.stderr.contains(&label), "{}", busy.stderr);
+        drop(session);
+        wait_until_free(&backend, "k");
+        wait_until("the end of the keeper", || (!is_alive(&keeper)).then_some(()));
+        if backend.url().starts_with("file:") {
+            assert_eq!(names(&backend), ["k.lock"]);
+        }
+    }
+}
+
+#[test]
+fn a_shell_reads_the_answer_and_goes_on() {
+    let backend = TestBackend::files();
+    let script = format!("h=$({BINARY} acquire k --while-pid $$ 2>&1) && echo \"got $h\"; read _; exit 3");
+    let mut shell = Test::shell(&backend, &script);
+    let got = shell.wait_for("got ");
+    assert_eq!(got.len(), 4 + 32, "{got}");
+    assert!(!is_free(&backend, "k"));
+    shell.say("\n");
+    // The streams of the shell are closed too: the keeper has none of them.
+    assert_eq!(shell.end().status, 3);
+    wait_until_free(&backend, "k");
+}
+
+#[test]
+fn every_mode_of_run_can_be_kept() {
+    for backend in TestBackend::with_semaphores() {
+        let (one, two) = (Session::start(), Session::start());
+        for session in [&one, &two] {
+            session.acquire(&backend, "-n -q s -s").stdout("*\n").run();
+            session.acquire(&backend, "-n -q p --permits 2").stdout("*\n").run();
+        }
+        let mut slots = [&one, &two].map(|session| session.holder(&backend, "-n m --slots 2").split_off(32));
+        slots.sort();
+        assert_eq!(slots, [" 0", " 1"]);
+        for options in ["s", "p --permits 2", "m --slots 2"] {
+            let third = Session::start();
+            assert_eq!(third.acquire(&backend, &format!("-n {options}")).output().status, 75, "{options}");
+        }
+        let several = one.holders(&backend, "-n b --also a");
+        assert_eq!(several.len(), 2);
+        for (key, holder) in ["b", "a"].iter().zip(&several) {
+            Test::new(&backend, &format!("renew {key} --holder {holder}"))
+                .stdout(&format!("{key}: held until process {} (sleep) ends, without renewals\n", one.pid()))
+                .run();
+        }
+        Test::new(&backend, &format!("release a --holder {}", several[1])).stdout("a: released\n").run();
+        assert!(is_free(&backend, "b"), "the release of one releases all");
+        drop((one, two));
+        for key in ["s", "p", "m#0", "m#1"] {
+            wait_until_free(&backend, key);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_watched_is_refused_with_the_reason() {
+    let backend = TestBackend::files();
+    let refused = |pid: &str, why: &str| {
+        Test::new(&backend, &format!("acquire k --while-pid {pid}"))
+            .stderr(&format!("fencelock: --while-pid {pid}: {why}\n"))
+            .status(64)
+            .run();
+        assert!(is_free(&backend, "k"));
+    };
+    let mut session = Session::start();
+    let pid = session.pid();
+    session.0.kill().unwrap();
+    wait_until("the end of the process", || (!is_alive(&pid)).then_some(()));
+    refused(&pid, "this process has ended");
+    session.0.wait().unwrap();
+    refused(&pid, "there is no process with this number, or it has ended");
+    let thread = std::thread::spawn(std::thread::park);
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().file_name().into_string().unwrap());
+    let other = tasks.into_iter().find(|task| *task != std::process::id().to_string()).unwrap();
+    refused(&other, "this is a thread; name its process");
+    thread.thread().unpark();
+    thread.join().unwrap();
+    let itself = format!("exec {BINARY} acquire k --while-pid $$");
+    let output = Test::shell(&backend, &itself).end();
+    assert_eq!(output.status, 64);
+    assert!(
+        output.stderr.contains("this is fencelock itself; name the process that needs the lock"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn the_process_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED the_process_of_another_user_is_refused: only root can become another user");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // The program may lie below a directory that only root may enter.
+    let program = directory.path().join("fencelock");
+    fs::copy(BINARY, &program).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+    command.args(["acquire", "k", "--while-pid", &std::process::id().to_string()]);
+    command.env("FENCELOCK_URL", format!("file:{}/locks", directory.path().display()));
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{stderr}");
+    assert!(stderr.contains("this process belongs to another user (0)"), "{stderr}");
+}
+
+#[test]
+fn nobody_gets_the_lock_of_a_process_that_ends_while_it_waits() {
+    for backend in TestBackend::every_kind() {
+        let (first, second) = (Session::start(), Session::start());
+        first.holder(&backend, "k");
+        let waiting = second.acquire(&backend, "k").start();
+        waiting.wait_for_error("waiting for k");
+        let pid = second.pid();
+        drop(second);
+        let output = waiting.end();
+        assert_eq!(output.status, 64, "{}", output.stderr);
+        let why = format!("fencelock: process {pid} (sleep) has ended, so the lock was not acquired for it\n");
+        assert!(output.stderr.ends_with(&why), "{}", output.stderr);
+        drop(first);
+        wait_until_free(&backend, "k");
+    }
+}
+
+#[test]
+fn an_interrupted_wait_leaves_nothing_behind() {
+    for backend in TestBackend::every_kind() {
+        let (first, second) = (Session::start(), Session::start());
+        first.holder(&backend, "k");
+        for signal in ["TERM", "INT", "KILL"] {
+            let mut waiting = second.acquire(&backend, "k").start();
+            waiting.wait_for_error("waiting for k");
+            let pid = waiting.pid().to_string();
+            waiting.kill(signal);
+            waiting.status();
+            wait_until("the end of the keeper", || keepers_of(&pid).is_empty().then_some(()));
+        }
+        drop(first);
+        wait_until_free(&backend, "k");
+        Test::new(&backend, "-q run -n k -- true").run();
+    }
+}
+
+/// The keepers that a process has started.
+fn keepers_of(parent: &str) -> Vec<String> {
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_one = |pid: &String| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let parent_of = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1).map(str::to_owned));
+        arguments == b"fencelock\0--keep-lock\0" && parent_of.as_deref() == Some(parent) && is_alive(pid)
+    };
+    pids.filter(is_one).collect()
+}
+
+#[test]
+fn only_the_holder_releases() {
+    for backend in TestBackend::every_kind() {
+        let session = Session::start();
+        let holder = session.holder(&backend, "k");
+        let wrong = format!("{}{}", &holder[..16], "0".repeat(16));
+        let output = Test::new(&backend, &format!("release k --holder {wrong}")).output();
+        assert_eq!(output.status, 76, "the name of the socket is not enough: {}", output.stderr);
+        let output = Test::new(&backend, &format!("release j --holder {holder}")).output();
+        assert_eq!(output.status, 76, "another key: {}", output.stderr);
+        assert!(!is_free(&backend, "k"));
+        Test::new(&backend, &format!("release k --holder {holder}")).stdout("k: released\n").run();
+        assert!(is_free(&backend, "k"));
+        assert_eq!(Test::new(&backend, &format!("release k --holder {holder}")).output().status, 76);
+        // Its process does not keep it from being acquired again.
+        session.holder(&backend, "k");
+    }
+}
+
+#[test]
+fn a_broken_lock_warns_or_terminates() {
+    for backend in TestBackend::every_kind() {
+        let mut session = Session::start();
+        session.holder(&backend, "--label job k");
+        let output = Test::new(&backend, "break k").output();
+        assert_eq!(output.status, 64);
+        assert!(output.stderr.contains("add --yes to break this lock"), "{}", output.stderr);
+        Test::new(&backend, "break --yes k").stdout("k: broke the lock held by * (while * sleep: job) for *\n").run();
+        let shown = wait_until("the warning", || {
+            let shown = Test::new(&backend, "status k").output().stdout;
+            shown.contains("still runs").then_some(shown)
+        });
+        let wanted = format!(
+            "k: free\n  process {} (sleep, job) lost it and still runs: it was broken by process ",
+            session.pid()
+        );
+        assert!(shown.starts_with(&wanted), "{shown}");
+        assert!(!session.has_ended());
+        session.holder(&backend, "k --on-lost term");
+        Test::new(&backend, "-q break --yes k").run();
+        wait_until("TERM", || session.has_ended().then_some(()));
+        wait_until("the end of the warnings", || (status(&backend, "k").stdout.contains("\"lost\":[]")).then_some(()));
+    }
+}
+
+#[test]
+fn a_lost_lease_terminates_the_process_before_it_ends() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut session = Session::start();
+    session.holder(&backend, "--ttl 3s k --on-lost term");
+    backend.server().freeze();
+    wait_until("TERM", || session.has_ended().then_some(()));
+    backend.server().thaw();
+    wait_until_free(&backend, "k");
+    let mut session = Session::start();
+    session.holder(&backend, "--ttl 3s k --on-lost term");
+    assert_eq!(backend.server().command(&["DEL", "k"]), Reply::Int(1));
+    wait_until("TERM", || session.has_ended().then_some(()));
+}
+
+#[test]
+fn the_maximum_hold_time_releases() {
+    for backend in TestBackend::every_kind() {
+        let (mut session, mut other) = (Session::start(), Session::start());
+        session.holder(&backend, "--max-hold 50ms k");
+        wait_until_free(&backend, "k");
+        assert!(!session.has_ended());
+        other.holder(&backend, "--max-hold 50ms j --on-lost term");
+        wait_until("TERM", || other.has_ended().then_some(()));
+        wait_until_free(&backend, "j");
+    }
+}
+
+#[test]
+fn every_script_of_a_session_may_ask_for_its_lock() {
+    for backend in TestBackend::every_kind() {
+        let session = Session::start();
+        for options in ["k", "-s s", "several --also others"] {
+            let first = session.holders(&backend, options);
+            assert_eq!(session.holders(&backend, &format!("-n {options}")), first, "{options}");
+        }
+        let first = session.acquire(&backend, "--json -n k").output().stdout;
+        assert_eq!(first.matches("holder").count(), 1, "{first}");
+        let output = session.acquire(&backend, "j --also k").output();
+        assert_eq!(output.status, 64);
+        let why = format!("fencelock: k is already held for process {} (sleep), until it ends", session.pid());
+        assert!(output.stderr.contains(&why), "{}", output.stderr);
+        assert_eq!(session.acquire(&backend, "-n --nested-ok k").output().status, 75);
+        let other = Session::start();
+        assert_eq!(other.acquire(&backend, "-n k").output().status, 75);
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_reads_leaves_no_lock() {
+    for backend in TestBackend::every_kind() {
+        let session = Session::start();
+        let script = format!("{BINARY} acquire k --while-pid {} >&-", session.pid());
+        let output = Test::shell(&backend, &script).end();
+        assert_eq!(output.status, 74, "{}", output.stderr);
+        assert!(output.stderr.ends_with("; the lock was released\n"), "{}", output.stderr);
+        assert!(is_free(&backend, "k"));
+    }
+}
+
+#[test]
+fn a_killed_keeper_frees_a_lock_in_files_at_once_and_its_socket_is_removed_later() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    let holder = session.holder(&backend, "k");
+    send(&keeper(&backend, "k"), "KILL");
+    wait_until_free(&backend, "k");
+    assert_eq!(names(&backend).len(), 2, "the socket stays");
+    let output = Test::new(&backend, &format!("release k --holder {holder}")).output();
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    let holder = session.holder(&backend, "k");
+    assert_eq!(names(&backend), [format!("{}.keeper", &holder[..16]), "k.lock".to_owned()]);
+}
+
+#[test]
+fn a_log_out_and_a_stop_of_the_session_do_not_end_the_lock() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    session.holder(&backend, "k");
+    let keeper = keeper(&backend, "k");
+    for signal in ["HUP", "INT", "QUIT", "TERM"] {
+        send(&keeper, signal);
+    }
+    // It has handled them when it answers.
+    let output = Test::new(&backend, "break k").output();
+    assert!(output.stderr.contains("--yes"), "{}", output.stderr);
+    assert!(is_alive(&keeper) && !is_free(&backend, "k"));
+    let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+    let of_session = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap();
+    assert_eq!(of_session, keeper, "a session of its own");
+    assert_eq!(fs::read_link(format!("/proc/{keeper}/cwd")).unwrap().to_str(), Some("/"));
+    for stream in 0..3 {
+        let target = fs::read_link(format!("/proc/{keeper}/fd/{stream}")).unwrap();
+        assert!(target.to_str().unwrap().contains("pidfd"), "{stream}: {}", target.display());
+    }
+}
+
+#[test]
+fn a_lock_that_the_shell_holds_with_a_descriptor_is_not_inherited() {
+    let backend = TestBackend::files();
+    let script = format!(
+        "exec 9>other; flock 9; {BINARY} -q acquire k --while-pid $$ > /dev/null || exit; exec 9>&-; flock -n other echo free; read _"
+    );
+    let mut shell = Test::shell(&backend, &script);
+    shell.wait_for("free");
+    assert!(!is_free(&backend, "k"));
+    shell.say("\n");
+    assert_eq!(shell.end().status, 0);
+}
+
+#[test]
+fn a_keeper_is_no_command() {
+    let backend = TestBackend::files();
+    Test::new(&backend, "--keep-lock")
+        .stderr("fencelock: --keep-lock is internal to `fencelock acquire`; see `fencelock acquire --help`\n")
+        .status(64)
+        .run();
+}
+
+#[test]
+fn options_of_a_keeper_need_a_process() {
+    let backend = TestBackend::files();
+    for options in ["--also j", "--slots 2", "--max-hold 1s", "--on-lost term"] {
+        let output = Test::new(&backend, &format!("acquire k {options}")).output();
+        assert_eq!(output.status, 64);
+        assert!(output.stderr.contains("--while-pid"), "{}", output.stderr);
+    }
+    let output = Test::new(&backend, "acquire k").output();
+    assert_eq!(output.status, 64);
+    assert!(output.stderr.contains("--while-pid PID, in a shell --while-pid $$"), "{}", output.stderr);
+}
+
+/// Sessions that come and go, and are killed in between. Each adds one to a counter while it has the lock, not atomically.
+const SESSION: &str = "\
+$fencelock -q acquire k --ttl 2s --while-pid $$ > /dev/null || exit\n\
+n=$(cat counter); sleep 0.0$(($$ % 3)); echo $((n + 1)) > counter.$$; mv counter.$$ counter; echo $$ >> done\n\
+[ $(($$ % 4)) != 0 ] || kill -9 $$\n";
+
+/// One round of a few sessions. With `FENCELOCK_SESSION_MINUTES`, rounds of a hundred for as long on each backend.
+#[test]
+fn sessions_that_come_and_go_count_exactly() {
+    let minutes: Option<u64> = std::env::var("FENCELOCK_SESSION_MINUTES").ok().map(|minutes| minutes.parse().unwrap());
+    let (sessions, end) = (if minutes.is_some() { 100 } else { 24 }, Duration::from_secs(60 * minutes.unwrap_or(0)));
+    for backend in TestBackend::every_kind() {
+        fs::write(backend.file("counter"), "0").unwrap();
+        fs::write(backend.file("session.sh"), SESSION.replace("$fencelock", BINARY)).unwrap();
+        let script = format!(
+            "for i in $(seq {sessions}); do sh session.sh & [ $((i % 8)) != 0 ] || {{ sh session.sh & p=$!; sleep 0.05; kill -9 $p; }}; \
+             [ $((i % 6)) != 0 ] || wait; done 2>/dev/null; wait; echo all"
+        );
+        let (begun, mut rounds) = (Instant::now(), 0);
+        while rounds == 0 || begun.elapsed() < end {
+            let mut all = Test::shell(&backend, &script);
+            all.wait_for("all");
+            assert_eq!(all.end().status, 0);
+            rounds += 1;
+        }
+        let counted: usize = fs::read_to_string(backend.file("counter")).unwrap().trim().parse().unwrap();
+        let done = fs::read_to_string(backend.file("done")).unwrap().lines().count();
+        println!("{}: {rounds} rounds, {counted} counted, {done} said so", backend.url());
+        // A killed session may have counted before it could say so.
+        let killed = rounds * (sessions / 8);
+        assert!(
+            counted >= done && counted <= done + killed && done >= rounds * sessions,
+            "{counted} counted, {done} done"
+        );
+        wait_until_free(&backend, "k");
+        if backend.url().starts_with("file:") {
+            wait_until("the end of the keepers", || (names(&backend) == ["k.lock"]).then_some(()));
+        }
+    }
+}
+
+impl Test<'_> {
+    /// A shell in the directory of the backend, with its URL.
+    pub(crate) fn shell(backend: &TestBackend, script: &str) -> Running {
+        let mut command = Test::new(backend, "").command();
+        let environment: Vec<_> =
+            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        let directory = command.get_current_dir().unwrap().to_owned();
+        command = Command::new("setsid");
+        command.args(["sh", "-c", script]).current_dir(directory);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Running::start(command, "")
+    }
+}

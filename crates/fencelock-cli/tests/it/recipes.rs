@@ -1,0 +1,181 @@
+//! The recipes of docs/en/sessions.md, as written there.
+
+use crate::backend::TestBackend;
+use crate::running::{Running, wait_until};
+use crate::test::{BINARY, Test};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+const PAGE: &str = include_str!("../../../../docs/en/sessions.md");
+
+/// The block after this mark.
+fn recipe(name: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("<!-- recipe: {name} -->\n```")).expect(name);
+    let (_, block) = rest.split_once('\n').unwrap();
+    block.split_once("```").unwrap().0
+}
+
+/// A directory of lock files in which the program is installed.
+fn machine() -> TestBackend {
+    let backend = TestBackend::files();
+    fs::create_dir(backend.file("bin")).unwrap();
+    std::os::unix::fs::symlink(BINARY, backend.file("bin/fencelock")).unwrap();
+    backend
+}
+
+fn write_program(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// A program that calls others, such as an agent: it lives until it reads a line.
+fn session(backend: &TestBackend, script: &str) -> Running {
+    let path = format!("PATH={}:$PATH", backend.file("bin").display());
+    Test::shell(backend, &format!("{path}\n{script}"))
+}
+
+fn status(backend: &TestBackend, key: &str) -> String {
+    Test::new(backend, &format!("status {key}")).output().stdout
+}
+
+fn wait_until_free(backend: &TestBackend, key: &str) {
+    wait_until("the end of the lock", || (status(backend, key) == format!("{key}: free\n")).then_some(()));
+}
+
+/// Whether a program of a recipe is installed; tells so if it is not.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("SKIPPED a recipe: {program} is missing");
+    }
+    found
+}
+
+#[test]
+fn a_shell_has_its_lock_until_it_ends() {
+    let backend = machine();
+    let mut shell = session(&backend, &format!("{}echo ready; read _", recipe("shell")));
+    shell.wait_for("ready");
+    let shown = status(&backend, "database");
+    assert!(shown.contains(&format!("(while {} sh: migrating by hand)", shell.pid())), "{shown}");
+    let second = session(&backend, &recipe("shell").replace("acquire", "acquire -n")).end();
+    assert_eq!(second.status, 75, "{}", second.stderr);
+    shell.say("\n");
+    assert_eq!(shell.end().status, 0);
+    wait_until_free(&backend, "database");
+}
+
+#[test]
+fn an_agent_edits_a_path_that_no_other_agent_edits() {
+    let backend = machine();
+    write_program(&backend.file("lock-path"), &recipe("lock-path").replace("-w 10s", "-w 0.2s"));
+    fs::write(backend.file("a.txt"), "").unwrap();
+    let agent = |name: &str| {
+        let hook = format!("SESSION={name} ./lock-path a.txt; echo hook $?");
+        session(&backend, &format!("{hook}; {hook}; read _; {hook}; read _"))
+    };
+    let mut one = agent("one");
+    for _ in 0..2 {
+        assert_eq!(one.wait_for("hook"), "hook 0");
+    }
+    let mut two = agent("two");
+    for _ in 0..2 {
+        assert_eq!(two.wait_for("hook"), "hook 2");
+    }
+    two.wait_for_error(&format!("(while {} sh: one in ", one.pid()));
+    one.say("\n\n");
+    one.end();
+    wait_until_free(&backend, &format!("edit:{}", fs::canonicalize(backend.file("a.txt")).unwrap().display()));
+    two.say("\n");
+    assert_eq!(two.wait_for("hook"), "hook 0");
+    two.say("\n");
+    two.end();
+}
+
+#[test]
+fn a_push_is_locked_until_git_has_ended() {
+    if !has("git") {
+        return;
+    }
+    let backend = machine();
+    let script = "exec 2>&1; git init -q --bare up; git init -q -b main down; cp pre-push down/.git/hooks/; cp pre-receive up/hooks/; cd down; \
+                  git -c user.name=a -c user.email=a commit -q --allow-empty -m one; git push -q ../up main && echo pushed";
+    write_program(&backend.file("pre-push"), recipe("pre-push"));
+    write_program(&backend.file("pre-receive"), "#!/bin/sh\nfencelock list\n");
+    let output = session(&backend, script).end();
+    assert!(output.stdout.contains("git: git push)") && output.stdout.ends_with("pushed\n"), "{}", output.stdout);
+    wait_until_free(&backend, &format!("push:{}", fs::canonicalize(backend.file("down")).unwrap().display()));
+}
+
+#[test]
+fn one_make_at_a_time_builds_in_a_directory() {
+    if !has("make") {
+        return;
+    }
+    let backend = machine();
+    let rules = "\nall:\n\t@echo builds; read _\n";
+    fs::write(backend.file("Makefile"), recipe("make").replace("-w 10m", "-w 0.2s") + rules).unwrap();
+    let make = "exec env MAKEFLAGS= make --no-print-directory all";
+    let mut one = session(&backend, make);
+    one.wait_for("builds");
+    let two = session(&backend, make).end();
+    assert_eq!(two.status, 2);
+    assert!(two.stderr.contains("another make builds here, see: fencelock status build:"), "{}", two.stderr);
+    one.say("\n");
+    assert_eq!(one.end().status, 0);
+    wait_until_free(&backend, &format!("build:{}", fs::canonicalize(backend.dir()).unwrap().display()));
+}
+
+#[test]
+fn the_steps_of_a_job_share_a_lock() {
+    let backend = machine();
+    for (name, step) in [("first", "first-step"), ("last", "last-step")] {
+        write_program(&backend.file(name), &format!("#!/bin/sh\n{}", recipe(step)));
+    }
+    let mut runner = session(&backend, "./first; echo first $?; read _; ./last; echo last $?; ./first; read _");
+    assert_eq!(runner.wait_for("first"), "first 0");
+    assert!(status(&backend, "deploy:production").contains("sh: a CI job)"));
+    runner.say("\n");
+    runner.wait_for("deploy:production: released");
+    assert_eq!(runner.wait_for("last"), "last 0");
+    wait_until("the second job", || status(&backend, "deploy:production").contains("held").then_some(()));
+    runner.kill("KILL");
+    wait_until_free(&backend, "deploy:production");
+}
+
+#[test]
+fn ten_sessions_have_ten_ports() {
+    let backend = machine();
+    let script = format!("{}echo port $port; read _", recipe("port"));
+    let mut sessions: Vec<_> = (0..10).map(|_| session(&backend, &script)).collect();
+    let mut ports: Vec<_> = sessions.iter_mut().map(|session| session.wait_for("port")).collect();
+    ports.sort();
+    assert_eq!(ports, (3000..3010).map(|port| format!("port {port}")).collect::<Vec<_>>());
+    drop(sessions.pop());
+    session(&backend, &script).wait_for("port");
+}
+
+#[test]
+fn a_request_of_php_has_its_lock_until_its_end() {
+    if !has("php") {
+        return;
+    }
+    let backend = machine();
+    fs::write(backend.file("request.php"), recipe("request.php")).unwrap();
+    fs::write(backend.file("work.php"), "<?php echo \"works\\n\"; fgets(STDIN);").unwrap();
+    let request = "exec php request.php";
+    let mut one = session(&backend, request);
+    one.wait_for("works");
+    assert!(status(&backend, "order:42").contains("php)"));
+    let two = session(&backend, request).end();
+    assert_eq!((two.status, &*two.stdout), (1, ""), "{}", two.stderr);
+    one.say("\n");
+    assert_eq!(one.end().status, 0);
+    assert_eq!(status(&backend, "order:42"), "order:42: free\n");
+    let mut killed = session(&backend, request);
+    killed.wait_for("works");
+    killed.kill("KILL");
+    wait_until_free(&backend, "order:42");
+}
