@@ -5,7 +5,7 @@ use crate::tree::{Source, files, root};
 use std::fs;
 
 /// The pages that exist in both languages, besides the README.
-const TRANSLATED: [&str; 9] = [
+const TRANSLATED: [&str; 10] = [
     "choosing.md",
     "cli.md",
     "concepts.md",
