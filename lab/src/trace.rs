@@ -5,7 +5,7 @@ use crate::describe;
 use crate::fault::Faults;
 use crate::lang::Lang;
 use crate::model::Model;
-use crate::model::state::{Action, State, Step};
+use crate::model::state::{Action, State, Transition};
 use crate::property::Property;
 use crate::scheme::Home;
 use crate::scheme_results::SchemeResults;
@@ -203,7 +203,7 @@ fn owner(model: &Model<'_>, state: &State) -> Option<u8> {
     (0..model.scheme.clients).find(|client| (0..3).filter(|at| of(*at) == Some(*client)).count() > 1)
 }
 
-fn row(model: &Model<'_>, before: &State, action: Action, step: &Step, lang: Lang) -> Row {
+fn row(model: &Model<'_>, before: &State, action: Action, step: &Transition, lang: Lang) -> Row {
     let command = model.command(before, action);
     let who = match action {
         Action::Tick => Who::Time,

@@ -4,7 +4,7 @@ use super::ReplayTarget;
 use crate::describe;
 use crate::model::Model;
 use crate::model::command::Command;
-use crate::model::state::{Action, ReadWrite, Reply, State, Step, TTL, Value};
+use crate::model::state::{Action, ReadWrite, Reply, State, TTL, Transition, Value};
 use crate::not_replayed::NotReplayed;
 use crate::scheme::Op;
 use crate::server::ServerConnection;
@@ -66,7 +66,7 @@ impl ReplayEnvironment {
         model: &Model<'_>,
         before: &State,
         action: Action,
-        step: &Step,
+        step: &Transition,
         halt: &AtomicBool,
     ) -> Result<Result<String, Difference>, NotReplayed> {
         let reply = match action {
@@ -108,7 +108,12 @@ impl ReplayEnvironment {
         }
     }
 
-    fn send(&mut self, command: &Command, client: u8, step: &Step) -> Result<Result<String, Difference>, NotReplayed> {
+    fn send(
+        &mut self,
+        command: &Command,
+        client: u8,
+        step: &Transition,
+    ) -> Result<Result<String, Difference>, NotReplayed> {
         let words = self.words(command);
         let key = self.lock(command.node);
         let answer = self.server().send(&words, &key)?;
@@ -139,7 +144,7 @@ impl ReplayEnvironment {
         model: &Model<'_>,
         before: &State,
         client: u8,
-        step: &Step,
+        step: &Transition,
     ) -> Result<Result<String, Difference>, NotReplayed> {
         let op = model.op(before, usize::from(client));
         if !matches!(op, Op::Enter | Op::Write | Op::Read) {
@@ -161,7 +166,7 @@ impl ReplayEnvironment {
         Ok(if accepted == step.yes { Ok(reply) } else { Err((format!("accepted: {}", step.yes), reply)) })
     }
 
-    fn compare(&mut self, model: &Model<'_>, step: &Step) -> Result<Option<Difference>, NotReplayed> {
+    fn compare(&mut self, model: &Model<'_>, step: &Transition) -> Result<Option<Difference>, NotReplayed> {
         let nodes = if model.scheme.home == crate::scheme::Home::Three { 3 } else { 1 };
         let tick = self.tick;
         let longest = |ticks: u8| (tick * u32::from(ticks)).as_millis() as i64;

@@ -47,7 +47,7 @@ pub use fault::Fault;
 pub use outage::{Outages, outages};
 pub use partition::partition_summary;
 pub use phases::Settings;
-pub use plan::{Plan, Step};
+pub use plan::{Plan, ScheduledFault};
 pub use resumption::{resumption_summary, resumptions};
 pub use run::{Run, run};
 pub use topology::Topology;

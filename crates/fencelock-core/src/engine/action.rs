@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a waiting task must do next. After each step but the last, call the engine to get the next one.
 #[derive(Debug, Clone, Hash)]
-pub enum Step {
+pub enum TaskStep {
     /// Wait until [`Action::Wake`].
     Wait,
     /// Wait until [`Action::Wake`] or this moment.

@@ -1,7 +1,7 @@
 //! A wait that ends without a reply is refused with the holder of the last reply, also if another task was told.
 
 use crate::announcing::{Client, queued};
-use fencelock_core::engine::{RefusalReason, Step};
+use fencelock_core::engine::{RefusalReason, TaskStep};
 use fencelock_core::{Acquire, Fault, Unknown};
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ fn no_reply() -> Result<Acquire, Unknown> {
     Err(Unknown::new("test", Fault::Timeout, "no reply"))
 }
 
-fn reason(step: Step) -> RefusalReason {
+fn reason(step: TaskStep) -> RefusalReason {
     match step {
-        Step::Refused(refusal) => refusal.reason,
+        TaskStep::Refused(refusal) => refusal.reason,
         other => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,7 @@ use crate::parking::Parked;
 use crate::task::certain;
 use crate::user::{Asked, DowngradeWait, Ended, Task, Wait};
 use crate::world::{Act, World};
-use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, Step};
+use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, TaskStep};
 use fencelock_core::{LossReason, Moment, Renew, Renewal, RenewalPlan, Unknown};
 use std::time::Duration;
 
@@ -360,7 +360,7 @@ impl World {
         match (wait, id) {
             (Wait::Poll, Some(_)) => self.cancel(user),
             (Wait::Sleep(_), Some(id)) => {
-                let step: Step = self.call(client, |engine, cx| engine.timer_fired(id, cx));
+                let step: TaskStep = self.call(client, |engine, cx| engine.timer_fired(id, cx));
                 self.step(user, step);
             }
             (Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. }, _) => {

@@ -9,7 +9,9 @@ use crate::error::modes;
 use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::request::Request;
-use fencelock_core::engine::{AcquireRequest, Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
+use fencelock_core::engine::{
+    AcquireRequest, Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, TaskStep,
+};
 use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -153,17 +155,17 @@ impl Waiter<'_> {
                 Box::pin(wait_in_queue(&self)).await?
             };
             let next = match next {
-                (Step::Granted(_) | Step::Refused(_) | Step::TurnLost, _) => next,
+                (TaskStep::Granted(_) | TaskStep::Refused(_) | TaskStep::TurnLost, _) => next,
                 (step, _) => self.claim_in_turn(step).await?,
             };
-            if !matches!(next.0, Step::Wait) {
+            if !matches!(next.0, TaskStep::Wait) {
                 break next;
             }
         };
         self.entered = false;
         match last {
-            Step::Refused(refusal) => Err(self.error(*refusal)),
-            Step::Granted(grant) => match self.client.check_open() {
+            TaskStep::Refused(refusal) => Err(self.error(*refusal)),
+            TaskStep::Granted(grant) => match self.client.check_open() {
                 Ok(()) => Ok(lease.map(|lease| self.granted(grant, lease))),
                 Err(error) => {
                     self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
@@ -176,37 +178,37 @@ impl Waiter<'_> {
 
     /// As [`Waiter::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
     /// claim, and the engine has released the last one.
-    async fn claim_in_turn(&self, step: Step) -> Result<Next, Error> {
+    async fn claim_in_turn(&self, step: TaskStep) -> Result<Next, Error> {
         let mut claim = Box::pin(self.claim(step));
         poll_fn(|context| {
             if self.cell.is_present(self.id, context) {
                 claim.as_mut().poll(context)
             } else {
-                Poll::Ready(Ok((Step::TurnLost, None)))
+                Poll::Ready(Ok((TaskStep::TurnLost, None)))
             }
         })
         .await
     }
 
-    /// Claims until the task has a result, or waits for other tasks of this client again: [`Step::Wait`].
+    /// Claims until the task has a result, or waits for other tasks of this client again: [`TaskStep::Wait`].
     #[tracing::instrument(level = "debug", name = "acquire", skip_all, fields(key = %self.request.key))]
-    async fn claim(&self, mut step: Step) -> Result<Next, Error> {
+    async fn claim(&self, mut step: TaskStep) -> Result<Next, Error> {
         loop {
             let next = match step {
-                Step::Sleep { until, .. } => self.sleep(until).await?,
-                Step::Claim(claim) => self.send_claim(&claim).await,
-                Step::Inspect => {
+                TaskStep::Sleep { until, .. } => self.sleep(until).await?,
+                TaskStep::Claim(claim) => self.send_claim(&claim).await,
+                TaskStep::Inspect => {
                     let seen = self.client.backend.inspect(&self.request.key).await;
                     self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
                 }
-                Step::Leave(holder) => {
+                TaskStep::Leave(holder) => {
                     // If there is no reply in time, it is repeated in the background.
                     let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_) => (step, None),
+                TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Refused(_) => (step, None),
             };
-            if matches!(next.0, Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_)) {
+            if matches!(next.0, TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Refused(_)) {
                 return Ok(next);
             }
             self.client.check_open()?;
@@ -231,7 +233,7 @@ impl Waiter<'_> {
             Ok(()) if self.cell.with(|engine, _| engine.claim_sent(self.id)) => {
                 self.in_time(backend.acquire(claim)).await
             }
-            Ok(()) => return (Step::TurnLost, None),
+            Ok(()) => return (TaskStep::TurnLost, None),
             Err(cause) => Err(cause.unsent()),
         };
         self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))

@@ -6,7 +6,7 @@ use super::{ClientInner, Driver};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
-use fencelock_core::engine::{ClaimReport, Grant, Step, View, WaiterId};
+use fencelock_core::engine::{ClaimReport, Grant, TaskStep, View, WaiterId};
 use fencelock_core::{Moment, Occupied};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) enum First {
 }
 
 /// A step, and the lease of a grant, unless the lease has already ended.
-pub(super) type Next = (Step, Option<Lease>);
+pub(super) type Next = (TaskStep, Option<Lease>);
 
 impl<'a> Waiter<'a> {
     /// `again` is the arrival of a task that has lost its lease and enters again.
@@ -108,7 +108,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Calls the engine for this task, and passes the report to its callbacks.
-    pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
+    pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> TaskStep) -> Next {
         let (next, report) = self.cell.with_report(|engine, cx| {
             let step = call(engine, cx);
             with_lease(&self.cell, step, engine)
@@ -153,8 +153,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-fn with_lease(cell: &Arc<KeyCell>, step: Step, engine: &mut Engine) -> Next {
-    let lease = if let Step::Granted(grant) = &step { Lease::of(cell, engine, grant) } else { None };
+fn with_lease(cell: &Arc<KeyCell>, step: TaskStep, engine: &mut Engine) -> Next {
+    let lease = if let TaskStep::Granted(grant) = &step { Lease::of(cell, engine, grant) } else { None };
     (step, lease)
 }
 

@@ -9,7 +9,7 @@ use crate::line_probe::LineProbe;
 use crate::machine::errors;
 use crate::nodes::held_at;
 use crate::phases::Settings;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::pulse;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::{self, Recovery};
@@ -68,7 +68,7 @@ impl ClusterNemesis {
     }
 
     /// Injects a fault. When this returns, the nodes agree about all slots.
-    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         self.note_unplanned()?;
         let began = now();
         let (victim, keys, until) = match step.fault {
@@ -126,7 +126,7 @@ impl ClusterNemesis {
     }
 
     /// Each key must be granted soon.
-    pub(crate) fn recover(&self, step: &Step) {
+    pub(crate) fn recover(&self, step: &ScheduledFault) {
         let healed = now();
         let bound = recovery::bound(self.ttl, healed, healed);
         let Self { client, recorder, keys, ttl, topology, .. } = self;
@@ -145,7 +145,7 @@ impl ClusterNemesis {
         }
     }
 
-    fn with_clients(&mut self, step: &Step) -> Result<(), Failure> {
+    fn with_clients(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let owners: Vec<(String, usize)> = self.keys.iter().map(|key| (key.clone(), self.owner_of(key))).collect();
         let Self { cluster, workers, recorder, keys, ttl, .. } = self;
         let inspect = |key: &str| {
@@ -159,7 +159,7 @@ impl ClusterNemesis {
 /// Moves of slots.
 impl ClusterNemesis {
     /// Moves the slot of a key that clients use, while others wait in the queue of a key in the same slot.
-    fn move_slot(&self, step: &Step) -> Result<Injected, Failure> {
+    fn move_slot(&self, step: &ScheduledFault) -> Result<Injected, Failure> {
         let key = &self.busy[step.victim % self.busy.len()];
         let slot = self.cluster.slot_of(key);
         let line = self.line.line_up(key)?;

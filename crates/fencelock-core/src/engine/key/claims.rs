@@ -5,7 +5,7 @@ use super::waiter::{State, Waiter, WaiterId};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{
-    Action, ClaimReport, Config, Context, Grant, PendingRelease, Refusal, RefusalReason, Source, Step,
+    Action, ClaimReport, Config, Context, Grant, PendingRelease, Refusal, RefusalReason, Source, TaskStep,
 };
 use crate::{
     Acquire, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied, QueuePosition,
@@ -19,7 +19,7 @@ const SPARE: Duration = Duration::from_millis(5);
 
 /// Claims of one task.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The claim of [`Step::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
+    /// The claim of [`TaskStep::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
     pub fn claim_sent(&mut self, id: WaiterId) -> bool {
         self.claiming(id).map(Claiming::sent).is_some()
     }
@@ -32,8 +32,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         sent: Moment,
         answer: Result<Acquire, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    ) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         let was_sent = claiming.in_flight;
         claiming.in_flight = false;
         let cause = match answer {
@@ -76,13 +76,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// The reply to [`Step::Inspect`].
+    /// The reply to [`TaskStep::Inspect`].
     pub fn inspected(
         &mut self,
         id: WaiterId,
         answer: Result<Option<Holding>, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Step {
+    ) -> TaskStep {
         match answer {
             Ok(seen) => {
                 let first = self.first_in_line().unwrap_or_else(unknown_occupant);
@@ -97,14 +97,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.claim_later(id, cx)
     }
 
-    /// The reply to [`Step::Leave`].
-    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    /// The reply to [`TaskStep::Leave`].
+    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         // A server that does not allow it now will not do so later.
         claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
         match std::mem::replace(&mut claiming.phase, Phase::Requesting) {
             Phase::Leaving(reason) => self.refuse(id, *reason, cx),
-            _ => Step::Wait,
+            _ => TaskStep::Wait,
         }
     }
 
@@ -115,10 +115,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let in_line = self.queue.is_in_line(id);
         let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
-        let Some(waiter) = self.queue.get_mut(id) else { return Step::Wait };
+        let Some(waiter) = self.queue.get_mut(id) else { return TaskStep::Wait };
         let fails = in_line && failing_since != Moment::NEVER;
         let failing_since = fails.then(|| failing_since.max(waiter.arrived));
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
@@ -128,17 +128,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let (yields, until) = (in_line && !claiming.is_notified(), yield_until.min(claiming.deadline));
         if let Some(until) = claiming.sleeps_on(cx.now) {
             waiter.state = State::Claiming(Box::new(claiming));
-            return Step::Sleep { until, wakes: true };
+            return TaskStep::Sleep { until, wakes: true };
         }
         waiter.state = State::Claiming(Box::new(claiming));
         if yields && cx.now < until {
-            return Step::Sleep { until, wakes: false };
+            return TaskStep::Sleep { until, wakes: false };
         }
         self.attempt(id, cx)
     }
 
-    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         if claiming.attempt.is_some() {
             // It takes over the claim of a task that gave up; the key may have been handed to it meanwhile.
             return self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx));
@@ -154,30 +154,34 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.claim_now(id, cx)
     }
 
-    fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         claiming.phase = Phase::Delayed;
         if claiming.out_of_queue > HASTY_ATTEMPTS {
-            return Step::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
+            return TaskStep::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
         }
         self.attempt(id, cx)
     }
 
-    fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let block = self.queue.is_in_line(id).then(|| NonZeroU32::new(self.block)).flatten();
         let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
-            return Step::Wait;
+            return TaskStep::Wait;
         };
-        let Some(claim) = claiming.next_claim(block) else { return Step::Wait };
+        let Some(claim) = claiming.next_claim(block) else { return TaskStep::Wait };
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
-        if last && self.queue.is_known_to_wait(claim.mode) { Step::Inspect } else { Step::Claim(Box::new(claim)) }
+        if last && self.queue.is_known_to_wait(claim.mode) {
+            TaskStep::Inspect
+        } else {
+            TaskStep::Claim(Box::new(claim))
+        }
     }
 
     /// Sleeps before the next claim, unless the wait is over.
-    fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
-            return Step::Wait;
+            return TaskStep::Wait;
         };
         if claiming.is_over(request, cx.now) {
             let busy = RefusalReason::Busy(claiming.occupied.clone());
@@ -188,10 +192,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
         (claiming.phase, claiming.polls_at) = (Phase::Sleeping, until);
-        Step::Sleep { until, wakes: request.retry.is_none() }
+        TaskStep::Sleep { until, wakes: request.retry.is_none() }
     }
 
-    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         if cx.config.capabilities.fresh_holders {
             // A rollback of this claim may still be in flight; it must not release the next claim of the same holder.
             self.end_attempt(id, cx);
@@ -201,14 +205,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
-    fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+    fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         let (config, now) = (cx.config, cx.now);
         let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.believe(config, now)?;
         self.grant(id, tokens, lease, Source::HandedOff, cx)
     }
 
-    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else { return Step::Wait };
+    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else {
+            return TaskStep::Wait;
+        };
         let tokens = attempt.whole(tokens);
         let lease = cx.config.lease(sent, attempt.claim.ttl);
         if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
@@ -239,7 +245,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Context<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         if lease.lapsed(cx.now) {
             cx.act(Action::GrantedTooLate);
             return None;
@@ -258,7 +264,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.admit(cx);
         }
         self.settle(None, cx);
-        Some(Step::Granted(Grant { hold, tenure, source }))
+        Some(TaskStep::Granted(Grant { hold, tenure, source }))
     }
 
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
@@ -290,20 +296,20 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
-    fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         claiming.transferable = false;
         match claiming.holder().filter(|_| claiming.left_behind) {
             Some(holder) => {
                 claiming.phase = Phase::Leaving(Box::new(reason));
-                Step::Leave(holder)
+                TaskStep::Leave(holder)
             }
             None => self.refuse(id, reason, cx),
         }
     }
 
-    fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         let refusal = Box::new(claiming.refusal(reason, cx.now));
         if self.queue.is_in_line(id) {
             self.last_busy.take_if(|_| !matches!(refusal.reason, RefusalReason::Busy(_)));
@@ -311,7 +317,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let pending = self.remove(id, cx);
         self.settle(pending, cx);
-        Step::Refused(refusal)
+        TaskStep::Refused(refusal)
     }
 
     /// The leader gives up because the backend does not answer. So do all tasks whose own limit has passed.
@@ -328,7 +334,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let others = self.queue.line().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, _)| id).collect();
         for id in others {
-            if let Some((task, _)) = self.queue.serve(id, Step::Refused(Box::new(refusal.clone()))) {
+            if let Some((task, _)) = self.queue.serve(id, TaskStep::Refused(Box::new(refusal.clone()))) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -427,7 +433,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Context<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
         cx.act(Action::ClaimEnded(claim.mode));
         self.queue.requeue(id);
@@ -442,15 +448,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if next == id {
             self.queue.remove(id);
             self.settle(None, cx);
-            return Some(Step::Granted(grant));
+            return Some(TaskStep::Granted(grant));
         }
         self.serve_permits(next, grant, cx);
-        Some(Step::Wait)
+        Some(TaskStep::Wait)
     }
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
-        let Some((task, state)) = self.queue.serve(id, Step::Granted(grant)) else { return };
+        let Some((task, state)) = self.queue.serve(id, TaskStep::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
         let mut pending = match state {
             State::Queued => None,

@@ -11,7 +11,7 @@ use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
 use super::hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, Renewed};
-use super::{Action, Config, Context, Grant, Source, Step};
+use super::{Action, Config, Context, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
     TokenBlock, Unknown,
@@ -104,9 +104,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The next step of a task that is new or was woken; `None` if it keeps waiting.
-    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         if !self.is_present(id) {
-            return Some(Step::TurnLost);
+            return Some(TaskStep::TurnLost);
         }
         if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
@@ -142,15 +142,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         self.queue.get(id).map(|waiter| &waiter.task)
     }
 
-    /// The timer of [`Step::Sleep`] has fired.
-    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    /// The timer of [`TaskStep::Sleep`] has fired.
+    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         match self.claiming(id).map(|claiming| &claiming.phase) {
             Some(Phase::Delayed) => self.attempt(id, cx),
             Some(Phase::Sleeping) => {
                 cx.act(Action::FallbackPoll);
                 self.wake_up(id, cx)
             }
-            _ => Step::Wait,
+            _ => TaskStep::Wait,
         }
     }
 
@@ -159,7 +159,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let Some(step) = self.queue.take_served(id) {
             self.settle(None, cx);
             return match step {
-                Step::Granted(grant) => Some(grant),
+                TaskStep::Granted(grant) => Some(grant),
                 _ => None,
             };
         }
@@ -281,7 +281,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some((_, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
-        if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
+        if let Some(task) = self.queue.serve_front(TaskStep::Granted(grant)) {
             cx.act(Action::Wake(task));
         }
         true
@@ -542,7 +542,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
             self.grow_block(grant.hold);
-            if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
+            if let Some(task) = self.queue.serve_front(TaskStep::Granted(grant)) {
                 cx.act(Action::Wake(task));
             }
         }

@@ -3,7 +3,7 @@ use super::served::Served;
 use super::waiter::{State, Waiter, WaiterId};
 use crate::engine::claim::PendingClaim;
 use crate::engine::hold::{HoldId, Tenure};
-use crate::engine::{Grant, Step};
+use crate::engine::{Grant, TaskStep};
 use crate::{HolderId, Mode};
 use std::collections::BTreeMap;
 
@@ -149,21 +149,21 @@ impl<W: Default> Queue<W> {
     }
 
     /// Stores the result of the first task in the queue, which does not claim. Returns what wakes it.
-    pub(super) fn serve_front(&mut self, step: Step) -> Option<W> {
+    pub(super) fn serve_front(&mut self, step: TaskStep) -> Option<W> {
         let (id, waiter) = self.line.pop_first()?;
         self.served.insert(id, step);
         Some(waiter.task)
     }
 
     /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
-    pub(super) fn serve(&mut self, id: WaiterId, step: Step) -> Option<(W, State)> {
+    pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, State)> {
         let waiter = self.remove_from_line(id)?;
         self.served.insert(id, step);
         Some((waiter.task, waiter.state))
     }
 
     /// Takes the result of a task.
-    pub(super) fn take_served(&mut self, id: WaiterId) -> Option<Step> {
+    pub(super) fn take_served(&mut self, id: WaiterId) -> Option<TaskStep> {
         let step = self.served.remove(id)?;
         self.shrink();
         Some(step)
@@ -177,14 +177,15 @@ impl<W: Default> Queue<W> {
     /// The grant of a task that has not read it yet.
     pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
         match self.served.get(id) {
-            Some(Step::Granted(grant)) => Some(*grant),
+            Some(TaskStep::Granted(grant)) => Some(*grant),
             _ => None,
         }
     }
 
     /// Whether a task has been granted this tenure and has not read the grant yet.
     pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
-        let this = |step: &Step| matches!(step, Step::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
+        let this =
+            |step: &TaskStep| matches!(step, TaskStep::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
         self.served.steps().any(this)
     }
 

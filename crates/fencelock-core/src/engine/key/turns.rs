@@ -3,7 +3,7 @@
 //! A task that claims, or that was granted a lease and has not taken it, keeps others from the key. If its future is neither polled
 //! nor dropped, for example because a `select!` polls another branch, this could last forever. So while it may matter, a timer ticks.
 //! A task that has not run between two ticks loses its turn, as if it had left. When it runs again, it is told so
-//! ([`crate::engine::Step::TurnLost`]), and enters again as the first.
+//! ([`crate::engine::TaskStep::TurnLost`]), and enters again as the first.
 //!
 //! A task that waits for long, while one task of this client has the key, may wait for itself. It is reported once.
 //!
@@ -32,7 +32,7 @@ const REPORT_AFTER: u32 = 5;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
-    /// [`KeyEngine::poll`] returns [`crate::engine::Step::TurnLost`].
+    /// [`KeyEngine::poll`] returns [`crate::engine::TaskStep::TurnLost`].
     pub fn is_present(&mut self, id: WaiterId) -> bool {
         if let Some(turns) = &mut self.turns {
             turns.suspects.retain(|suspect| *suspect != id);

@@ -12,7 +12,7 @@ use fencelock_core::{
     Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub(crate) use scheme::MemoryScheme;
-use slot::{Slot, Step};
+use slot::{Slot, StepContext};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -123,7 +123,7 @@ impl Memory {
     }
 
     /// Runs one atomic step on a key, like a script on a server, and then sends its events.
-    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut Slot, Step<'_>) -> T) -> T {
+    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut Slot, StepContext<'_>) -> T) -> T {
         let mut events = Vec::new();
         let now = self.clock.now();
         let answer = {
@@ -131,7 +131,7 @@ impl Memory {
             let slot = slots.slot(key);
             slot.expire(now);
             let (backend, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
-            let answer = step(slot, Step { backend, key, now, wall, leases, events: &mut events });
+            let answer = step(slot, StepContext { backend, key, now, wall, leases, events: &mut events });
             if slot.watched_has_ended() {
                 events.push(Event::Changed { key: key.clone() });
             }

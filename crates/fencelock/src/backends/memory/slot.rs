@@ -47,7 +47,7 @@ impl Waiter {
 }
 
 /// The inputs of a step.
-pub(super) struct Step<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) backend: &'a str,
     pub(super) key: &'a Key,
     pub(super) now: Moment,
@@ -56,7 +56,7 @@ pub(super) struct Step<'a> {
     pub(super) events: &'a mut Vec<Event>,
 }
 
-impl Step<'_> {
+impl StepContext<'_> {
     fn end(&self, ttl: Duration) -> Moment {
         if self.leases { self.now + ttl } else { Moment::NEVER }
     }
@@ -96,7 +96,7 @@ impl Slot {
         &mut self,
         claim: &Claim,
         proposal: Option<u64>,
-        mut step: Step<'_>,
+        mut step: StepContext<'_>,
     ) -> Result<Acquire, Unknown> {
         let (me, mut mode) = (claim.holder.id, claim.mode);
         if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
@@ -123,7 +123,7 @@ impl Slot {
     }
 
     /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
-    fn conflict(&self, me: HolderId, mode: Mode, step: &Step<'_>) -> Option<Mode> {
+    fn conflict(&self, me: HolderId, mode: Mode, step: &StepContext<'_>) -> Option<Mode> {
         if mode == Mode::Exclusive || self.holders.get(&me).is_some() {
             return None;
         }
@@ -133,7 +133,7 @@ impl Slot {
     }
 
     /// The answer to a claim that does not fit.
-    fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
+    fn wait(&mut self, claim: &Claim, step: &mut StepContext<'_>) -> Acquire {
         let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
@@ -163,7 +163,7 @@ impl Slot {
         mode: Mode,
         ttl: Duration,
         tokens: Result<TokenBlock, Invalid>,
-        step: &Step<'_>,
+        step: &StepContext<'_>,
     ) -> Result<TokenBlock, Unknown> {
         let tokens = tokens.map_err(|invalid| step.refused(&invalid))?;
         self.fence = tokens.last().get();
@@ -173,7 +173,7 @@ impl Slot {
 
     /// Grants the key to the live waiters at the head of the queue that fit, and sends them their tokens. Returns the tokens
     /// of `me`, which gets its full lease at once.
-    fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
+    fn advance(&mut self, me: Option<HolderId>, step: &mut StepContext<'_>) -> Result<Option<TokenBlock>, Unknown> {
         let mut mine = None;
         while self.holders.is_open()
             && let Some(waiter) = self.line.front()
@@ -196,7 +196,7 @@ impl Slot {
         Ok(mine)
     }
 
-    pub(super) fn renew(&mut self, renewal: &Renewal, step: &Step<'_>) -> Renew {
+    pub(super) fn renew(&mut self, renewal: &Renewal, step: &StepContext<'_>) -> Renew {
         let waiters = self.waiters();
         if let Some(held) = self.holders.get_mut(&renewal.holder) {
             held.extend(step.end(renewal.ttl.get()));
@@ -206,7 +206,7 @@ impl Slot {
         self.holders.holders().map_or(Renew::Absent, Renew::TakenBy)
     }
 
-    pub(super) fn release(&mut self, holder: &HolderId, mut step: Step<'_>) -> Result<Release, Unknown> {
+    pub(super) fn release(&mut self, holder: &HolderId, mut step: StepContext<'_>) -> Result<Release, Unknown> {
         self.line.retain(|waiter| waiter.holder.id != *holder);
         let answer = if self.holders.remove(holder) {
             Release::Released
@@ -223,7 +223,7 @@ impl Slot {
         &mut self,
         renewal: &Renewal,
         proposal: Option<u64>,
-        mut step: Step<'_>,
+        mut step: StepContext<'_>,
     ) -> Result<Downgrade, Unknown> {
         let Some(held) = self.holders.get_mut(&renewal.holder) else {
             return Ok(self.holders.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
@@ -245,7 +245,7 @@ impl Slot {
     }
 
     /// Changes the limit of the semaphore.
-    pub(super) fn resize(&mut self, limit: u32, mut step: Step<'_>) -> Result<Resize, Unknown> {
+    pub(super) fn resize(&mut self, limit: u32, mut step: StepContext<'_>) -> Result<Resize, Unknown> {
         let (Some(mode), Some(holders)) = (self.holders.mode(), self.holders.holders()) else {
             return Ok(Resize::Free);
         };
@@ -262,7 +262,7 @@ impl Slot {
     }
 
     /// Ends the holds that `seen` lists and that have not ended since.
-    pub(super) fn evict(&mut self, seen: &Holding, mut step: Step<'_>) -> Result<Eviction, Unknown> {
+    pub(super) fn evict(&mut self, seen: &Holding, mut step: StepContext<'_>) -> Result<Eviction, Unknown> {
         let listed = seen.holders.iter().filter_map(fencelock_core::HolderInfo::holder_id);
         let ended = listed.filter(|holder| self.holders.remove(holder)).count();
         if ended == 0 {
@@ -290,7 +290,7 @@ impl Slot {
     }
 
     /// The end of the hold that is there now has a subscriber.
-    pub(super) fn watch(&mut self, step: &mut Step<'_>) {
+    pub(super) fn watch(&mut self, step: &mut StepContext<'_>) {
         self.watched = self.holders.first();
         if self.watched.is_none() {
             step.events.push(Event::Changed { key: step.key.clone() });
@@ -313,7 +313,7 @@ fn next_tokens(
     previous: u64,
     proposal: Option<u64>,
     wanted: NonZeroU32,
-    step: &Step<'_>,
+    step: &StepContext<'_>,
 ) -> Result<TokenBlock, Invalid> {
     match proposal {
         Some(proposal) => next_proposed_block(previous, proposal, Some(step.wall), wanted),
