@@ -17,7 +17,7 @@ pub(crate) enum Mutant {
     FalseRenewals,
     /// It says "renewed" to a holder that lost the key.
     RenewsTheLost,
-    /// It sends a waiter in line a hand-off that never was.
+    /// It sends a waiter in the queue a hand-off that never was.
     InventsHandOff,
     /// It grants what another has.
     GrantsTwice,

@@ -262,11 +262,11 @@ impl World {
     /// When the wait of a user in the queue of its client is over.
     pub(crate) fn deadline(&self, user: usize) -> Moment {
         let plan = &self.scenario.users[user];
-        let in_line = self.scenario.sharing.is_some()
+        let in_queue = self.scenario.sharing.is_some()
             && plan.lease_sharing == LeaseSharing::Allowed
             && plan.retry.is_none()
             && plan.wait != Some(Duration::ZERO);
-        plan.wait.filter(|_| in_line).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
+        plan.wait.filter(|_| in_queue).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
     }
 
     /// The next timer of a client that runs.

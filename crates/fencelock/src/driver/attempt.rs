@@ -147,7 +147,7 @@ impl Waiter<'_> {
             let next = if let First::Ready(next) = first {
                 next
             } else if request.options.wait.is_none() && request.on_wait.is_none()
-                || !self.client.config.is_in_line(&request.options)
+                || !self.client.config.is_in_queue(&request.options)
             {
                 // Nothing was awaited since the task entered, so its waker is the same.
                 self.next_unless(matches!(first, First::Parked)).await?

@@ -85,7 +85,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> TaskStep {
         match answer {
             Ok(seen) => {
-                let first = self.first_in_line().unwrap_or_else(unknown_occupant);
+                let first = self.first_in_queue().unwrap_or_else(unknown_occupant);
                 self.on_busy(id, None, seen.map_or(first, Occupied::from), cx);
             }
             Err(cause) => {
@@ -109,23 +109,23 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
-        match &mut self.queue.get_mut(id)?.state {
+        match &mut self.waiters.get_mut(id)?.state {
             State::Claiming(claiming) => Some(claiming),
             State::Queued | State::Called(_) => None,
         }
     }
 
     pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let in_line = self.queue.is_in_line(id);
+        let in_queue = self.waiters.is_in_queue(id);
         let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
-        let Some(waiter) = self.queue.get_mut(id) else { return TaskStep::Wait };
-        let fails = in_line && failing_since != Moment::NEVER;
+        let Some(waiter) = self.waiters.get_mut(id) else { return TaskStep::Wait };
+        let fails = in_queue && failing_since != Moment::NEVER;
         let failing_since = fails.then(|| failing_since.max(waiter.arrived));
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
         if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
             claiming.resume(*pending);
         }
-        let (yields, until) = (in_line && !claiming.is_notified(), yield_until.min(claiming.deadline));
+        let (yields, until) = (in_queue && !claiming.is_notified(), yield_until.min(claiming.deadline));
         if let Some(until) = claiming.sleeps_on(cx.now) {
             waiter.state = State::Claiming(Box::new(claiming));
             return TaskStep::Sleep { until, wakes: true };
@@ -147,7 +147,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Ok(holder) => holder,
             Err(invalid) => return self.refuse(id, RefusalReason::Invalid(invalid), cx),
         };
-        if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) {
+        if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
             claiming.begin(cx.key, request, holder);
             cx.act(Action::ClaimBegan(request.mode));
         }
@@ -164,14 +164,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let block = self.queue.is_in_line(id).then(|| NonZeroU32::new(self.block)).flatten();
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+        let block = self.waiters.is_in_queue(id).then(|| NonZeroU32::new(self.block)).flatten();
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return TaskStep::Wait;
         };
         let Some(claim) = claiming.next_claim(block) else { return TaskStep::Wait };
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
-        if last && self.queue.is_known_to_wait(claim.mode) {
+        if last && self.waiters.is_known_to_wait(claim.mode) {
             TaskStep::Inspect
         } else {
             TaskStep::Claim(Box::new(claim))
@@ -180,7 +180,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Sleeps before the next claim, unless the wait is over.
     fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return TaskStep::Wait;
         };
         if claiming.is_over(request, cx.now) {
@@ -250,15 +250,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             cx.act(Action::GrantedTooLate);
             return None;
         }
-        let in_line = self.queue.is_in_line(id);
-        if in_line && self.queue.get(id)?.request.has_permits() {
+        let in_queue = self.waiters.is_in_queue(id);
+        if in_queue && self.waiters.get(id)?.request.has_permits() {
             return self.grant_permits(id, tokens, lease, source, cx);
         }
-        let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
+        let Waiter { request, state: State::Claiming(claiming), .. } = self.waiters.remove(id)? else { return None };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        if in_line && let Some(limits) = &cx.config.sharing {
+        if in_queue && let Some(limits) = &cx.config.sharing {
             (self.last_busy, self.failing_since) = (None, Moment::NEVER);
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
@@ -268,25 +268,25 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
-        let in_line = self.queue.is_in_line(id);
+        let in_queue = self.waiters.is_in_queue(id);
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone());
-        if in_line {
+        if in_queue {
             (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), Moment::NEVER);
         }
-        self.leases.on_own_claim(in_line, ahead.is_some(), cx);
+        self.leases.on_own_claim(in_queue, ahead.is_some(), cx);
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
     fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), RefusalReason> {
-        let in_line = self.queue.is_in_line(id);
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+        let in_queue = self.waiters.is_in_queue(id);
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return Ok(());
         };
-        let known = self.last_busy.as_ref().filter(|_| in_line).map(|known| &known.1);
+        let known = self.last_busy.as_ref().filter(|_| in_queue).map(|known| &known.1);
         let outcome = claiming.on_trouble(request, cause, known, cx.now);
         let quarantined = claiming.in_quarantine();
-        if in_line {
+        if in_queue {
             let since = claiming.failing_since.filter(|_| !quarantined);
             let known = Some(self.failing_since).filter(|known| *known != Moment::NEVER);
             self.failing_since = since.map_or(Moment::NEVER, |since| known.unwrap_or(since));
@@ -311,7 +311,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> TaskStep {
         let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         let refusal = Box::new(claiming.refusal(reason, cx.now));
-        if self.queue.is_in_line(id) {
+        if self.waiters.is_in_queue(id) {
             self.last_busy.take_if(|_| !matches!(refusal.reason, RefusalReason::Busy(_)));
             self.fail_others(id, &refusal, cx);
         }
@@ -331,10 +331,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let since = self.failing_since.min(cx.now);
         let gives_up =
             |waiter: &Waiter<W>| permanent || cx.now.since(since.max(waiter.arrived)) >= waiter.request.ttl.get();
-        let others = self.queue.line().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
+        let others =
+            self.waiters.queue().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, _)| id).collect();
         for id in others {
-            if let Some((task, _)) = self.queue.serve(id, TaskStep::Refused(Box::new(refusal.clone()))) {
+            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Refused(Box::new(refusal.clone()))) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -343,8 +344,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Removes a task. Returns the attempt that the next task may take over; everything else is released.
     pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
         let successor = self.has_successor(id, cx.config);
-        let removed = self.queue.remove(id)?.state;
-        self.last_busy.take_if(|_| self.queue.line_is_empty());
+        let removed = self.waiters.remove(id)?.state;
+        self.last_busy.take_if(|_| self.waiters.queue_is_empty());
         match removed {
             State::Queued => None,
             State::Called(pending) => pending,
@@ -366,16 +367,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether another task could take over the queue position of this task at the server.
     fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
-        let Some((front, first)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get(id) else { return false };
-        if !claiming.transferable || !claiming.left_behind || !self.queue.is_in_line(id) {
+        let Some((front, first)) = self.waiters.front().filter(|_| config.capabilities.queues) else { return false };
+        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get(id) else { return false };
+        if !claiming.transferable || !claiming.left_behind || !self.waiters.is_in_queue(id) {
             return false;
         }
         if first.request.has_permits() {
-            return self.queue.last_queued().is_some();
+            return self.waiters.last_queued().is_some();
         }
         let fits = |next: &Waiter<W>| next.is_queued() && next.request.matches(request.ttl, &request.owner);
-        front == id && self.queue.second().is_some_and(fits)
+        front == id && self.waiters.second().is_some_and(fits)
     }
 }
 
@@ -404,12 +405,12 @@ fn unknown_occupant() -> Occupied {
 /// All queued tasks request the same permits, with the same TTL and owner. Other tasks claim for themselves.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether the queued tasks share leases with a task that has this request.
-    pub(super) fn has_line_for(&self, request: &AcquireRequest) -> bool {
+    pub(super) fn has_queue_for(&self, request: &AcquireRequest) -> bool {
         let alike = |mode: Mode, matches: bool| {
             let permits = request.has_permits() || matches!(mode, Mode::Permits { .. });
             !permits || mode == request.mode && matches
         };
-        if let Some((_, first)) = self.queue.front() {
+        if let Some((_, first)) = self.waiters.front() {
             return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
         }
         let hold = self.leases.any_shared();
@@ -418,7 +419,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Passes this lease after `from` to the first queued task without a request in flight.
     pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let Some((next, waiter)) = self.queue.first_at_rest() else { return false };
+        let Some((next, waiter)) = self.waiters.first_at_rest() else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
         self.serve_permits(next, grant, cx);
@@ -436,8 +437,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     ) -> Option<TaskStep> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
         cx.act(Action::ClaimEnded(claim.mode));
-        self.queue.requeue(id);
-        let (next, waiter) = self.queue.first_at_rest()?;
+        self.waiters.requeue(id);
+        let (next, waiter) = self.waiters.first_at_rest()?;
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         (self.last_busy, self.failing_since) = (None, Moment::NEVER);
@@ -446,7 +447,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let grant = Grant { hold, tenure, source };
         if next == id {
-            self.queue.remove(id);
+            self.waiters.remove(id);
             self.settle(None, cx);
             return Some(TaskStep::Granted(grant));
         }
@@ -456,7 +457,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
-        let Some((task, state)) = self.queue.serve(id, TaskStep::Granted(grant)) else { return };
+        let Some((task, state)) = self.waiters.serve(id, TaskStep::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
         let mut pending = match state {
             State::Queued => None,
@@ -497,7 +498,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
         let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
-        if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
+        if let Some(id) = self.waiters.last_queued().filter(|_| self.has_queue_of(claim.claim.mode)) {
             self.call(id, Some(claim), cx);
         } else {
             cx.act(Action::ClaimEnded(claim.claim.mode));
@@ -506,19 +507,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    fn has_line_of(&self, mode: Mode) -> bool {
-        self.queue.front().is_some_and(|(_, first)| first.request.mode == mode)
+    fn has_queue_of(&self, mode: Mode) -> bool {
+        self.waiters.front().is_some_and(|(_, first)| first.request.mode == mode)
     }
 
     /// While more permits may be available, queued tasks send claims, starting from the back of the queue, because
     /// those tasks have the longest wait ahead.
     pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        let Some((_, first)) = self.queue.front() else { return };
+        let Some((_, first)) = self.waiters.front() else { return };
         let Mode::Permits { weight, limit } = first.request.mode else { return };
         let most = (limit / weight.max(1)) as usize;
-        let wanted = self.queue.line_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
-        while self.queue.claiming_in_line() < wanted
-            && let Some(id) = self.queue.last_queued()
+        let wanted = self.waiters.queue_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
+        while self.waiters.claiming_in_queue() < wanted
+            && let Some(id) = self.waiters.last_queued()
         {
             let claim = pending.take().or_else(|| self.spares.pop().map(|spare| spare.claim));
             self.call(id, claim, cx);
@@ -528,7 +529,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The backend reports the number of waiters. The claims of this client are subtracted.
     pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
         let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
-        let claims = self.queue.waiting_at_backend().saturating_add(spares);
+        let claims = self.waiters.waiting_at_backend().saturating_add(spares);
         self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
         self.settle(None, cx);
     }

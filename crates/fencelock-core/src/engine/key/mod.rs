@@ -1,11 +1,11 @@
 //! One key: the tasks that acquire it, and what the backend and the holders say.
 
 mod claims;
-mod ordered_waiters;
 mod queue;
 mod served;
 mod turns;
 mod waiter;
+mod waiters;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
@@ -18,10 +18,10 @@ use crate::{
 };
 use std::time::Duration;
 
-use queue::Queue;
 use turns::Turns;
 pub use waiter::WaiterId;
 use waiter::{State, Waiter};
+use waiters::Waiters;
 
 /// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
@@ -33,7 +33,7 @@ const LARGEST_BLOCK: u32 = 100_000;
 /// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
 #[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
-    queue: Queue<W>,
+    waiters: Waiters<W>,
     leases: Leases<L>,
     /// The last reply to the leader: the number of waiters before it, and the holder.
     last_busy: Option<Box<(Option<u32>, Occupied)>>,
@@ -50,7 +50,7 @@ pub struct KeyEngine<W, L> {
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     fn default() -> Self {
         Self {
-            queue: Queue::new(),
+            waiters: Waiters::new(),
             leases: Leases::new(),
             last_busy: None,
             failing_since: Moment::NEVER,
@@ -74,7 +74,7 @@ pub struct View {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.leases.is_empty() && self.spares.is_empty()
+        self.waiters.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
     /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
@@ -85,16 +85,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         first: bool,
         cx: &mut Context<'_, W, L>,
     ) -> WaiterId {
-        let in_line = cx.config.is_in_line(&request) && self.has_line_for(&request);
+        let in_queue = cx.config.is_in_queue(&request) && self.has_queue_for(&request);
         // The last reply may be outdated.
-        self.last_busy.take_if(|_| in_line && self.queue.line_is_empty());
-        let state = if in_line { State::Queued } else { State::Called(None) };
+        self.last_busy.take_if(|_| in_queue && self.waiters.queue_is_empty());
+        let state = if in_queue { State::Queued } else { State::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        let joined = request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.queue.line_is_empty();
-        if in_line && (keeps_idle || joined) {
+        let joined =
+            request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.waiters.queue_is_empty();
+        if in_queue && (keeps_idle || joined) {
             self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
-        let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
+        let id = self.waiters.add(Waiter { request, arrived, task: W::default(), state }, in_queue, first);
         if let Some((hold, idle)) = self.leases.idle() {
             self.hand_over(hold, idle, cx);
         }
@@ -108,14 +109,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if !self.is_present(id) {
             return Some(TaskStep::TurnLost);
         }
-        if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
+        if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
         }
-        if let Some(step) = self.queue.take_served(id) {
+        if let Some(step) = self.waiters.take_served(id) {
             return Some(step);
         }
-        match &mut self.queue.get_mut(id)?.state {
+        match &mut self.waiters.get_mut(id)?.state {
             State::Called(_) => Some(self.begin_claiming(id, cx)),
             State::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
                 let notified = claiming.attempt.as_mut().is_some_and(|attempt| std::mem::take(&mut attempt.notified));
@@ -127,19 +128,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether the task waits for other tasks of this client, so that [`KeyEngine::poll`] has no step for it.
     pub fn is_queued(&self, id: WaiterId) -> bool {
-        self.queue.get(id).is_some_and(Waiter::is_queued)
+        self.waiters.get(id).is_some_and(Waiter::is_queued)
     }
 
     /// Sets the driver's data that wakes the task.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
-        if let Some(waiter) = self.queue.get_mut(id) {
+        if let Some(waiter) = self.waiters.get_mut(id) {
             waiter.task = task;
         }
     }
 
     /// The driver's data that wakes the task.
     pub fn task(&self, id: WaiterId) -> Option<&W> {
-        self.queue.get(id).map(|waiter| &waiter.task)
+        self.waiters.get(id).map(|waiter| &waiter.task)
     }
 
     /// The timer of [`TaskStep::Sleep`] has fired.
@@ -156,7 +157,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
     pub fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if let Some(step) = self.queue.take_served(id) {
+        if let Some(step) = self.waiters.take_served(id) {
             self.settle(None, cx);
             return match step {
                 TaskStep::Granted(grant) => Some(grant),
@@ -190,12 +191,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The number of waiting tasks of this client.
     pub fn waiting(&self) -> usize {
-        self.queue.line_len() + self.queue.claimants_waiting()
+        self.waiters.queue_len() + self.waiters.claimants_waiting()
     }
 
     /// The known holder of the key, for a queued task.
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
-        let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
+        let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
         if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
@@ -207,7 +208,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Removes and returns the driver's data of all tasks, for a client that is being closed.
     pub fn wake_all(&mut self, cx: &mut Context<'_, W, L>) {
-        for waiter in self.queue.all_mut() {
+        for waiter in self.waiters.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
         }
     }
@@ -224,7 +225,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Context<'_, W, L>,
     ) -> bool {
         let hand_off = HandOff { tokens, claim_ttl };
-        let Some((pending, task)) = self.queue.claim_of(holder) else {
+        let Some((pending, task)) = self.waiters.claim_of(holder) else {
             return self.spare_granted(holder, hand_off, cx);
         };
         pending.hand_off = Some(hand_off);
@@ -237,7 +238,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let (queues, mut notified) = (cx.config.capabilities.queues, false);
-        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
+        for waiter in self.waiters.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let together = !queues && waiter.request.mode != Mode::Exclusive;
             if !notified || together {
                 notified |= waiter.notify(cx);
@@ -260,7 +261,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`. A hand-off that no task has
     /// taken yet may have expired, so it is confirmed by a poll.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
-        for waiter in self.queue.all_mut() {
+        for waiter in self.waiters.all_mut() {
             if let Some(pending) = waiter.state.claim_mut() {
                 pending.hand_off = None;
             }
@@ -277,11 +278,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Passes a shared lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
     fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let next = self.queue.front().filter(|(_, waiter)| waiter.is_queued());
+        let next = self.waiters.front().filter(|(_, waiter)| waiter.is_queued());
         let Some((_, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
-        if let Some(task) = self.queue.serve_front(TaskStep::Granted(grant)) {
+        if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
             cx.act(Action::Wake(task));
         }
         true
@@ -296,7 +297,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Passes a shared lease to the next task, or keeps it idle for a moment.
     fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        if self.queue.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
+        if self.waiters.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
         }
         let passed = self.hand_over(id, from, cx) || !self.has_waiters() && self.leases.keep_idle(id, from, cx);
@@ -308,18 +309,18 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether a task of this client waits for a release of the key.
     fn has_waiters(&self) -> bool {
-        !self.queue.line_is_empty() || self.queue.has_waiting_claimant()
+        !self.waiters.queue_is_empty() || self.waiters.has_waiting_claimant()
     }
 
     /// Makes this queued task claim.
     fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        if let Some(task) = self.queue.call(id, claim) {
+        if let Some(task) = self.waiters.call(id, claim) {
             cx.act(Action::Wake(task));
         }
     }
 
     fn leader_claims(&self) -> bool {
-        self.queue.front().is_some_and(|(_, waiter)| !waiter.is_queued())
+        self.waiters.front().is_some_and(|(_, waiter)| !waiter.is_queued())
     }
 
     /// Makes the first queued task claim, if no lease of this client can serve it: there is none, it does not match, or this
@@ -334,7 +335,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.leases.stop_sharing(hold, false, cx);
             self.leases.give_back(hold, true, cx);
         }
-        match self.queue.front() {
+        match self.waiters.front() {
             Some((_, waiter)) if waiter.request.has_permits() => self.call_for_permits(&mut pending, cx),
             Some((id, waiter)) if waiter.is_queued() && !self.leases.is_worth_waiting(&waiter.request, cx) => {
                 let (ttl, owner) = (waiter.request.ttl, &waiter.request.owner);
@@ -355,8 +356,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The first queued task, as reported to a task outside the queue.
-    fn first_in_line(&self) -> Option<Occupied> {
-        let (_, waiter) = self.queue.front()?;
+    fn first_in_queue(&self) -> Option<Occupied> {
+        let (_, waiter) = self.waiters.front()?;
         // Its holder id is unknown until it is granted.
         let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: waiter.request.owner.clone() };
         Some(Occupied::new(Occupant::Holder(holder), Expiry::In(waiter.request.ttl.get())))
@@ -521,7 +522,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         // A task that received the lease and has not run since cannot release it.
         let taken = self.leases.get(id).is_some_and(|hold| {
             let (one, mut others) = hold.tenures();
-            !self.queue.is_granted(id, one) || others.any(|tenure| !self.queue.is_granted(id, tenure))
+            !self.waiters.is_granted(id, one) || others.any(|tenure| !self.waiters.is_granted(id, tenure))
         });
         self.leases.lose(id, reason, taken, cx);
         self.settle(None, cx);
@@ -537,12 +538,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Admits the readers at the front of the queue, as long as they may join the shared lease.
     fn admit(&mut self, cx: &mut Context<'_, W, L>) {
-        while let Some((_, waiter)) = self.queue.front()
+        while let Some((_, waiter)) = self.waiters.front()
             && waiter.is_queued()
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
             self.grow_block(grant.hold);
-            if let Some(task) = self.queue.serve_front(TaskStep::Granted(grant)) {
+            if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -550,7 +551,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Joins the shared lease without waiting, unless readers are in the queue.
     fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if !request.shares() || !self.queue.line_is_empty() {
+        if !request.shares() || !self.waiters.queue_is_empty() {
             return None;
         }
         self.leases.join(request, cx)

@@ -37,7 +37,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let Some(turns) = &mut self.turns {
             turns.suspects.retain(|suspect| *suspect != id);
         }
-        self.queue.has(id)
+        self.waiters.has(id)
     }
 
     /// Ends the timer of an engine that is empty. A driver calls this after each other call.
@@ -50,7 +50,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Sets the timer, if a task may keep others from the key.
     pub(super) fn watch_turns(&mut self, cx: &mut Context<'_, W, L>) {
         if self.turns.is_none()
-            && (self.queue.may_block() || self.waits_for_own().is_some())
+            && (self.waiters.may_block() || self.waits_for_own().is_some())
             && let Some(limit) = cx.config.turn_limit
         {
             self.set_turns(Some(Turns { at: cx.now + limit, suspects: Vec::new(), reported: None }), cx);
@@ -62,17 +62,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(turns) = self.turns.take_if(|turns| turns.at == fired) else { return };
         for id in turns.suspects {
             // A lease that has ended meanwhile is released here, because no task has it.
-            if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
+            if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
                 self.status(hold, tenure, cx);
             }
-            if self.queue.blocks(id)
+            if self.waiters.blocks(id)
                 && let Some(grant) = self.leave(id, cx)
             {
                 self.release(grant.hold, grant.tenure, true, cx);
             }
         }
         let reported = self.report_own_wait(turns.reported, cx);
-        let (suspects, tasks) = self.queue.suspects();
+        let (suspects, tasks) = self.waiters.suspects();
         for task in tasks {
             cx.act(Action::Wake(task));
         }
@@ -96,7 +96,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The first task that waits while one task has the key exclusively, and since when it waits for that one.
     fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
         // First, because mostly nobody waits, and readers may be many.
-        let (id, waiter) = self.queue.first_waiter()?;
+        let (id, waiter) = self.waiters.first_waiter()?;
         let place = waiter.request.place?;
         let held = self.leases.holds.iter().map(|hold| hold.tenure);
         let exclusive = held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle);

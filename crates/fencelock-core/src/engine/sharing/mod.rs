@@ -460,8 +460,8 @@ impl<L: Default> Leases<L> {
 
     /// A claim of this client is refused, or is `queued` on the backend. The backend announces only the waiters of other clients, and
     /// this one may have replaced the announcement of the next. A claim that is in the queue for a shared lease needs no other one.
-    pub(crate) fn on_own_claim<W>(&mut self, in_line: bool, queued: bool, cx: &mut Context<'_, W, L>) {
-        if in_line {
+    pub(crate) fn on_own_claim<W>(&mut self, in_queue: bool, queued: bool, cx: &mut Context<'_, W, L>) {
+        if in_queue {
             self.permits.iter_mut().for_each(SharedLease::unannounced);
         } else if queued {
             self.on_queued(cx);

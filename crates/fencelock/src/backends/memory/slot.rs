@@ -20,7 +20,7 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 pub(super) struct Slot {
     fence: u64,
     holders: HolderSet,
-    line: VecDeque<Waiter>,
+    queue: VecDeque<Waiter>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
     /// The backend has reported that no client waits, and will announce the next waiter.
@@ -83,7 +83,7 @@ impl Slot {
 
     /// Whether nothing is held or waited for.
     pub(super) fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.line.is_empty()
+        self.holders.is_empty() && self.queue.is_empty()
     }
 
     /// Ends the holds that are over.
@@ -99,17 +99,17 @@ impl Slot {
         mut step: StepContext<'_>,
     ) -> Result<Acquire, Unknown> {
         let (me, mut mode) = (claim.holder.id, claim.mode);
-        if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
+        if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
             (waiter.seen, waiter.block, waiter.mode) = (step.now, claim.block, mode);
         }
         if let Some(present) = self.conflict(me, mode, &step) {
-            self.line.retain(|waiter| waiter.holder.id != me);
+            self.queue.retain(|waiter| waiter.holder.id != me);
             self.advance(None, &mut step)?;
             return Err(claim.conflicting(step.backend, present));
         }
         let mut granted = self.advance(Some(me), &mut step)?;
-        let is_free = self.line.is_empty() && self.holders.fits(mode) && self.holders.get(&me).is_none();
+        let is_free = self.queue.is_empty() && self.holders.fits(mode) && self.holders.get(&me).is_none();
         if is_free && claim.intent != Intent::Poll {
             let tokens = next_tokens(self.fence, proposal, claim.block, &step);
             granted = Some(self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens, &step)?);
@@ -127,25 +127,25 @@ impl Slot {
         if mode == Mode::Exclusive || self.holders.get(&me).is_some() {
             return None;
         }
-        let others = self.line.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
+        let others = self.queue.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
         let mut present = self.holders.mode().into_iter().chain(others.map(|waiter| waiter.mode));
         present.find(|present| present.conflicts(mode))
     }
 
     /// The answer to a claim that does not fit.
     fn wait(&mut self, claim: &Claim, step: &mut StepContext<'_>) -> Acquire {
-        let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
+        let position = self.queue.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return self.holders.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                self.line.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
+                self.queue.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
                 if std::mem::take(&mut self.announces) {
                     step.events.push(Event::Queued { key: step.key.clone() });
                 }
-                self.line.len() - 1
+                self.queue.len() - 1
             }
         };
         let ahead = u32::try_from(position).unwrap_or(u32::MAX);
@@ -176,14 +176,14 @@ impl Slot {
     fn advance(&mut self, me: Option<HolderId>, step: &mut StepContext<'_>) -> Result<Option<TokenBlock>, Unknown> {
         let mut mine = None;
         while self.holders.is_open()
-            && let Some(waiter) = self.line.front()
+            && let Some(waiter) = self.queue.front()
         {
             let is_me = me == Some(waiter.holder.id);
             let is_alive = is_me || step.is_alive(waiter);
             if is_alive && !self.holders.fits(waiter.mode) {
                 break;
             }
-            let Some(waiter) = self.line.pop_front().filter(|_| is_alive) else { continue };
+            let Some(waiter) = self.queue.pop_front().filter(|_| is_alive) else { continue };
             let tokens = next_block(self.fence, step.wall, waiter.block);
             if is_me {
                 mine = Some(self.grant(waiter.holder, waiter.mode, waiter.ttl, tokens, step)?);
@@ -207,7 +207,7 @@ impl Slot {
     }
 
     pub(super) fn release(&mut self, holder: &HolderId, mut step: StepContext<'_>) -> Result<Release, Unknown> {
-        self.line.retain(|waiter| waiter.holder.id != *holder);
+        self.queue.retain(|waiter| waiter.holder.id != *holder);
         let answer = if self.holders.remove(holder) {
             Release::Released
         } else {
@@ -251,7 +251,7 @@ impl Slot {
         };
         let Some(before) = mode.limit() else { return Ok(Resize::OtherMode { mode, holders }) };
         self.holders.resize(limit);
-        self.line.retain_mut(|waiter| {
+        self.queue.retain_mut(|waiter| {
             let mode = waiter.mode.taken_over(before, limit);
             waiter.mode = mode.unwrap_or(waiter.mode);
             mode.is_some()
@@ -304,7 +304,7 @@ impl Slot {
     }
 
     fn waiters(&self) -> u32 {
-        u32::try_from(self.line.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.queue.len()).unwrap_or(u32::MAX)
     }
 }
 
