@@ -12,12 +12,12 @@ use std::time::Duration;
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
-/// The state of a key. A free key keeps its slot only while tasks wait, and with leases its fence.
+/// The state of a key. A free key keeps its state only while tasks wait, and with leases its fence.
 ///
 /// The first waiter that does not fit stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
-/// starves. Every call that can free the key or permits ends with [`Slot::advance`].
+/// starves. Every call that can free the key or permits ends with [`KeyState::advance`].
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct KeyState {
     fence: u64,
     holders: HolderSet,
     queue: VecDeque<Waiter>,
@@ -70,7 +70,7 @@ impl StepContext<'_> {
     }
 }
 
-impl Slot {
+impl KeyState {
     /// A free key whose tokens come after this one.
     pub(super) fn after(fence: u64) -> Self {
         Self { fence, ..Self::default() }
