@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Election {
     inner: crate::Election,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Election {
-    pub(super) const fn new(inner: crate::Election, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Election, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control
@@ -88,9 +88,9 @@ impl Election {
     /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
     /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     pub fn campaign(self) -> Result<Leadership, Error> {
-        let Self { inner, engine } = self;
-        let leadership = engine.get(inner.campaign())?;
-        Ok(Leadership { guard: Guard::new(leadership.into_guard(), engine) })
+        let Self { inner, thread } = self;
+        let leadership = thread.get(inner.campaign())?;
+        Ok(Leadership { guard: Guard::new(leadership.into_guard(), thread) })
     }
 
     /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated when it
@@ -100,7 +100,7 @@ impl Election {
     /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         let election = self.inner.clone();
-        self.engine.get(async move { election.leader().await })
+        self.thread.get(async move { election.leader().await })
     }
 
     /// Watches who leads, without being a candidate.
@@ -108,9 +108,9 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
-        let (election, engine) = (self.inner.clone(), Arc::clone(&self.engine));
-        let inner = engine.get(async move { election.observe() })?;
-        Ok(Observer { name: inner.name().clone(), inner: Some(inner), engine })
+        let (election, thread) = (self.inner.clone(), Arc::clone(&self.thread));
+        let inner = thread.get(async move { election.observe() })?;
+        Ok(Observer { name: inner.name().clone(), inner: Some(inner), thread })
     }
 }
 
@@ -189,7 +189,7 @@ pub struct Observer {
     name: Key,
     /// `None` while the client's thread uses it.
     inner: Option<crate::Observer>,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Observer {
@@ -208,7 +208,7 @@ impl Observer {
 
     fn wait_for_change(&mut self, span: Option<Duration>) -> Option<Observation> {
         let mut observer = self.inner.take()?;
-        let (observer, change) = self.engine.wait(async move {
+        let (observer, change) = self.thread.wait(async move {
             let change = match span {
                 Some(span) => tokio::time::timeout(span, observer.next()).await.unwrap_or_default(),
                 None => observer.next().await,

@@ -1,4 +1,4 @@
-use super::Engine;
+use super::ClientThread;
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Guard {
     inner: crate::Guard,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 /// A view of a held lock for the work that it protects. It keeps nothing alive. The async type is [`crate::Held`].
 #[derive(Debug, Clone)]
 pub struct Held {
     inner: crate::Held,
-    engine: Weak<Engine>,
+    thread: Weak<ClientThread>,
 }
 
 impl Guard {
-    pub(super) const fn new(inner: crate::Guard, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Guard, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// The key of the lock.
@@ -71,7 +71,7 @@ impl Guard {
 
     /// A view of the lock for other threads.
     pub fn held(&self) -> Held {
-        Held { inner: self.inner.held(), engine: Arc::downgrade(&self.engine) }
+        Held { inner: self.inner.held(), thread: Arc::downgrade(&self.thread) }
     }
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
@@ -85,7 +85,7 @@ impl Guard {
             return LossReason::Forked;
         }
         // Without the thread of the client, the lease is not renewed.
-        self.engine.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
+        self.thread.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
 
     /// Waits at most `within` for the loss; `None` if the lock is still held then.
@@ -106,11 +106,11 @@ impl Guard {
     /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
     /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder id.
     pub fn release(self) -> Result<Released, Error> {
-        let Self { inner, engine } = self;
+        let Self { inner, thread } = self;
         if inner.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        engine.get(inner.release())
+        thread.get(inner.release())
     }
 
     /// Turns an exclusive lock into a shared one, without a moment in which another client could write. The new guard has a new
@@ -120,12 +120,12 @@ impl Guard {
     /// # Errors
     /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
     pub fn downgrade(self) -> Result<Self, Error> {
-        let Self { inner, engine } = self;
+        let Self { inner, thread } = self;
         if inner.is_forked() {
             return Err(Error::lost(inner.key().clone(), LossReason::Forked));
         }
-        let inner = engine.get(inner.downgrade())?;
-        Ok(Self { inner, engine })
+        let inner = thread.get(inner.downgrade())?;
+        Ok(Self { inner, thread })
     }
 
     /// Stops renewing the hold, which continues until its lease ends. With the returned id,
@@ -138,8 +138,8 @@ impl Guard {
 }
 
 impl Held {
-    pub(super) const fn new(inner: crate::Held, engine: Weak<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Held, thread: Weak<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// The key of the lock.
@@ -188,7 +188,7 @@ impl Held {
         if self.inner.is_forked() {
             return Some(LossReason::Forked);
         }
-        let Some(engine) = self.engine.upgrade() else {
+        let Some(thread) = self.thread.upgrade() else {
             // The last guard was dropped, so a lock that is not lost was released.
             return match self.inner.check() {
                 Err(Error::Lost { reason, .. }) => Some(reason),
@@ -196,6 +196,6 @@ impl Held {
             };
         };
         let held = self.inner.clone();
-        engine.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
+        thread.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
     }
 }

@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason, ReleasedAll};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Guards {
     inner: crate::Guards,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 /// A view of several held locks for other threads. It keeps nothing alive. The async type is
@@ -17,12 +17,12 @@ pub struct Guards {
 #[derive(Debug, Clone)]
 pub struct HeldAll {
     inner: crate::HeldAll,
-    engine: Weak<Engine>,
+    thread: Weak<ClientThread>,
 }
 
 impl Guards {
-    pub(super) const fn new(inner: crate::Guards, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Guards, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// The keys, in the order in which they were passed.
@@ -70,7 +70,7 @@ impl Guards {
         }
         let key = self.inner.keys()[0].clone();
         // Without the thread of the client, the leases are not renewed.
-        self.engine.wait(async move { held.lost().await }).unwrap_or(Loss::new(key, LossReason::Expired))
+        self.thread.wait(async move { held.lost().await }).unwrap_or(Loss::new(key, LossReason::Expired))
     }
 
     /// Waits at most `within` for a loss; `None` if all locks are still held then.
@@ -83,7 +83,7 @@ impl Guards {
 
     /// A view of the locks for other threads.
     pub fn held(&self) -> HeldAll {
-        HeldAll { inner: self.inner.held(), engine: Arc::downgrade(&self.engine) }
+        HeldAll { inner: self.inner.held(), thread: Arc::downgrade(&self.thread) }
     }
 
     /// Releases all locks at the same time, and waits for the confirmation of the server.
@@ -94,11 +94,11 @@ impl Guards {
     /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
     /// in the background until the lease would have ended.
     pub fn release(self) -> Result<ReleasedAll, Error> {
-        let Self { inner, engine } = self;
+        let Self { inner, thread } = self;
         if let Some(loss) = inner.held().loss_by_fork() {
             return Ok(ReleasedAll::AlreadyLost { losses: vec![loss] });
         }
-        engine.get(inner.release())
+        thread.get(inner.release())
     }
 
     /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.
@@ -109,15 +109,15 @@ impl Guards {
 
     /// A guard for each key, in the order of the keys. The loss of one no longer affects the others.
     pub fn into_guards(self) -> Vec<Guard> {
-        let Self { inner, engine } = self;
-        inner.into_guards().into_iter().map(|guard| Guard::new(guard, Arc::clone(&engine))).collect()
+        let Self { inner, thread } = self;
+        inner.into_guards().into_iter().map(|guard| Guard::new(guard, Arc::clone(&thread))).collect()
     }
 }
 
 impl HeldAll {
     /// A view of each lock, in the order of the keys.
     pub fn parts(&self) -> Vec<Held> {
-        let part = |held: &crate::Held| Held::new(held.clone(), self.engine.clone());
+        let part = |held: &crate::Held| Held::new(held.clone(), self.thread.clone());
         self.inner.parts().iter().map(part).collect()
     }
 
@@ -158,8 +158,8 @@ impl HeldAll {
             return Some(loss);
         }
         // The last guard was dropped, so a lock that is not lost was released.
-        let Some(engine) = self.engine.upgrade() else { return self.inner.loss() };
+        let Some(thread) = self.thread.upgrade() else { return self.inner.loss() };
         let held = self.inner.clone();
-        engine.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
+        thread.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
     }
 }

@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::lock::settle;
 use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Lock {
     inner: crate::Lock,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Lock {
-    pub(super) const fn new(inner: crate::Lock, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Lock, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
@@ -89,9 +89,9 @@ impl Lock {
     /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
     /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     pub fn acquire(self) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.acquire())?;
-        Ok(Guard::new(guard, engine))
+        let Self { inner, thread } = self;
+        let guard = thread.get(inner.acquire())?;
+        Ok(Guard::new(guard, thread))
     }
 
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
@@ -99,9 +99,9 @@ impl Lock {
     /// # Errors
     /// See [`Lock::acquire`]; never [`Error::Busy`].
     pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.try_acquire())?;
-        Ok(guard.map(|guard| Guard::new(guard, engine)))
+        let Self { inner, thread } = self;
+        let guard = thread.get(inner.try_acquire())?;
+        Ok(guard.map(|guard| Guard::new(guard, thread)))
     }
 
     /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
@@ -111,9 +111,9 @@ impl Lock {
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
     /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.resume(holder))?;
-        Ok(Guard::new(guard, engine))
+        let Self { inner, thread } = self;
+        let guard = thread.get(inner.resume(holder))?;
+        Ok(Guard::new(guard, thread))
     }
 
     /// Runs `body` on this thread while the lock is held, releases the lock, and returns the result of the body.

@@ -1,4 +1,4 @@
-use super::{Engine, Guards, HeldAll};
+use super::{ClientThread, Guards, HeldAll};
 use crate::lock_all::settle_all;
 use crate::{Error, HolderId, RunError, Unknown, Waiting};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct LockAll {
     inner: crate::LockAll,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl LockAll {
-    pub(super) const fn new(inner: crate::LockAll, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::LockAll, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// Shared locks on all of the keys. See [`Lock::shared`](super::Lock::shared).
@@ -67,9 +67,9 @@ impl LockAll {
     /// # Errors
     /// See [`crate::LockAll::acquire`].
     pub fn acquire(self) -> Result<Guards, Error> {
-        let Self { inner, engine } = self;
-        let guards = engine.get(inner.acquire())?;
-        Ok(Guards::new(guards, engine))
+        let Self { inner, thread } = self;
+        let guards = thread.get(inner.acquire())?;
+        Ok(Guards::new(guards, thread))
     }
 
     /// Acquires all locks if they are free and no client waits for them; `None` otherwise. The locks that were free are then
@@ -78,9 +78,9 @@ impl LockAll {
     /// # Errors
     /// See [`crate::LockAll::try_acquire`].
     pub fn try_acquire(self) -> Result<Option<Guards>, Error> {
-        let Self { inner, engine } = self;
-        let guards = engine.get(inner.try_acquire())?;
-        Ok(guards.map(|guards| Guards::new(guards, engine)))
+        let Self { inner, thread } = self;
+        let guards = thread.get(inner.try_acquire())?;
+        Ok(guards.map(|guards| Guards::new(guards, thread)))
     }
 
     /// Continues the holds that [`Guards::into_holders`] released from their guards, in this or another process. `holders` are in
@@ -89,10 +89,10 @@ impl LockAll {
     /// # Errors
     /// See [`crate::LockAll::resume`].
     pub fn resume(self, holders: impl IntoIterator<Item = HolderId>) -> Result<Guards, Error> {
-        let Self { inner, engine } = self;
+        let Self { inner, thread } = self;
         let holders: Vec<_> = holders.into_iter().collect();
-        let guards = engine.get(inner.resume(holders))?;
-        Ok(Guards::new(guards, engine))
+        let guards = thread.get(inner.resume(holders))?;
+        Ok(Guards::new(guards, thread))
     }
 
     /// Runs `body` on this thread while all locks are held, releases them, and returns the result of the body. A closure cannot

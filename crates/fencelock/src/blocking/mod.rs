@@ -73,7 +73,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: crate::Client,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 thread_local! {
@@ -85,7 +85,7 @@ const IN_CALLBACK: &str = "a callback must not wait for a blocking client, becau
                            leases: send what it learned to another thread";
 
 /// A runtime on its own thread.
-struct Engine {
+struct ClientThread {
     /// `None` after the drop.
     runtime: Option<tokio::runtime::Runtime>,
     reaper: OnceLock<Arc<Reaper>>,
@@ -93,7 +93,7 @@ struct Engine {
     process: Process,
 }
 
-impl Engine {
+impl ClientThread {
     fn start() -> Result<Self, Error> {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -123,7 +123,7 @@ impl Engine {
         result.recv().map_err(|_| ended())?.or_else(|panic| resume_unwind(panic))
     }
 
-    /// As [`Engine::run`], for calls that return no error: `None` in a forked child. A callback panics.
+    /// As [`ClientThread::run`], for calls that return no error: `None` in a forked child. A callback panics.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
         self.run(work).ok()
@@ -137,13 +137,13 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for ClientThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
+        f.debug_struct("ClientThread").finish_non_exhaustive()
     }
 }
 
-impl Drop for Engine {
+impl Drop for ClientThread {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         if !self.process.is_current() {
@@ -194,48 +194,48 @@ impl Client {
 
     /// Starts a thread, and creates the client there, because a client belongs to its runtime.
     fn start(making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static) -> Result<Self, Error> {
-        let engine = Arc::new(Engine::start()?);
-        let inner = engine.get(making)?;
+        let thread = Arc::new(ClientThread::start()?);
+        let inner = thread.get(making)?;
         // A client that is never dropped is closed at the end of the program.
-        engine.reaper.get_or_init(|| inner.reaper()).watch_exit();
-        Ok(Self { inner, engine })
+        thread.reaper.get_or_init(|| inner.reaper()).watch_exit();
+        Ok(Self { inner, thread })
     }
 
     /// Returns a lock on `key` that is not acquired yet. No request is sent until it is acquired; an invalid key is
     /// reported then.
     #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+        Lock::new(self.inner.lock(key), Arc::clone(&self.thread))
     }
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
     /// when you acquire permits.
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
-        Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
+        Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.thread))
     }
 
     /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
     /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(self.inner.election(name), Arc::clone(&self.engine))
+        Election::new(self.inner.election(name), Arc::clone(&self.thread))
     }
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
     /// then; an invalid key, and a key that is passed twice, are reported then.
     #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
-        LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
+        LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.thread))
     }
 
     /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
     /// it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
-        OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
+        OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.thread))
     }
 
     /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days: see [`crate::Client::min_interval`].
     pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow {
-        OncePerWindow::new(self.inner.min_interval(key, interval), Arc::clone(&self.engine))
+        OncePerWindow::new(self.inner.min_interval(key, interval), Arc::clone(&self.thread))
     }
 
     /// The last success of the work on `key`: see [`crate::Client::last_success`].
@@ -244,13 +244,13 @@ impl Client {
     /// The errors of [`OncePerWindow::done`].
     pub fn last_success(&self, key: impl AsRef<str>) -> Result<Option<WindowDone>, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.last_success(key).await })
+        self.thread.get(async move { client.last_success(key).await })
     }
 
     /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. No request is sent until one is acquired; an
     /// invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
-        Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))
+        Slots::new(self.inner.slots(key, slots), Arc::clone(&self.thread))
     }
 
     /// The name of the backend for messages, without secrets.
@@ -269,7 +269,7 @@ impl Client {
     /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
     pub fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.inspect(key).await })
+        self.thread.get(async move { client.inspect(key).await })
     }
 
     /// The number of threads of this client that wait in the queue for `key`, locally or at the server. Threads that try once,
@@ -284,7 +284,7 @@ impl Client {
     /// [`Error::Unreachable`].
     pub fn list(&self) -> Result<Vec<Holding>, Error> {
         let client = self.inner.clone();
-        self.engine.get(async move { client.list().await })
+        self.thread.get(async move { client.list().await })
     }
 
     /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
@@ -295,7 +295,7 @@ impl Client {
     /// [`Error::Unreachable`]: the hold may or may not be ended, and calling it again is harmless.
     pub fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
         let (client, seen) = (self.inner.clone(), seen.clone());
-        self.engine.get(async move { client.evict(&seen).await })
+        self.thread.get(async move { client.evict(&seen).await })
     }
 
     /// Releases a hold with the holder id that [`Guard::into_holder`] returned.
@@ -305,7 +305,7 @@ impl Client {
     /// again is harmless.
     pub fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.release(key, holder).await })
+        self.thread.get(async move { client.release(key, holder).await })
     }
 
     /// Renews a hold once with its holder id for `ttl`, 10 ms to 24 h, and returns the remaining validity of the lease.
@@ -317,7 +317,7 @@ impl Client {
     /// harmless.
     pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
         let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.renew(key, holder, ttl).await })
+        self.thread.get(async move { client.renew(key, holder, ttl).await })
     }
 
     /// Tries what a lock does, on a key of its own, and takes it back: see [`crate::Client::try_out`].
@@ -326,7 +326,7 @@ impl Client {
     /// [`Error::Config`] for an invalid key.
     pub fn try_out(&self, key: Option<&str>) -> Result<Vec<Finding>, Error> {
         let (client, key) = (self.inner.clone(), key.map(str::to_owned));
-        self.engine.get(async move { client.try_out(key.as_deref()).await })
+        self.thread.get(async move { client.try_out(key.as_deref()).await })
     }
 
     /// Checks what the guarantees of this backend depend on: what it consists of, what works there, and one [`Finding`] for each
@@ -336,7 +336,7 @@ impl Client {
     /// In a callback, which runs on the thread of a client.
     pub fn diagnose(&self) -> BackendReport {
         let client = self.inner.clone();
-        self.engine.wait(async move { client.diagnose().await }).unwrap_or_default()
+        self.thread.wait(async move { client.diagnose().await }).unwrap_or_default()
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,
@@ -345,7 +345,7 @@ impl Client {
     /// # Errors
     /// [`Error::Closed`] with the remaining holds and releases if the time is over. The remaining holds stay with their guards.
     pub fn close(self, within: Duration) -> Result<(), Error> {
-        let Self { inner, engine } = self;
-        engine.get(async move { inner.close(within).await })
+        let Self { inner, thread } = self;
+        thread.get(async move { inner.close(within).await })
     }
 }

@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct OncePerWindow {
     inner: crate::OncePerWindow,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 /// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`crate::Once`].
@@ -51,12 +51,12 @@ pub struct OnceRun {
 #[derive(Debug)]
 pub struct UnfinishedRun {
     inner: crate::UnfinishedRun,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl OncePerWindow {
-    pub(super) const fn new(inner: crate::OncePerWindow, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::OncePerWindow, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
@@ -144,12 +144,12 @@ impl OncePerWindow {
     /// # Errors
     /// See [`crate::OncePerWindow::begin`].
     pub fn begin(self) -> Result<OnceStart, Error> {
-        let Self { inner, engine } = self;
-        Ok(match engine.get(inner.begin())? {
+        let Self { inner, thread } = self;
+        Ok(match thread.get(inner.begin())? {
             crate::OnceStart::Started(run) => {
                 let (guard, inner) = run.into_parts();
-                let guard = Guard::new(guard, Arc::clone(&engine));
-                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun { inner, engine } })
+                let guard = Guard::new(guard, Arc::clone(&thread));
+                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun { inner, thread } })
             }
             crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
         })
@@ -162,7 +162,7 @@ impl OncePerWindow {
     /// [`Error::Unreachable`].
     pub fn done(&self) -> Result<Option<WindowDone>, Error> {
         let inner = self.inner.clone();
-        self.engine.get(async move { inner.done().await })
+        self.thread.get(async move { inner.done().await })
     }
 
     /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
@@ -171,7 +171,7 @@ impl OncePerWindow {
     /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
     pub fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
         let (inner, done) = (self.inner.clone(), done.clone());
-        self.engine.get(async move { inner.clear(&done).await })
+        self.thread.get(async move { inner.clear(&done).await })
     }
 }
 
@@ -237,7 +237,7 @@ impl UnfinishedRun {
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        let Self { inner, engine } = self;
-        engine.get(inner.succeed())
+        let Self { inner, thread } = self;
+        thread.get(inner.succeed())
     }
 }

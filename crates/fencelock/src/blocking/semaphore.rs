@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::lock::settle;
 use crate::{Error, HolderId, Resized, RunError, Unknown, Waiting};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Semaphore {
     inner: crate::Semaphore,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Semaphore {
-    pub(super) const fn new(inner: crate::Semaphore, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Semaphore, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See
@@ -67,8 +67,8 @@ impl Semaphore {
     /// Those of [`crate::Semaphore::acquire`].
     pub fn acquire(&self, weight: u32) -> Result<Guard, Error> {
         let semaphore = self.inner.clone();
-        let guard = self.engine.get(async move { semaphore.acquire(weight).await })?;
-        Ok(Guard::new(guard, Arc::clone(&self.engine)))
+        let guard = self.thread.get(async move { semaphore.acquire(weight).await })?;
+        Ok(Guard::new(guard, Arc::clone(&self.thread)))
     }
 
     /// Acquires `weight` permits if they are free and no client waits for permits; `None` otherwise.
@@ -77,8 +77,8 @@ impl Semaphore {
     /// Those of [`crate::Semaphore::try_acquire`].
     pub fn try_acquire(&self, weight: u32) -> Result<Option<Guard>, Error> {
         let semaphore = self.inner.clone();
-        let guard = self.engine.get(async move { semaphore.try_acquire(weight).await })?;
-        Ok(guard.map(|guard| Guard::new(guard, Arc::clone(&self.engine))))
+        let guard = self.thread.get(async move { semaphore.try_acquire(weight).await })?;
+        Ok(guard.map(|guard| Guard::new(guard, Arc::clone(&self.thread))))
     }
 
     /// Changes the limit of the semaphore, which is in use with another one, to that of this value.
@@ -87,7 +87,7 @@ impl Semaphore {
     /// Those of [`crate::Semaphore::resize`].
     pub fn resize(&self) -> Result<Resized, Error> {
         let semaphore = self.inner.clone();
-        self.engine.get(async move { semaphore.resize().await })
+        self.thread.get(async move { semaphore.resize().await })
     }
 
     /// Continues a hold of `weight` permits that [`Guard::into_holder`] released from its guard, in this or another process.
@@ -96,8 +96,8 @@ impl Semaphore {
     /// Those of [`Lock::resume`](super::Lock::resume).
     pub fn resume(&self, weight: u32, holder: HolderId) -> Result<Guard, Error> {
         let semaphore = self.inner.clone();
-        let guard = self.engine.get(async move { semaphore.resume(weight, holder).await })?;
-        Ok(Guard::new(guard, Arc::clone(&self.engine)))
+        let guard = self.thread.get(async move { semaphore.resume(weight, holder).await })?;
+        Ok(Guard::new(guard, Arc::clone(&self.thread)))
     }
 
     /// Runs `body` on this thread while `weight` permits are held, releases them, and returns the result of the body. See

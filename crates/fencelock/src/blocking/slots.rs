@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held};
 use crate::lock::settle;
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError, Unknown, Waiting};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Slots {
     inner: crate::Slots,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Slots {
-    pub(super) const fn new(inner: crate::Slots, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Slots, thread: Arc<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
@@ -76,9 +76,9 @@ impl Slots {
     /// # Errors
     /// See [`crate::Slots::acquire`].
     pub fn acquire(self) -> Result<SlotGuard, Error> {
-        let Self { inner, engine } = self;
-        let held = engine.get(inner.acquire())?;
-        Ok(SlotGuard { slot: held.slot(), guard: Guard::new(held.into_guard(), engine) })
+        let Self { inner, thread } = self;
+        let held = thread.get(inner.acquire())?;
+        Ok(SlotGuard { slot: held.slot(), guard: Guard::new(held.into_guard(), thread) })
     }
 
     /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
@@ -98,9 +98,9 @@ impl Slots {
     /// # Errors
     /// See [`crate::Slots::resume`].
     pub fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
-        let Self { inner, engine } = self;
-        let held = engine.get(inner.resume(slot, holder))?;
-        Ok(SlotGuard { slot, guard: Guard::new(held.into_guard(), engine) })
+        let Self { inner, thread } = self;
+        let held = thread.get(inner.resume(slot, holder))?;
+        Ok(SlotGuard { slot, guard: Guard::new(held.into_guard(), thread) })
     }
 
     /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
