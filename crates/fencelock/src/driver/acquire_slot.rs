@@ -1,7 +1,7 @@
 //! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
-use super::waiter::LAST_ANSWER;
+use super::waiting_task::LAST_ANSWER;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;

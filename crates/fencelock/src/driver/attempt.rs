@@ -1,7 +1,7 @@
 //! One task that acquires a key: executes the steps of the engine.
 
-use super::lease::Lease;
-use super::waiter::{First, LAST_ANSWER, Next, Waiter, guard};
+use super::lease_handle::LeaseHandle;
+use super::waiting_task::{First, LAST_ANSWER, Next, WaitingTask, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
@@ -33,10 +33,10 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     let mut again = None;
     loop {
         client.check_open()?;
-        let waiter = poll_fn(|context| Poll::Ready(Waiter::enter(client, request, again, context))).await;
+        let task = poll_fn(|context| Poll::Ready(WaitingTask::enter(client, request, again, context))).await;
         // If the lease is lost before the task takes it, the task keeps its position at the front.
-        again = Some(waiter.arrived);
-        if let Some(guard) = waiter.wait().await? {
+        again = Some(task.arrived);
+        if let Some(guard) = task.wait().await? {
             return Ok(guard);
         }
     }
@@ -60,7 +60,7 @@ pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder:
         let cell = client.keys.get_or_insert(&request.key, options.mode, client);
         let granted = cell.try_with(|engine, cx| {
             let grant = engine.resume(holder, options, tokens.last().into(), lease, cx);
-            Lease::of(&cell, engine, &grant).map(|lease| (grant, lease))
+            LeaseHandle::of(&cell, engine, &grant).map(|lease| (grant, lease))
         });
         match granted {
             Some((Some((grant, lease)), _)) => return Ok(guard(client, grant, lease, Duration::ZERO)),
@@ -97,7 +97,7 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard
         let (idle, lease, releasing) = cell.with(|engine, cx| {
             let releasing = client.closing.releasing();
             let idle = engine.take_idle(&request.options, cx);
-            let lease = if let IdleLease::Taken(grant) = &idle { Lease::of(&cell, engine, grant) } else { None };
+            let lease = if let IdleLease::Taken(grant) = &idle { LeaseHandle::of(&cell, engine, grant) } else { None };
             (idle, lease, releasing)
         });
         match idle {
@@ -138,7 +138,7 @@ impl Drop for GivenUp {
     }
 }
 
-impl Waiter<'_> {
+impl WaitingTask<'_> {
     /// `None` if the lease was lost before the task took it, or its turn because it did not run.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
@@ -176,7 +176,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// As [`Waiter::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
+    /// As [`WaitingTask::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
     /// claim, and the engine has released the last one.
     async fn claim_in_turn(&self, step: TaskStep) -> Result<Next, Error> {
         let mut claim = Box::pin(self.claim(step));
@@ -247,7 +247,7 @@ impl Waiter<'_> {
         tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.client.timed_out()))
     }
 
-    fn granted(&self, grant: Grant, lease: Lease) -> Guard {
+    fn granted(&self, grant: Grant, lease: LeaseHandle) -> Guard {
         if grant.source != Source::Shared {
             self.client.outages.ends(self.client.clock.now());
         }

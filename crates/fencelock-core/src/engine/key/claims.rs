@@ -1,7 +1,7 @@
 //! The claims of its tasks, and what the backend answers.
 
 use super::KeyEngine;
-use super::waiter::{State, Waiter, WaiterId};
+use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{
@@ -110,8 +110,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
         match &mut self.waiters.get_mut(id)?.state {
-            State::Claiming(claiming) => Some(claiming),
-            State::Queued | State::Called(_) => None,
+            WaiterState::Claiming(claiming) => Some(claiming),
+            WaiterState::Queued | WaiterState::Called(_) => None,
         }
     }
 
@@ -122,15 +122,15 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let fails = in_queue && failing_since != Moment::NEVER;
         let failing_since = fails.then(|| failing_since.max(waiter.arrived));
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
-        if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
+        if let WaiterState::Called(Some(pending)) = std::mem::replace(&mut waiter.state, WaiterState::Queued) {
             claiming.resume(*pending);
         }
         let (yields, until) = (in_queue && !claiming.is_notified(), yield_until.min(claiming.deadline));
         if let Some(until) = claiming.sleeps_on(cx.now) {
-            waiter.state = State::Claiming(Box::new(claiming));
+            waiter.state = WaiterState::Claiming(Box::new(claiming));
             return TaskStep::Sleep { until, wakes: true };
         }
-        waiter.state = State::Claiming(Box::new(claiming));
+        waiter.state = WaiterState::Claiming(Box::new(claiming));
         if yields && cx.now < until {
             return TaskStep::Sleep { until, wakes: false };
         }
@@ -147,7 +147,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             Ok(holder) => holder,
             Err(invalid) => return self.refuse(id, RefusalReason::Invalid(invalid), cx),
         };
-        if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
+        if let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
             claiming.begin(cx.key, request, holder);
             cx.act(Action::ClaimBegan(request.mode));
         }
@@ -165,7 +165,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         let block = self.waiters.is_in_queue(id).then(|| NonZeroU32::new(self.block)).flatten();
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return TaskStep::Wait;
         };
         let Some(claim) = claiming.next_claim(block) else { return TaskStep::Wait };
@@ -180,7 +180,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Sleeps before the next claim, unless the wait is over.
     fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return TaskStep::Wait;
         };
         if claiming.is_over(request, cx.now) {
@@ -254,7 +254,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if in_queue && self.waiters.get(id)?.request.has_permits() {
             return self.grant_permits(id, tokens, lease, source, cx);
         }
-        let Waiter { request, state: State::Claiming(claiming), .. } = self.waiters.remove(id)? else { return None };
+        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.remove(id)? else {
+            return None;
+        };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
@@ -280,7 +282,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), RefusalReason> {
         let in_queue = self.waiters.is_in_queue(id);
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return Ok(());
         };
         let known = self.last_busy.as_ref().filter(|_| in_queue).map(|known| &known.1);
@@ -347,9 +349,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let removed = self.waiters.remove(id)?.state;
         self.last_busy.take_if(|_| self.waiters.queue_is_empty());
         match removed {
-            State::Queued => None,
-            State::Called(pending) => pending,
-            State::Claiming(mut claiming) => {
+            WaiterState::Queued => None,
+            WaiterState::Called(pending) => pending,
+            WaiterState::Claiming(mut claiming) => {
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
                     return Some(Box::new(pending));
                 }
@@ -368,7 +370,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether another task could take over the queue position of this task at the server.
     fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
         let Some((front, first)) = self.waiters.front().filter(|_| config.capabilities.queues) else { return false };
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.waiters.get(id) else { return false };
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get(id) else {
+            return false;
+        };
         if !claiming.transferable || !claiming.left_behind || !self.waiters.is_in_queue(id) {
             return false;
         }
@@ -460,9 +464,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some((task, state)) = self.waiters.serve(id, TaskStep::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
         let mut pending = match state {
-            State::Queued => None,
-            State::Called(pending) => pending,
-            State::Claiming(claiming) => let_go(*claiming, cx),
+            WaiterState::Queued => None,
+            WaiterState::Called(pending) => pending,
+            WaiterState::Claiming(claiming) => let_go(*claiming, cx),
         };
         self.call_for_permits(&mut pending, cx);
         let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);

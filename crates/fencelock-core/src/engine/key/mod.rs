@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use turns::Turns;
 pub use waiter::WaiterId;
-use waiter::{State, Waiter};
+use waiter::{Waiter, WaiterState};
 use waiters::Waiters;
 
 /// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
@@ -88,7 +88,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let in_queue = cx.config.is_in_queue(&request) && self.has_queue_for(&request);
         // The last reply may be outdated.
         self.last_busy.take_if(|_| in_queue && self.waiters.queue_is_empty());
-        let state = if in_queue { State::Queued } else { State::Called(None) };
+        let state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined =
             request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.waiters.queue_is_empty();
@@ -117,12 +117,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return Some(step);
         }
         match &mut self.waiters.get_mut(id)?.state {
-            State::Called(_) => Some(self.begin_claiming(id, cx)),
-            State::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
+            WaiterState::Called(_) => Some(self.begin_claiming(id, cx)),
+            WaiterState::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
                 let notified = claiming.attempt.as_mut().is_some_and(|attempt| std::mem::take(&mut attempt.notified));
                 notified.then(|| self.wake_up(id, cx))
             }
-            State::Queued | State::Claiming(_) => None,
+            WaiterState::Queued | WaiterState::Claiming(_) => None,
         }
     }
 

@@ -113,7 +113,7 @@ impl<W: Hash> Hash for Queue<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::waiter::State;
+    use super::super::waiter::WaiterState;
     use super::*;
     use crate::engine::{AcquireRequest, LeaseSharing};
     use crate::{Mode, Moment, Owner, Ttl};
@@ -134,7 +134,7 @@ mod tests {
             lease_sharing: LeaseSharing::Allowed,
             place: None,
         };
-        Waiter { request, arrived: Moment::default(), task, state: State::Queued }
+        Waiter { request, arrived: Moment::default(), task, state: WaiterState::Queued }
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 use super::queue::Queue;
 use super::served::Served;
-use super::waiter::{State, Waiter, WaiterId};
+use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::PendingClaim;
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{Grant, TaskStep};
@@ -99,7 +99,7 @@ impl<W: Default> Waiters<W> {
     /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
     pub(super) fn call(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>) -> Option<W> {
         let waiter = self.queue.get_mut(id)?;
-        waiter.state = State::Called(pending);
+        waiter.state = WaiterState::Called(pending);
         self.claiming += 1;
         Some(std::mem::take(&mut waiter.task))
     }
@@ -107,7 +107,7 @@ impl<W: Default> Waiters<W> {
     /// A task that claimed returns to waiting for a lease of this client.
     pub(super) fn requeue(&mut self, id: WaiterId) {
         if let Some(waiter) = self.queue.get_mut(id).filter(|waiter| !waiter.is_queued()) {
-            waiter.state = State::Queued;
+            waiter.state = WaiterState::Queued;
             self.claiming -= 1;
         }
     }
@@ -149,7 +149,7 @@ impl<W: Default> Waiters<W> {
     }
 
     /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
-    pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, State)> {
+    pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, WaiterState)> {
         let waiter = self.remove_from_queue(id)?;
         self.served.insert(id, step);
         Some((waiter.task, waiter.state))

@@ -20,7 +20,7 @@ const WAITER_LIFE: Duration = Duration::from_secs(3);
 pub(super) struct KeyState {
     fence: u64,
     holders: HolderSet,
-    queue: VecDeque<Waiter>,
+    queue: VecDeque<QueueEntry>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
     /// The backend has reported that no client waits, and will announce the next waiter.
@@ -30,7 +30,7 @@ pub(super) struct KeyState {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct QueueEntry {
     holder: Holder,
     mode: Mode,
     ttl: Duration,
@@ -38,7 +38,7 @@ struct Waiter {
     seen: Moment,
 }
 
-impl Waiter {
+impl QueueEntry {
     /// The mode of its next claim: its semaphore may have been resized, although its client still names the old limit.
     fn mode_of(&self, claimed: Mode) -> Mode {
         let limit = self.mode.limit().filter(|limit| claimed.weight() <= *limit);
@@ -61,7 +61,7 @@ impl StepContext<'_> {
         if self.leases { self.now + ttl } else { Moment::NEVER }
     }
 
-    fn is_alive(&self, waiter: &Waiter) -> bool {
+    fn is_alive(&self, waiter: &QueueEntry) -> bool {
         !self.leases || self.now.since(waiter.seen) < WAITER_LIFE
     }
 
@@ -141,7 +141,7 @@ impl KeyState {
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                self.queue.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
+                self.queue.push_back(QueueEntry { holder, mode, ttl, block: claim.block, seen: step.now });
                 if std::mem::take(&mut self.announces) {
                     step.events.push(Event::Queued { key: step.key.clone() });
                 }
