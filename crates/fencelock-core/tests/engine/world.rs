@@ -116,7 +116,7 @@ impl World {
                 world.act(Act::Ask(user))?;
                 world.settle()?;
                 while !world.packets.is_empty() {
-                    // Time for as many tokens as a shared lease wants.
+                    // Time for as many tokens as a task lease wants.
                     world.now = world.now + Duration::from_micros(200);
                     world.act(Act::Deliver(0))?;
                     world.settle()?;

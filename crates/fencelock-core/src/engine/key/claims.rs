@@ -417,7 +417,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if let Some((_, first)) = self.waiters.front() {
             return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
         }
-        let hold = self.leases.any_shared();
+        let hold = self.leases.any_task_hold();
         hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl(), &hold.owner)))
     }
 

@@ -23,7 +23,7 @@ pub use waiter::WaiterId;
 use waiter::{Waiter, WaiterState};
 use waiters::Waiters;
 
-/// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
+/// The number of fencing tokens that the first claim of a task lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
 /// its tokens are used up.
 const FIRST_BLOCK: u32 = 128;
@@ -91,7 +91,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
         let joined =
-            request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.waiters.queue_is_empty();
+            request.mode == Mode::Shared || self.leases.any_task_hold().is_some() || !self.waiters.queue_is_empty();
         if in_queue && (keeps_idle || joined) {
             self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
@@ -274,9 +274,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// The shared lease and the queue.
+/// The task lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Passes a shared lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
+    /// Passes a task lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
     fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let next = self.waiters.front().filter(|(_, waiter)| waiter.is_queued());
         let Some((_, waiter)) = next else { return false };
@@ -288,14 +288,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    /// The next claim requests more tokens if those of this shared lease are used up.
+    /// The next claim requests more tokens if those of this task lease are used up.
     fn grow_block(&mut self, id: HoldId) {
         if self.leases.is_used_up(id) {
             self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
         }
     }
 
-    /// Passes a shared lease to the next task, or keeps it idle for a moment.
+    /// Passes a task lease to the next task, or keeps it idle for a moment.
     fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         if self.waiters.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
@@ -407,7 +407,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.leases.leave(id, tenure) {
             return Leaving::PassedOn;
         }
-        if self.leases.is_shared(id) {
+        if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
             }
@@ -494,7 +494,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.on_permit_waiters(waiters, cx);
             }
             // If a leader is already claiming, it may be the reported waiter; then the lease is no longer passed on.
-            Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
+            Some(Renewed::Waiters(Some(others))) if self.leases.is_sharing(id) && !self.leader_claims() => {
                 self.leases.on_waiters(others, cx);
                 self.settle(None, cx);
             }
@@ -536,7 +536,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 /// within the batch for tasks of this client. After that, the first reader in the queue claims for itself, behind the
 /// waiters at the server.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Admits the readers at the front of the queue, as long as they may join the shared lease.
+    /// Admits the readers at the front of the queue, as long as they may join the task lease.
     fn admit(&mut self, cx: &mut Context<'_, W, L>) {
         while let Some((_, waiter)) = self.waiters.front()
             && waiter.is_queued()
@@ -549,7 +549,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Joins the shared lease without waiting, unless readers are in the queue.
+    /// Joins the task lease without waiting, unless readers are in the queue.
     fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if !request.shares() || !self.waiters.queue_is_empty() {
             return None;
@@ -582,7 +582,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if is_over || tenure.mode != Mode::Exclusive {
             return None;
         }
-        if self.leases.is_shared(id) {
+        if self.leases.is_sharing(id) {
             let queued = self.leader_claims();
             self.leases.stop_sharing(id, queued, cx);
         }
