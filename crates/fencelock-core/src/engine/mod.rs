@@ -58,7 +58,7 @@ mod sharing;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
 pub use acquire_slot::{AcquireSlot, SlotStep};
-pub use action::{Action, Actions, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, TaskStep};
+pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source, TaskStep};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};

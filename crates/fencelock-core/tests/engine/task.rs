@@ -8,7 +8,7 @@ use crate::network::{Call, Reply};
 use crate::user::{Asked, DowngradeWait, Guard, GuardDowngrade, Task, Wait};
 use crate::world::World;
 use fencelock_core::engine::{
-    AcquireRequest, Downgrading, Grant, IdleLease, LeaseSharing, RefusalReason, Source, Status, TaskStep, WaiterId,
+    AcquireRequest, Downgrading, FailureReason, Grant, IdleLease, LeaseSharing, Source, Status, TaskStep, WaiterId,
 };
 use fencelock_core::{
     Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, RenewalPlan, Ttl, Unknown,
@@ -128,12 +128,12 @@ impl World {
                     checks::check_order_of_permits(self, user);
                     return self.granted(user, grant);
                 }
-                TaskStep::Refused(refusal) => {
+                TaskStep::Failed(failure) => {
                     let kind = !self.ledger.troubled && !self.ledger.time_passed;
-                    if kind && !matches!(refusal.reason, RefusalReason::Busy(_)) {
-                        self.break_down(format!("user {user} was refused: {:?}", refusal.reason));
+                    if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
+                        self.break_down(format!("user {user} was refused: {:?}", failure.reason));
                     }
-                    (self.users[user].task, self.users[user].refused) = (None, Some(refusal.reason));
+                    (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
                     return self.cover(Coverage::Refused);
                 }
             };

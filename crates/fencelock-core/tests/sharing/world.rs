@@ -316,7 +316,7 @@ impl World {
                     self.begin(task, grant);
                     return true;
                 }
-                TaskStep::Refused(_) => return true,
+                TaskStep::Failed(_) => return true,
                 TaskStep::TurnLost => unreachable!("the timer is off"),
             };
         }

@@ -10,7 +10,7 @@ use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::request::Request;
 use fencelock_core::engine::{
-    AcquireRequest, Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, TaskStep,
+    AcquireFailure, AcquireRequest, FailureReason, Grant, IdleLease, PendingRelease, Source, TaskStep,
 };
 use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
@@ -155,7 +155,7 @@ impl WaitingTask<'_> {
                 Box::pin(wait_in_queue(&self)).await?
             };
             let next = match next {
-                (TaskStep::Granted(_) | TaskStep::Refused(_) | TaskStep::TurnLost, _) => next,
+                (TaskStep::Granted(_) | TaskStep::Failed(_) | TaskStep::TurnLost, _) => next,
                 (step, _) => self.claim_in_turn(step).await?,
             };
             if !matches!(next.0, TaskStep::Wait) {
@@ -164,7 +164,7 @@ impl WaitingTask<'_> {
         };
         self.entered = false;
         match last {
-            TaskStep::Refused(refusal) => Err(self.error(*refusal)),
+            TaskStep::Failed(failure) => Err(self.error(*failure)),
             TaskStep::Granted(grant) => match self.client.check_open() {
                 Ok(()) => Ok(lease.map(|lease| self.granted(grant, lease))),
                 Err(error) => {
@@ -206,9 +206,9 @@ impl WaitingTask<'_> {
                     let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Refused(_) => (step, None),
+                TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Failed(_) => (step, None),
             };
-            if matches!(next.0, TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Refused(_)) {
+            if matches!(next.0, TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Failed(_)) {
                 return Ok(next);
             }
             self.client.check_open()?;
@@ -254,14 +254,14 @@ impl WaitingTask<'_> {
         guard(self.client, grant, lease, grant.tenure.since.since(self.arrived))
     }
 
-    fn error(&self, refusal: Refusal) -> Error {
-        let Refusal { reason, waited, attempts } = refusal;
+    fn error(&self, failure: AcquireFailure) -> Error {
+        let AcquireFailure { reason, waited, attempts } = failure;
         let key = &self.request.key;
         match reason {
-            RefusalReason::Busy(occupied) => busy(key, occupied, waited, attempts),
-            RefusalReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
-            RefusalReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
-            RefusalReason::Invalid(invalid) => Error::Config(invalid),
+            FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
+            FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
+            FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
+            FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
 }

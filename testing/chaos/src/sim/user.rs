@@ -128,8 +128,8 @@ impl World<'_> {
                 self.claim(client, waiter, &claim);
             }
             TaskStep::Granted(grant) => self.granted(client, grant),
-            TaskStep::Refused(refusal) => {
-                self.trace(|| format!("c{client} gives up: {:?}", refusal.reason));
+            TaskStep::Failed(failure) => {
+                self.trace(|| format!("c{client} gives up: {:?}", failure.reason));
                 self.restart_task(client);
             }
             TaskStep::Inspect | TaskStep::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),

@@ -3,7 +3,7 @@
 mod request;
 
 use super::context::spread;
-use super::{Config, PendingRelease, Refusal, RefusalReason, Rng};
+use super::{AcquireFailure, Config, FailureReason, PendingRelease, Rng};
 use crate::{
     Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
 };
@@ -129,7 +129,7 @@ pub(crate) enum Phase {
     /// A notification, or the time of the next poll.
     Sleeping,
     /// The reply to a release; this result follows.
-    Leaving(Box<RefusalReason>),
+    Leaving(Box<FailureReason>),
 }
 
 impl Claiming {
@@ -191,7 +191,7 @@ impl Claiming {
         mut cause: Unknown,
         known: Option<&Occupied>,
         now: Moment,
-    ) -> Result<Unknown, RefusalReason> {
+    ) -> Result<Unknown, FailureReason> {
         self.failures = self.failures.saturating_add(1);
         let over = self.is_over(request, now);
         if cause.is_quarantine() {
@@ -209,10 +209,10 @@ impl Claiming {
             && let Some(occupied) = self.occupied.as_ref().or(known)
         {
             // The holder was reported before.
-            return Err(RefusalReason::Busy(Some(occupied.clone())));
+            return Err(FailureReason::Busy(Some(occupied.clone())));
         }
         if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
-            return Err(RefusalReason::Unreachable(cause));
+            return Err(FailureReason::Unreachable(cause));
         }
         Ok(cause)
     }
@@ -321,7 +321,7 @@ impl Claiming {
         Some(attempt)
     }
 
-    pub(crate) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
-        Refusal { reason, waited: now.since(self.started), attempts: self.attempts }
+    pub(crate) fn failure(&self, reason: FailureReason, now: Moment) -> AcquireFailure {
+        AcquireFailure { reason, waited: now.since(self.started), attempts: self.attempts }
     }
 }

@@ -5,7 +5,7 @@ use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{
-    Action, ClaimReport, Config, Context, Grant, PendingRelease, Refusal, RefusalReason, Source, TaskStep,
+    AcquireFailure, Action, ClaimReport, Config, Context, FailureReason, Grant, PendingRelease, Source, TaskStep,
 };
 use crate::{
     Acquire, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied, QueuePosition,
@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         };
         claiming.unanswered(&cause, was_sent, cx.now);
         if cause.not_replicated().is_some() || cause.is_permanent() {
-            return self.leave_then(id, RefusalReason::Unconfirmed(cause), cx);
+            return self.leave_then(id, FailureReason::Unconfirmed(cause), cx);
         }
         // The claim may have been executed. A poll finds out without adding a second queue position.
         let left_behind = claiming.left_behind;
@@ -72,7 +72,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         match self.on_trouble(id, cause, cx) {
             Ok(()) => self.claim_later(id, cx),
-            Err(reason) => self.refuse(id, reason, cx),
+            Err(reason) => self.fail(id, reason, cx),
         }
     }
 
@@ -90,7 +90,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             }
             Err(cause) => {
                 if let Err(reason) = self.on_trouble(id, cause, cx) {
-                    return self.refuse(id, reason, cx);
+                    return self.fail(id, reason, cx);
                 }
             }
         }
@@ -103,7 +103,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         // A server that does not allow it now will not do so later.
         claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
         match std::mem::replace(&mut claiming.phase, Phase::Requesting) {
-            Phase::Leaving(reason) => self.refuse(id, *reason, cx),
+            Phase::Leaving(reason) => self.fail(id, *reason, cx),
             _ => TaskStep::Wait,
         }
     }
@@ -145,7 +145,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let holder = match cx.rng.holder_id() {
             Ok(holder) => holder,
-            Err(invalid) => return self.refuse(id, RefusalReason::Invalid(invalid), cx),
+            Err(invalid) => return self.fail(id, FailureReason::Invalid(invalid), cx),
         };
         if let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
             claiming.begin(cx.key, request, holder);
@@ -184,9 +184,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             return TaskStep::Wait;
         };
         if claiming.is_over(request, cx.now) {
-            let busy = RefusalReason::Busy(claiming.occupied.clone());
+            let busy = FailureReason::Busy(claiming.occupied.clone());
             if self.has_successor(id, cx.config) {
-                return self.refuse(id, busy, cx);
+                return self.fail(id, busy, cx);
             }
             return self.leave_then(id, busy, cx);
         }
@@ -233,7 +233,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.end_attempt(id, cx);
                 self.next_attempt(id, cx)
             }
-            Err(reason) => self.refuse(id, reason, cx),
+            Err(reason) => self.fail(id, reason, cx),
         }
     }
 
@@ -280,7 +280,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
-    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), RefusalReason> {
+    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), FailureReason> {
         let in_queue = self.waiters.is_in_queue(id);
         let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return Ok(());
@@ -298,7 +298,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
-    fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
         let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         claiming.transferable = false;
         match claiming.holder().filter(|_| claiming.left_behind) {
@@ -306,29 +306,29 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 claiming.phase = Phase::Leaving(Box::new(reason));
                 TaskStep::Leave(holder)
             }
-            None => self.refuse(id, reason, cx),
+            None => self.fail(id, reason, cx),
         }
     }
 
-    fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
         let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        let refusal = Box::new(claiming.refusal(reason, cx.now));
+        let failure = Box::new(claiming.failure(reason, cx.now));
         if self.waiters.is_in_queue(id) {
-            self.last_busy.take_if(|_| !matches!(refusal.reason, RefusalReason::Busy(_)));
-            self.fail_others(id, &refusal, cx);
+            self.last_busy.take_if(|_| !matches!(failure.reason, FailureReason::Busy(_)));
+            self.fail_others(id, &failure, cx);
         }
         let pending = self.remove(id, cx);
         self.settle(pending, cx);
-        TaskStep::Refused(refusal)
+        TaskStep::Failed(failure)
     }
 
     /// The leader gives up because the backend does not answer. So do all tasks whose own limit has passed.
-    fn fail_others(&mut self, leader: WaiterId, refusal: &Refusal, cx: &mut Context<'_, W, L>) {
-        let permanent = match &refusal.reason {
-            RefusalReason::Busy(_) => return,
-            RefusalReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
-            RefusalReason::Unreachable(cause) | RefusalReason::Unconfirmed(cause) => cause.is_permanent(),
-            RefusalReason::Invalid(_) => true,
+    fn fail_others(&mut self, leader: WaiterId, failure: &AcquireFailure, cx: &mut Context<'_, W, L>) {
+        let permanent = match &failure.reason {
+            FailureReason::Busy(_) => return,
+            FailureReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
+            FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
+            FailureReason::Invalid(_) => true,
         };
         let since = self.failing_since.min(cx.now);
         let gives_up =
@@ -337,7 +337,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             self.waiters.queue().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, _)| id).collect();
         for id in others {
-            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Refused(Box::new(refusal.clone()))) {
+            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Failed(Box::new(failure.clone()))) {
                 cx.act(Action::Wake(task));
             }
         }
