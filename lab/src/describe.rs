@@ -1,7 +1,7 @@
 //! Describes steps in words.
 
 use crate::lang::Lang;
-use crate::model::Model;
+use crate::model::LockModel;
 use crate::model::command::{Command, Word};
 use crate::model::state::{Action, Reply, State, TTL, Transition, Value};
 use crate::scheme::{Home, Op};
@@ -84,7 +84,7 @@ pub(crate) fn operation(op: Op, step: &Transition, lang: Lang) -> &'static str {
 }
 
 /// The step as a sentence.
-pub(crate) fn sentence(model: &Model<'_>, before: &State, action: Action, step: &Transition, lang: Lang) -> String {
+pub(crate) fn sentence(model: &LockModel<'_>, before: &State, action: Action, step: &Transition, lang: Lang) -> String {
     let who = action.client().map(name).unwrap_or_default();
     match action {
         Action::Tick => tick(before, step, lang),
@@ -238,7 +238,7 @@ fn of_rest(op: Op, step: &Transition, lang: Lang) -> &'static str {
 }
 
 /// The state of the lock on its servers.
-pub(crate) fn servers(model: &Model<'_>, state: &State, lang: Lang) -> String {
+pub(crate) fn servers(model: &LockModel<'_>, state: &State, lang: Lang) -> String {
     let entry = |at: usize| match state.keys[at] {
         None => lang.pick("no lock", "无锁").to_owned(),
         Some(entry) => {

@@ -8,18 +8,18 @@ mod steps;
 
 use crate::fault::{Fault, Faults};
 use crate::property::Property;
-use crate::scheme::{Home, Op, Scheme};
+use crate::scheme::{Home, LockScheme, Op};
 use read_write::READ_TTL;
 use state::{Action, Entry, LAST_TICK, Life, Reply, State, TTL, Transition};
 
 /// A scheme, and the faults that may happen.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Model<'s> {
-    pub(crate) scheme: &'s Scheme,
+pub(crate) struct LockModel<'s> {
+    pub(crate) scheme: &'s LockScheme,
     pub(crate) faults: Faults,
 }
 
-impl Model<'_> {
+impl LockModel<'_> {
     pub(crate) fn clients(&self) -> usize {
         usize::from(self.scheme.clients)
     }

@@ -1,6 +1,6 @@
 //! Semaphores: a counter of free permits, or a sorted set of permits with their ends.
 
-use super::Model;
+use super::LockModel;
 use super::state::{CLIENTS, Entry, Reply, TTL, Transition, Value};
 
 /// The server to which a client sends its `nth` request.
@@ -9,7 +9,7 @@ pub(crate) const fn node_of(client: usize, nth: u8) -> usize {
 }
 
 /// Takes a permit from the counter of a server.
-pub(super) fn count_down(model: &Model<'_>, step: &mut Transition, at: usize, node: usize) -> bool {
+pub(super) fn count_down(model: &LockModel<'_>, step: &mut Transition, at: usize, node: usize) -> bool {
     let left = match step.after.keys[node].map(|entry| entry.value) {
         Some(Value::Count(left)) => left,
         _ => model.scheme.permits,
@@ -21,7 +21,7 @@ pub(super) fn count_down(model: &Model<'_>, step: &mut Transition, at: usize, no
     left > 0
 }
 
-pub(super) fn take_count(model: &Model<'_>, step: &mut Transition, at: usize) -> bool {
+pub(super) fn take_count(model: &LockModel<'_>, step: &mut Transition, at: usize) -> bool {
     let taken = count_down(model, step, at, 0);
     if taken {
         model.take(&mut step.after, at);
@@ -30,7 +30,7 @@ pub(super) fn take_count(model: &Model<'_>, step: &mut Transition, at: usize) ->
 }
 
 /// Removes what has ended by this clock, and takes a permit.
-pub(super) fn take_permit(model: &Model<'_>, step: &mut Transition, at: usize, now: u8) -> bool {
+pub(super) fn take_permit(model: &LockModel<'_>, step: &mut Transition, at: usize, now: u8) -> bool {
     let mut ends = ends(step);
     for (holder, end) in ends.iter_mut().enumerate() {
         if *end > 0 && *end <= now {

@@ -1,12 +1,12 @@
 //! A lock for readers and writers in one hash with one TTL.
 
-use super::Model;
+use super::LockModel;
 use super::state::{Entry, ReadWrite, Reply, TTL, Transition, Value};
 
 /// A reader holds the lock for twice the TTL of a writer.
 pub(super) const READ_TTL: u8 = 2 * TTL;
 
-pub(super) fn write_lock(model: &Model<'_>, step: &mut Transition, at: usize) -> bool {
+pub(super) fn write_lock(model: &LockModel<'_>, step: &mut Transition, at: usize) -> bool {
     let (mut lock, ttl) = present(step);
     let again = lock.writer == Some(at as u8);
     let granted = again || lock.is_empty();

@@ -1,13 +1,13 @@
 //! The effect of each line of a scheme.
 
-use super::Model;
+use super::LockModel;
 use super::permits::{count_down, give_count, give_permit, node_of, take_count, take_permit};
 use super::read_write::{end_write, read_lock, read_unlock, write_lock};
 use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, TRIES, TTL, Transition, Value};
 use crate::property::Property;
 use crate::scheme::{Content, Op};
 
-impl Model<'_> {
+impl LockModel<'_> {
     /// Runs the next line of a client; with `lost`, over a broken connection.
     pub(super) fn run(&self, step: &mut Transition, at: usize, lost: bool) {
         begin(&mut step.after, at, self.scheme.others_start);

@@ -1,6 +1,6 @@
 //! The job of another process of this program.
 
-use crate::scheme::Scheme;
+use crate::wait_strategy::WaitStrategy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -19,6 +19,6 @@ pub(crate) struct HandOff {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HotKey {
     pub(crate) url: String,
-    pub(crate) scheme: Scheme,
+    pub(crate) strategy: WaitStrategy,
     pub(crate) span: Duration,
 }
