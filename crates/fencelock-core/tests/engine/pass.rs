@@ -153,7 +153,7 @@ impl World {
         };
         checks::cover_renewal(self, renewing);
         if let Ok(Renew::Renewed { .. }) = answer {
-            self.believe(renewing);
+            self.confirm(renewing);
         }
         if self.mutant == Some(Mutant::LossOverwrites)
             && let Ok(Renew::Absent) = answer
@@ -166,7 +166,7 @@ impl World {
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count.
-    fn believe(&mut self, renewing: &Renewing) {
+    fn confirm(&mut self, renewing: &Renewing) {
         let ttl = self.users.iter().filter_map(|user| user.guard.as_ref());
         let ttl =
             ttl.clone().find(|guard| guard.holder == renewing.holder).map_or(self.scenario.ttl, |guard| guard.ttl);

@@ -76,16 +76,16 @@ impl PendingClaim {
     }
 
     /// The lease of a hand-off, if its message is trusted.
-    pub(crate) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
+    pub(crate) fn accept_hand_off(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
         let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
-        let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
+        let lease = self.answered?.accept_hand_off(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
     }
 
     /// The reply to a poll after a hand-off contains only the last token. The message of that hand-off, if it has
     /// arrived, contains all of them. A token is granted once, so a block that ends with the same token belongs to the
     /// same grant.
-    pub(crate) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
+    pub(crate) fn complete_block(&mut self, tokens: TokenBlock) -> TokenBlock {
         let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
         self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
     }

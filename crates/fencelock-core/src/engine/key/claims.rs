@@ -207,7 +207,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
     fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         let (config, now) = (cx.config, cx.now);
-        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.believe(config, now)?;
+        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.accept_hand_off(config, now)?;
         self.grant(id, tokens, lease, Source::HandedOff, cx)
     }
 
@@ -215,7 +215,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else {
             return TaskStep::Wait;
         };
-        let tokens = attempt.whole(tokens);
+        let tokens = attempt.complete_block(tokens);
         let lease = cx.config.lease(sent, attempt.claim.ttl);
         if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
             return step;
