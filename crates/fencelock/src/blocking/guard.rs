@@ -1,4 +1,4 @@
-use super::ClientThread;
+use super::{ClientThread, OnThread};
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,10 +11,7 @@ use std::time::Duration;
 /// the end of the program and forks.
 #[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug)]
-pub struct Guard {
-    inner: crate::Guard,
-    thread: Arc<ClientThread>,
-}
+pub struct Guard(pub(super) OnThread<crate::Guard>);
 
 /// A view of a held lock for the work that it protects. It keeps nothing alive. The async type is [`crate::Held`].
 #[derive(Debug, Clone)]
@@ -24,41 +21,37 @@ pub struct Held {
 }
 
 impl Guard {
-    pub(super) const fn new(inner: crate::Guard, thread: Arc<ClientThread>) -> Self {
-        Self { inner, thread }
-    }
-
     /// The key of the lock.
     pub fn key(&self) -> &Key {
-        self.inner.key()
+        self.0.inner.key()
     }
 
     /// The holder id, which [`Client::release`](super::Client::release) and [`Lock::resume`](super::Lock::resume)
     /// require. Threads of one client that share a lease have the same id, so use it elsewhere only
     /// with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.inner.holder()
+        self.0.inner.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.inner.fencing_token()
+        self.0.inner.fencing_token()
     }
 
     /// The mode: exclusive, shared, or permits with their weight and limit.
     pub fn mode(&self) -> Mode {
-        self.inner.mode()
+        self.0.inner.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
     /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
+        self.0.inner.remaining()
     }
 
     /// Whether the lock is held. After the first `false` it stays `false`. It sends no request.
     pub fn is_held(&self) -> bool {
-        self.inner.is_held()
+        self.0.inner.is_held()
     }
 
     /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work.
@@ -66,12 +59,12 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        self.0.inner.check()
     }
 
     /// A view of the lock for other threads.
     pub fn held(&self) -> Held {
-        Held { inner: self.inner.held(), thread: Arc::downgrade(&self.thread) }
+        Held { inner: self.0.inner.held(), thread: Arc::downgrade(&self.0.thread) }
     }
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
@@ -80,12 +73,12 @@ impl Guard {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost(&self) -> LossReason {
-        let held = self.inner.held();
+        let held = self.0.inner.held();
         if held.is_forked() {
             return LossReason::Forked;
         }
         // Without the thread of the client, the lease is not renewed.
-        self.thread.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
+        self.0.thread.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
 
     /// Waits at most `within` for the loss; `None` if the lock is still held then.
@@ -106,7 +99,7 @@ impl Guard {
     /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
     /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder id.
     pub fn release(self) -> Result<Released, Error> {
-        let Self { inner, thread } = self;
+        let OnThread { inner, thread } = self.0;
         if inner.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
@@ -120,12 +113,12 @@ impl Guard {
     /// # Errors
     /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
     pub fn downgrade(self) -> Result<Self, Error> {
-        let Self { inner, thread } = self;
+        let OnThread { inner, thread } = self.0;
         if inner.is_forked() {
             return Err(Error::lost(inner.key().clone(), LossReason::Forked));
         }
         let inner = thread.get(inner.downgrade())?;
-        Ok(Self { inner, thread })
+        Ok(Self(OnThread { inner, thread }))
     }
 
     /// Stops renewing the hold, which continues until its lease ends. With the returned id,
@@ -133,7 +126,7 @@ impl Guard {
     /// [`Client::release`](super::Client::release) can continue or end it. If holds do not expire, one of them must, or the
     /// key stays held: on files until this process exits.
     pub fn into_holder(self) -> HolderId {
-        self.inner.into_holder()
+        self.0.inner.into_holder()
     }
 }
 
