@@ -21,12 +21,12 @@ const TASKS: usize = 64;
 
 /// The waits of each task in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Log(Vec<Vec<u32>>);
+pub(crate) struct WaitLog(Vec<Vec<u32>>);
 
 pub(crate) fn measure(url: &str, strategy: WaitStrategy, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
-    let job = BenchJob::HotKey(job::HotKey { url: url.to_owned(), strategy, span });
-    let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
+    let job = BenchJob::HotKey(job::HotKeyJob { url: url.to_owned(), strategy, span });
+    let logs: Vec<WaitLog> = workers::run(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
     let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
@@ -46,7 +46,7 @@ pub(crate) fn measure(url: &str, strategy: WaitStrategy, effort: Effort) -> Resu
     })
 }
 
-pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
+pub(crate) async fn work(job: &job::HotKeyJob) -> Result<WaitLog, Failure> {
     // All processes start and end approximately together: half the span passes before anything is counted.
     let end = BootClock.now() + job.span + job.span / 2;
     let counted = BootClock.now() + job.span / 2;
@@ -72,7 +72,7 @@ pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
     for task in tasks {
         log.push(task.await??);
     }
-    Ok(Log(log))
+    Ok(WaitLog(log))
 }
 
 #[derive(Debug, Clone, Copy)]
