@@ -167,10 +167,10 @@ impl Guard {
             }
             Err(end) => Some(end),
         };
-        self.give_back(before, lease_ends).await
+        self.send_release(before, lease_ends).await
     }
 
-    async fn give_back(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
+    async fn send_release(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
         if let (Some(End::Lost(why)), true) = (&before, self.held.lease.is_given_away()) {
             self.armed = false;
             return Ok(Released::AlreadyLost { why: why.clone() });

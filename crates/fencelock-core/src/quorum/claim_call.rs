@@ -45,7 +45,7 @@ enum Stage {
     /// The claim failed; the caller gets the result after a moment.
     CleaningUp(Failure),
     /// The caller no longer waits.
-    GivingBack,
+    Detached,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,8 +113,8 @@ impl ClaimCall {
         self.nodes[node].busy = matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }));
         self.nodes[node].state = ClaimState::Ended;
         self.on_answer(node, answer, now, out);
-        if matches!(self.stage, Stage::CleaningUp(_) | Stage::GivingBack) {
-            self.give_back(node, now, out);
+        if matches!(self.stage, Stage::CleaningUp(_) | Stage::Detached) {
+            self.release(node, now, out);
         }
         self.report_if_clean(out);
     }
@@ -193,18 +193,18 @@ impl ClaimCall {
     fn clean_up(&mut self, failure: Failure, now: Moment, out: &mut Actions) {
         self.stage = Stage::CleaningUp(failure);
         out.push(CallAction::SetTimer { timer: CallTimer::Call, after: Some(CLEANUP_WAIT) });
-        self.give_all_back(now, out);
+        self.release_all(now, out);
         self.report_if_clean(out);
     }
 
-    fn give_all_back(&mut self, now: Moment, out: &mut Actions) {
+    fn release_all(&mut self, now: Moment, out: &mut Actions) {
         for node in 0..self.nodes.len() {
-            self.give_back(node, now, out);
+            self.release(node, now, out);
         }
     }
 
     /// Releases what the node may have granted, unless the claim is still in flight.
-    fn give_back(&mut self, node: usize, now: Moment, out: &mut Actions) {
+    fn release(&mut self, node: usize, now: Moment, out: &mut Actions) {
         if self.nodes[node].state == ClaimState::Ended {
             self.nodes[node].state = ClaimState::Releasing { until: now + self.ttl, pause: FIRST_PAUSE };
             send(node, NodeRequest::Release, GIVE_UP, out);
@@ -273,7 +273,7 @@ impl ClaimCall {
     /// Reports the failure to the caller.
     fn report(&mut self, out: &mut Actions) {
         let Stage::CleaningUp(failure) = self.stage else { return };
-        self.stage = Stage::GivingBack;
+        self.stage = Stage::Detached;
         stop(CallTimer::Call, out);
         out.push(CallAction::Done(self.result(failure)));
     }
@@ -349,16 +349,16 @@ impl Call for ClaimCall {
 
     fn on_dropped(&mut self, now: Moment, out: &mut Actions) {
         if self.stage != Stage::Kept {
-            self.stage = Stage::GivingBack;
+            self.stage = Stage::Detached;
             stop(CallTimer::Call, out);
-            self.give_all_back(now, out);
+            self.release_all(now, out);
         }
     }
 
     fn is_over(&self) -> bool {
         let kept = self.stage == Stage::Kept;
         let is_over = |node: &NodeClaim| node.state == ClaimState::Over || kept && node.state == ClaimState::Ended;
-        (kept || self.stage == Stage::GivingBack) && self.raises.is_empty() && self.nodes.iter().all(is_over)
+        (kept || self.stage == Stage::Detached) && self.raises.is_empty() && self.nodes.iter().all(is_over)
     }
 
     fn last_fence(&self) -> u64 {

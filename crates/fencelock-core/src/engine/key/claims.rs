@@ -466,7 +466,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let mut pending = match state {
             WaiterState::Queued => None,
             WaiterState::Called(pending) => pending,
-            WaiterState::Claiming(claiming) => let_go(*claiming, cx),
+            WaiterState::Claiming(claiming) => detach_claim(*claiming, cx),
         };
         self.call_for_permits(&mut pending, cx);
         let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);
@@ -540,7 +540,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 }
 
 /// Takes the claim of a task that has got a lease, for another task. A claim that cannot be transferred is released.
-fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
+fn detach_claim<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
     let polled_at = claiming.polls_at;
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
     end_attempt(&mut claiming, cx);

@@ -333,7 +333,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         {
             // It may have ended before its timer fired.
             self.leases.stop_sharing(hold, false, cx);
-            self.leases.give_back(hold, true, cx);
+            self.leases.end_unused(hold, true, cx);
         }
         match self.waiters.front() {
             Some((_, waiter)) if waiter.request.has_permits() => self.call_for_permits(&mut pending, cx),
@@ -414,7 +414,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             let queued = self.leader_claims();
             self.leases.stop_sharing(id, queued, cx);
         }
-        self.leases.give_back(id, background, cx);
+        self.leases.end_unused(id, background, cx);
         self.settle(None, cx);
         Leaving::Release
     }
@@ -507,7 +507,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Releases the lease that is kept for the next task, if there is one, and forgets the last one.
     pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
         if let Some((id, _)) = self.leases.idle() {
-            self.leases.give_back(id, true, cx);
+            self.leases.end_unused(id, true, cx);
             self.settle(None, cx);
         }
         self.leases.forget_history(cx);
@@ -516,7 +516,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
         if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
             self.leases.stop_sharing(id, false, cx);
-            self.leases.give_back(id, true, cx);
+            self.leases.end_unused(id, true, cx);
             return self.settle(None, cx);
         }
         // A task that received the lease and has not run since cannot release it.

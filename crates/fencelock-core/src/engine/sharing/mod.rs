@@ -130,7 +130,7 @@ impl<L: Default> Leases<L> {
     }
 
     /// Ends a lease that no task has.
-    pub(crate) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn end_unused<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
         if background && let Some(release) = self.pending_release(id, cx) {
             cx.act(Action::Release(release));
         }
@@ -345,7 +345,7 @@ impl<L: Default> Leases<L> {
         task_lease.unannounced();
         if task_lease.idle {
             let id = hold.id;
-            self.give_back(id, true, cx);
+            self.end_unused(id, true, cx);
         } else if hold.is_renewing() {
             // The answer to that renewal may be older than the waiter.
             hold.expedite(cx.now, Duration::ZERO);
@@ -361,7 +361,7 @@ impl<L: Default> Leases<L> {
         }
         if others > 0 {
             let id = hold.id;
-            self.give_back(id, true, cx);
+            self.end_unused(id, true, cx);
         } else {
             hold.limit(task_lease.idle_until(hold.tenure.since, limits));
             hold.set_timer(cx);
