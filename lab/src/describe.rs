@@ -1,9 +1,9 @@
 //! Describes steps in words.
 
 use crate::lang::Lang;
-use crate::model::Model;
+use crate::model::LockModel;
 use crate::model::command::{Command, Word};
-use crate::model::state::{Action, Reply, State, Step, TTL, Value};
+use crate::model::state::{Action, Reply, State, TTL, Transition, Value};
 use crate::scheme::{Home, Op};
 
 /// `P1`
@@ -62,7 +62,7 @@ pub(crate) fn reply(reply: Reply, lang: Lang) -> Option<String> {
 }
 
 /// A local operation of a client, for its column.
-pub(crate) fn operation(op: Op, step: &Step, lang: Lang) -> &'static str {
+pub(crate) fn operation(op: Op, step: &Transition, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::HasPassed, true) => lang.pick("deadline has passed", "已超时"),
         (Op::HasPassed, false) => lang.pick("deadline has not passed", "未超时"),
@@ -84,7 +84,7 @@ pub(crate) fn operation(op: Op, step: &Step, lang: Lang) -> &'static str {
 }
 
 /// The step as a sentence.
-pub(crate) fn sentence(model: &Model<'_>, before: &State, action: Action, step: &Step, lang: Lang) -> String {
+pub(crate) fn sentence(model: &LockModel<'_>, before: &State, action: Action, step: &Transition, lang: Lang) -> String {
     let who = action.client().map(name).unwrap_or_default();
     match action {
         Action::Tick => tick(before, step, lang),
@@ -116,7 +116,7 @@ pub(crate) fn sentence(model: &Model<'_>, before: &State, action: Action, step: 
     }
 }
 
-fn tick(before: &State, step: &Step, lang: Lang) -> String {
+fn tick(before: &State, step: &Transition, lang: Lang) -> String {
     let gone = before.keys.iter().zip(step.after.keys).filter(|(then, now)| then.is_some() && now.is_none()).count();
     match (lang, gone > 0) {
         (Lang::En, false) => "A tick passes.".to_owned(),
@@ -136,7 +136,7 @@ fn failover(before: &State, lang: Lang) -> String {
     }
 }
 
-fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
+fn of_op(op: Op, step: &Transition, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::SetNx(_) | Op::SetNxEx(_) | Op::Claim | Op::Lock, true) => {
             lang.pick("finds no lock and acquires it.", "发现没有锁，加锁成功。")
@@ -178,7 +178,7 @@ fn of_op(op: Op, step: &Step, lang: Lang) -> &'static str {
     }
 }
 
-fn of_modes(op: Op, step: &Step, lang: Lang) -> &'static str {
+fn of_modes(op: Op, step: &Transition, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::TakeByClock, true) => lang.pick(
             "removes the permits that have ended by its own clock, and takes one.",
@@ -208,7 +208,7 @@ fn of_modes(op: Op, step: &Step, lang: Lang) -> &'static str {
     }
 }
 
-fn of_rest(op: Op, step: &Step, lang: Lang) -> &'static str {
+fn of_rest(op: Op, step: &Transition, lang: Lang) -> &'static str {
     match (op, step.yes) {
         (Op::Del | Op::MultiDel | Op::ExpireNow, true) => {
             lang.pick("deletes the key without checking its owner.", "删除 key，不管它是谁的。")
@@ -238,7 +238,7 @@ fn of_rest(op: Op, step: &Step, lang: Lang) -> &'static str {
 }
 
 /// The state of the lock on its servers.
-pub(crate) fn servers(model: &Model<'_>, state: &State, lang: Lang) -> String {
+pub(crate) fn servers(model: &LockModel<'_>, state: &State, lang: Lang) -> String {
     let entry = |at: usize| match state.keys[at] {
         None => lang.pick("no lock", "无锁").to_owned(),
         Some(entry) => {

@@ -1,10 +1,10 @@
 //! The search of a scheme.
 
 use crate::fault::Faults;
-use crate::model::Model;
+use crate::model::LockModel;
 use crate::model::state::{Action, State};
 use crate::property::Property;
-use crate::scheme::Scheme;
+use crate::scheme::LockScheme;
 use fencelock_search::System;
 
 /// The result of a search.
@@ -22,7 +22,7 @@ impl Explored {
     }
 }
 
-impl System for Model<'_> {
+impl System for LockModel<'_> {
     type State = State;
     type Action = Action;
 
@@ -42,8 +42,8 @@ impl System for Model<'_> {
 }
 
 /// Visits every reachable state with these faults, in breadth-first order.
-pub(crate) fn explore(scheme: &Scheme, faults: Faults) -> Explored {
-    let found = fencelock_search::explore(&Model { scheme, faults }, usize::MAX, |_| false);
+pub(crate) fn explore(scheme: &LockScheme, faults: Faults) -> Explored {
+    let found = fencelock_search::explore(&LockModel { scheme, faults }, usize::MAX, |_| false);
     let broken = found.ways.into_iter().flat_map(|(bits, way)| {
         let violated = Property::ALL.into_iter().filter(move |property| bits & u32::from(property.bit()) != 0);
         violated.map(move |property| (property, way.clone()))

@@ -2,7 +2,7 @@
 //!
 //! # Schemes
 //!
-//! A [`Scheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`SchemeResults::of`] runs two or three clients of it
+//! A [`LockScheme`] is a list of lines: `SETNX`, `EXPIRE`, `GET` and so on. [`SchemeResults::of`] runs two or three clients of it
 //! on a model of Redis with time. It tries every order of their steps and of the [`Fault`]s that may happen, and
 //! reports for every [`Property`] whether it holds, or the smallest number of steps that violates it.
 //!
@@ -50,7 +50,7 @@ pub use not_replayed::NotReplayed;
 pub use page::{Page, page};
 pub use property::Property;
 pub use replay::{ReplayTarget, Replayed, replay};
-pub use scheme::{Content, Home, Line, Op, Scheme};
+pub use scheme::{Content, Home, Line, LockScheme, Op};
 pub use scheme_results::{PropertyResult, SchemeResults};
 pub use schemes::{catalog, find};
 pub use server::single_server;

@@ -127,7 +127,7 @@ pub enum Home {
 
 /// A way to build a lock.
 #[derive(Debug, Clone)]
-pub struct Scheme {
+pub struct LockScheme {
     /// The name on the command line.
     pub id: &'static str,
     /// A description in one line.
@@ -173,7 +173,7 @@ impl Op {
     }
 }
 
-impl Scheme {
+impl LockScheme {
     /// Whether all clients do the same, so that it does not matter which of them is which.
     pub fn has_equal_clients(&self) -> bool {
         self.others_start == 0 && self.lines.iter().all(|line| !matches!(line.op, Op::TakeCountAt(_)))

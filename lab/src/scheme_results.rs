@@ -4,7 +4,7 @@ use crate::explore::{Explored, explore};
 use crate::fault::{Fault, Faults};
 use crate::model::state::Action;
 use crate::property::Property;
-use crate::scheme::Scheme;
+use crate::scheme::LockScheme;
 
 /// A search: the faults that could happen, and the result.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ struct Search {
 #[derive(Debug, Clone)]
 pub struct SchemeResults {
     /// The scheme.
-    pub scheme: Scheme,
+    pub scheme: LockScheme,
     /// The searches with no fault, and with each fault alone.
     searches: Vec<Search>,
     /// For each property, all faults that do not violate it alone; if they do together, the smallest such set.
@@ -50,7 +50,7 @@ pub enum PropertyResult {
 
 impl SchemeResults {
     /// Searches a scheme with no fault, with each fault alone, and with all faults that violate nothing alone.
-    pub fn of(scheme: Scheme) -> Self {
+    pub fn of(scheme: LockScheme) -> Self {
         let search = |faults: Faults| Search { faults, found: explore(&scheme, faults) };
         let each = std::iter::once(None).chain(scheme.faults.iter().copied().map(Some));
         let searches: Vec<_> = each.map(|fault| search(fault.into())).collect();

@@ -4,8 +4,8 @@ use crate::columns::{padded, width, wrapped};
 use crate::describe;
 use crate::fault::Faults;
 use crate::lang::Lang;
-use crate::model::Model;
-use crate::model::state::{Action, State, Step};
+use crate::model::LockModel;
+use crate::model::state::{Action, State, Transition};
 use crate::property::Property;
 use crate::scheme::Home;
 use crate::scheme_results::SchemeResults;
@@ -75,7 +75,7 @@ impl Trace {
     pub fn of(results: &SchemeResults, property: Property, faults: impl Into<Faults>, lang: Lang) -> Option<Self> {
         let faults = faults.into();
         let way = results.way(property, faults)?;
-        let model = Model { scheme: &results.scheme, faults };
+        let model = LockModel { scheme: &results.scheme, faults };
         let mut state = State::default();
         let mut rows = Vec::new();
         for &action in way {
@@ -192,7 +192,7 @@ impl Trace {
 }
 
 /// The owner of the lock: on three servers, the client with two of them. A semaphore has none.
-fn owner(model: &Model<'_>, state: &State) -> Option<u8> {
+fn owner(model: &LockModel<'_>, state: &State) -> Option<u8> {
     let of = |at: usize| state.keys[at].map(|entry| entry.owner);
     if !model.scheme.is_lock() {
         return None;
@@ -203,7 +203,7 @@ fn owner(model: &Model<'_>, state: &State) -> Option<u8> {
     (0..model.scheme.clients).find(|client| (0..3).filter(|at| of(*at) == Some(*client)).count() > 1)
 }
 
-fn row(model: &Model<'_>, before: &State, action: Action, step: &Step, lang: Lang) -> Row {
+fn row(model: &LockModel<'_>, before: &State, action: Action, step: &Transition, lang: Lang) -> Row {
     let command = model.command(before, action);
     let who = match action {
         Action::Tick => Who::Time,

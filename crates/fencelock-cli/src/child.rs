@@ -1,5 +1,5 @@
 use crate::change::Change;
-use crate::descendants::{Descendants, Refusal, Round, adopt_orphans};
+use crate::descendants::{Descendants, Round, UnsignalledProcess, adopt_orphans};
 use crate::parent_death_watcher::{Deadlines, NotStarted, ParentDeathWatcher, WatcherMessage};
 use crate::spawn::{Variable, spawn};
 use nix::sys::signal::SigSet;
@@ -71,12 +71,12 @@ impl Child {
     }
 
     /// Sends TERM to the process group of the command. Returns the processes that refuse it.
-    pub(crate) fn term_group(&mut self) -> Vec<Refusal> {
+    pub(crate) fn term_group(&mut self) -> Vec<UnsignalledProcess> {
         self.below.term_group(self.pid)
     }
 
     /// Sends TERM to all descendants that have not received it.
-    pub(crate) fn term_others(&mut self) -> Vec<Refusal> {
+    pub(crate) fn term_others(&mut self) -> Vec<UnsignalledProcess> {
         self.below.term_others()
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Descendants {
 
 /// A process that cannot be signalled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct UnsignalledProcess {
     pub(crate) pid: i32,
     /// The user that it runs as; `None` if the system hides it.
     pub(crate) uid: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) struct Refusal {
 pub(crate) struct Round {
     /// The number of live processes that received the signal.
     pub(crate) left: usize,
-    pub(crate) refused: Vec<Refusal>,
+    pub(crate) refused: Vec<UnsignalledProcess>,
 }
 
 /// Process IDs are reused, but never with the same start time.
@@ -82,7 +82,7 @@ impl Descendants {
     }
 
     /// Sends TERM to a group atomically. Returns the members that refuse it.
-    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<Refusal> {
+    pub(crate) fn term_group(&mut self, group: Pid) -> Vec<UnsignalledProcess> {
         let mut members = self.living();
         members.retain(|process| process.group == raw(group));
         let _ = kill_process_group(group, Signal::TERM);
@@ -91,16 +91,16 @@ impl Descendants {
         let _ = kill_process_group(group, Signal::CONT);
         self.signalled.extend(members.iter().filter_map(|process| Some((process.pid, process.start?))));
         members.retain(|process| test_kill_process(process.pid) == Err(Errno::PERM));
-        members.into_iter().map(Process::refusal).collect()
+        members.into_iter().map(Process::unsignalled).collect()
     }
 
     /// Sends TERM to the descendants that have not received it, because some programs exit immediately on a second one. Returns
     /// those that refuse it.
-    pub(crate) fn term_others(&mut self) -> Vec<Refusal> {
+    pub(crate) fn term_others(&mut self) -> Vec<UnsignalledProcess> {
         let mut others = self.living();
         others.retain(|process| process.start.is_none_or(|start| self.signalled.insert((process.pid, start))));
         others.retain(|process| process.send(Signal::TERM) == Err(Errno::PERM));
-        others.into_iter().map(Process::refusal).collect()
+        others.into_iter().map(Process::unsignalled).collect()
     }
 
     /// Sends KILL to all descendants. Repeat it until none is left, as processes may start others meanwhile.
@@ -109,7 +109,7 @@ impl Descendants {
         for process in self.living() {
             match process.send(Signal::KILL) {
                 Ok(()) => round.left += 1,
-                Err(Errno::PERM) => round.refused.push(process.refusal()),
+                Err(Errno::PERM) => round.refused.push(process.unsignalled()),
                 // It has exited.
                 Err(_) => {}
             }
@@ -188,10 +188,10 @@ impl Process {
         kill_process(self.pid, signal)
     }
 
-    fn refusal(self) -> Refusal {
+    fn unsignalled(self) -> UnsignalledProcess {
         let status = fs::read_to_string(format!("/proc/{}/status", raw(self.pid))).unwrap_or_default();
         let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
-        Refusal { pid: raw(self.pid), uid }
+        UnsignalledProcess { pid: raw(self.pid), uid }
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::descendants::{self, Refusal};
+use crate::descendants::{self, UnsignalledProcess};
 use crate::failure::Failure;
 use crate::json::{millis, window_done, with_occupant};
 use crate::locks::Locks;
@@ -72,7 +72,7 @@ pub(crate) enum Event<'a> {
     /// A descendant of the command cannot be signalled and continues.
     Refused {
         locks: Locks<'a>,
-        refusal: &'a Refusal,
+        process: &'a UnsignalledProcess,
     },
     /// KILL is due, but no process can be killed.
     Unkillable {
@@ -234,7 +234,7 @@ impl Event<'_> {
             Self::Killing { locks, why: None } => {
                 format!("{locks}: the command or its descendants did not exit in time; killing them")
             }
-            Self::Refused { locks, refusal: Refusal { pid, uid } } => {
+            Self::Refused { locks, process: UnsignalledProcess { pid, uid } } => {
                 let user = uid.map_or_else(|| "another user".to_owned(), |uid| format!("user {uid}"));
                 format!(
                     "{locks}: process {pid} runs as {user} and cannot be signalled: it is still running, and may overlap \
@@ -301,7 +301,7 @@ impl Event<'_> {
                 "event": "terminating", "reason": why, "grace_ms": millis(*grace),
             })),
             Self::Killing { locks, why } => locks.add_to(json!({ "event": "killing", "reason": why })),
-            Self::Refused { locks, refusal: Refusal { pid, uid } } => {
+            Self::Refused { locks, process: UnsignalledProcess { pid, uid } } => {
                 locks.add_to(json!({ "event": "refused", "pid": pid, "uid": uid }))
             }
             Self::Unkillable { locks, why } => locks.add_to(json!({ "event": "unkillable", "reason": why })),

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) struct Stderr;
 
 /// A reader that is only slow takes a line within this time.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LINE_TIMEOUT: Duration = Duration::from_millis(100);
 /// A pipe that is ready for writing has room for this many bytes (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
@@ -93,7 +93,7 @@ impl Output {
             return;
         }
         let line = if self.torn { [b"\n", line].concat() } else { line.to_vec() };
-        let until = Instant::now() + if self.stalled { Duration::ZERO } else { PATIENCE };
+        let until = Instant::now() + if self.stalled { Duration::ZERO } else { LINE_TIMEOUT };
         let mut rest = &line[..];
         while !rest.is_empty() {
             match self.try_write(rest) {
@@ -120,7 +120,7 @@ impl Output {
 /// Waits for room, until this time. `false` if there is none then.
 fn has_room(until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
-    let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.min(PATIENCE).subsec_nanos()) };
+    let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.min(LINE_TIMEOUT).subsec_nanos()) };
     let stderr = stderr();
     let mut outputs = [PollFd::new(&stderr, PollFlags::OUT)];
     poll(&mut outputs, Some(&left)).is_ok_and(|ready| ready > 0)

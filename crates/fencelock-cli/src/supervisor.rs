@@ -1,6 +1,6 @@
 use crate::change::Change;
 use crate::child::{Child, Notice};
-use crate::descendants::{Refusal, Round};
+use crate::descendants::{Round, UnsignalledProcess};
 use crate::exit::Exit;
 use crate::kill_policy::{Action, Cause, DueIn, KillPolicy};
 use crate::locks::Locks;
@@ -32,7 +32,7 @@ pub(crate) struct Supervisor {
     report: Reporter,
     grace: Duration,
     /// The processes that cannot be signalled and were reported.
-    refused: Vec<Refusal>,
+    refused: Vec<UnsignalledProcess>,
     /// Consecutive kill rounds that found no process.
     idle_rounds: u32,
     /// The next TSTP is the one that this process sent to its own job.
@@ -267,11 +267,11 @@ impl Supervisor {
     }
 
     /// Reports each process that cannot be killed, once.
-    fn report_refused(&mut self, refused: Vec<Refusal>) {
-        for refusal in refused {
-            if !self.refused.contains(&refusal) {
-                self.report.emit(&Event::Refused { locks: self.locks(None), refusal: &refusal });
-                self.refused.push(refusal);
+    fn report_refused(&mut self, refused: Vec<UnsignalledProcess>) {
+        for process in refused {
+            if !self.refused.contains(&process) {
+                self.report.emit(&Event::Refused { locks: self.locks(None), process: &process });
+                self.refused.push(process);
             }
         }
     }

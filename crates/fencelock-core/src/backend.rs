@@ -1,7 +1,7 @@
 use crate::{
-    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, Done, Downgrade, Eviction, Fault,
-    Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
-    once, resize,
+    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
+    Fault, Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown,
+    WriteCompletion, once, resize,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -141,8 +141,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     }
 
     /// Makes sure that no later read before the end of `done` misses its completion. A backend with one node stores it again if it
-    /// would [forget it before](Done::outlasts_its_completion); one that never forgets needs nothing for that.
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+    /// would [forget it before](CountedSuccess::outlasts_its_completion); one that never forgets needs nothing for that.
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
         let _ = (key, done);
         Box::pin(std::future::ready(Ok(())))
     }

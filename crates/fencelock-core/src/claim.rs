@@ -32,7 +32,7 @@ pub struct Claim {
     pub intent: Intent,
     /// The mode; exclusive by default.
     pub mode: Mode,
-    /// The number of requested fencing tokens: more than 1 only for a shared lease. The grant may contain fewer. For a
+    /// The number of requested fencing tokens: more than 1 only for a lease that tasks share. The grant may contain fewer. For a
     /// waiter, the last claim counts.
     pub block: NonZeroU32,
 }

@@ -30,7 +30,7 @@ impl QueuePosition {
     ///
     /// Any client that may publish on the channel can forge a message, so it is limited to what the server could have
     /// granted: the lease is not longer than requested, and the tokens are not ahead of the server's time.
-    pub fn believe(
+    pub fn accept_hand_off(
         self,
         tokens: TokenBlock,
         claim_ttl: Duration,
@@ -71,7 +71,7 @@ mod tests {
     fn remaining(position: QueuePosition, token: u64, claim_ttl: u64) -> Option<u128> {
         let now = Moment::from_micros(SECOND + SECOND / 2);
         let (tokens, ttl) = (FencingToken::new(token).unwrap().into(), Ttl::new(Duration::from_secs(10)).unwrap());
-        let lease = position.believe(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
+        let lease = position.accept_hand_off(tokens, Duration::from_millis(claim_ttl), ttl, Drift::default(), now)?;
         Some(lease.remaining(now).as_millis())
     }
 

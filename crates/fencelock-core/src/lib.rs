@@ -116,7 +116,7 @@ pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
 pub use occupant::{Expiry, Foreign, Occupant};
-pub use once::{ClearCompletion, Completion, CompletionRead, Done, Window, WriteCompletion};
+pub use once::{ClearCompletion, Completion, CompletionRead, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

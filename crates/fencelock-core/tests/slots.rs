@@ -26,7 +26,7 @@ struct Setting {
     rule: Rule,
     slots: usize,
     clients: usize,
-    lines: u32,
+    queues: u32,
     /// Whether the waits may end.
     bounded: bool,
     /// The first client never releases its slot.
@@ -36,7 +36,7 @@ struct Setting {
 }
 
 const SETTING: Setting =
-    Setting { rule: Rule::Production, slots: 3, clients: 3, lines: 2, bounded: false, one_stays: false, loses: false };
+    Setting { rule: Rule::Production, slots: 3, clients: 3, queues: 2, bounded: false, one_stays: false, loses: false };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
@@ -54,7 +54,7 @@ enum Act {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Client {
     machine: AcquireSlot,
-    in_lines: bool,
+    in_queues: bool,
     inside: Option<usize>,
     over: bool,
 }
@@ -77,8 +77,8 @@ impl World {
         let client = |number: usize| {
             let slots = u32::try_from(setting.slots).unwrap();
             let machine = AcquireSlot::new(slots, u32::try_from(number).unwrap(), wait, BEGIN);
-            let machine = machine.unwrap().with_lines(setting.lines);
-            Client { machine, in_lines: false, inside: None, over: false }
+            let machine = machine.unwrap().with_queues(setting.queues);
+            Client { machine, in_queues: false, inside: None, over: false }
         };
         let clients = (0..setting.clients).map(client).collect();
         Self { queues: vec![Vec::new(); setting.slots], clients, broken: None }
@@ -93,15 +93,15 @@ impl World {
                 }
                 continue;
             }
-            let tries = !(setting.rule == Rule::NeverTriesAgain && client.in_lines);
+            let tries = !(setting.rule == Rule::NeverTriesAgain && client.in_queues);
             if let (SlotStep::Try(slot), true) = (client.machine.step(LATER), tries) {
                 acts.push(Act::Try(who, slot as usize));
                 acts.extend(setting.loses.then_some(Act::Lose(who)));
             }
             let granted =
-                (0..self.queues.len()).filter(|slot| client.in_lines && self.queues[*slot].first() == Some(&who));
+                (0..self.queues.len()).filter(|slot| client.in_queues && self.queues[*slot].first() == Some(&who));
             acts.extend(granted.map(|slot| Act::Receive(who, slot)));
-            if setting.bounded && client.in_lines {
+            if setting.bounded && client.in_queues {
                 acts.push(Act::TimeOut(who));
             }
         }
@@ -158,7 +158,7 @@ impl World {
 
     /// Leaves the queues, and releases what was granted.
     fn give_up(&mut self, who: usize, except: Option<usize>) {
-        self.clients[who].in_lines = false;
+        self.clients[who].in_queues = false;
         for (_, queue) in self.queues.iter_mut().enumerate().filter(|(slot, _)| Some(*slot) != except) {
             queue.retain(|other| *other != who);
         }
@@ -166,12 +166,12 @@ impl World {
 
     fn join_queues(&mut self, who: usize) {
         let client = &mut self.clients[who];
-        if client.in_lines || client.over || client.inside.is_some() {
+        if client.in_queues || client.over || client.inside.is_some() {
             return;
         }
-        let lines: Vec<u32> = client.machine.lines().collect();
-        client.in_lines = !lines.is_empty();
-        for slot in lines {
+        let queues: Vec<u32> = client.machine.queues().collect();
+        client.in_queues = !queues.is_empty();
+        for slot in queues {
             self.queues[slot as usize].push(who);
         }
     }
@@ -234,11 +234,11 @@ fn search(setting: &Setting) -> (usize, Option<(&'static str, usize)>) {
 
 #[test]
 fn every_client_gets_one_slot_and_leaves_nothing() {
-    for (slots, clients, lines) in [(1, 3, 1), (2, 4, 2), (3, 4, 2), (3, 3, 1)] {
+    for (slots, clients, queues) in [(1, 3, 1), (2, 4, 2), (3, 4, 2), (3, 3, 1)] {
         for (bounded, one_stays, loses) in
             [(false, false, false), (true, false, false), (false, slots > 1, false), (false, false, true)]
         {
-            let setting = Setting { slots, clients, lines, bounded, one_stays, loses, ..SETTING };
+            let setting = Setting { slots, clients, queues, bounded, one_stays, loses, ..SETTING };
             let (states, broken) = search(&setting);
             println!("{setting:?}: {states} states");
             assert_eq!(broken, None, "{setting:?}");
@@ -272,7 +272,7 @@ fn a_client_that_stays_in_its_queues_is_found() {
 /// One client never leaves. The others wait for its slot or find the other one.
 #[test]
 fn a_client_that_waits_although_a_slot_is_free_is_found() {
-    let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, lines: 1, one_stays: true, ..SETTING };
+    let setting = Setting { rule: Rule::NeverTriesAgain, slots: 2, queues: 1, one_stays: true, ..SETTING };
     is_found(setting, "a client waits forever", 5);
 }
 

@@ -6,8 +6,8 @@ mod quorum_kit;
 
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClearCompletion, Completion, Done, Fault, FencingToken, Key, Owner, QuorumNode, Unknown,
-    WriteCompletion,
+    Acquire, Backend, Claim, ClearCompletion, Completion, CountedSuccess, Fault, FencingToken, Key, Owner, QuorumNode,
+    Unknown, WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use quorum_kit::{Road, TestQuorum, claim, ms};
@@ -83,15 +83,15 @@ async fn a_caller_with_longer_windows_lets_a_completion_be_kept_until_its_own_en
         other => panic!("{other:?}"),
     };
     command(&server, &["PEXPIRE", STORED, "9000000"]);
-    redis.confirm_completion(&key(), &Done::new(seen.clone(), end - 1)).await.unwrap();
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end - 1)).await.unwrap();
     assert!(ttl() > 8_000_000, "nothing is written for a shorter window");
-    redis.confirm_completion(&key(), &Done::new(seen.clone(), end + 24 * HOUR)).await.unwrap();
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen.clone(), end + 24 * HOUR)).await.unwrap();
     assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 7)));
     assert!((25 * 3_600_000..=26 * 3_600_000).contains(&ttl()), "{}", ttl());
     // A later run of the caller with short windows does not shorten it.
     write(&redis, &held, &completion(end, 8)).await.unwrap();
     assert_eq!(read(&redis).await, Some(completion(end + 24 * HOUR, 8)));
-    redis.confirm_completion(&key(), &Done::new(seen, end + 48 * HOUR)).await.unwrap();
+    redis.confirm_completion(&key(), &CountedSuccess::new(seen, end + 48 * HOUR)).await.unwrap();
     assert_eq!(
         read(&redis).await,
         Some(completion(end + 48 * HOUR, 8)),
@@ -224,13 +224,13 @@ async fn a_completion_on_one_node_is_found_and_restored() {
     test.nodes[0].restore_completion(&key(), &done).await.unwrap();
     test.nodes[1].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done));
-    quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.unwrap();
+    quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.unwrap();
     test.nodes[1].road(Road::Open);
     test.nodes[0].road(Road::BlackHole);
     assert_eq!(read(quorum).await.as_ref(), Some(&done), "the others have it now");
     test.nodes[1].road(Road::BlackHole);
     assert!(
-        quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.is_err(),
+        quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.is_err(),
         "one node is not a majority"
     );
 }
@@ -240,7 +240,7 @@ async fn a_completion_is_cleared_on_every_node_or_on_none() {
     let test = TestQuorum::new(3);
     let quorum = &*test.quorum;
     let done = completion(now(quorum).await + HOUR, 7);
-    quorum.confirm_completion(&key(), &Done::new(done.clone(), done.until_micros)).await.unwrap();
+    quorum.confirm_completion(&key(), &CountedSuccess::new(done.clone(), done.until_micros)).await.unwrap();
     tokio::time::sleep(ms(200)).await;
     test.nodes[2].road(Road::Refusing);
     assert!(quorum.clear_completion(&key(), &done).await.is_err(), "a later read would restore it");

@@ -48,9 +48,8 @@ impl Default for Builder {
 
 impl Builder {
     /// Whether tasks of this client share leases; on by default. If it is off, each task sends its own claims.
-    pub fn sharing(mut self, sharing: bool) -> Self {
-        self.sharing = sharing;
-        self
+    pub fn sharing(self, sharing: bool) -> Self {
+        Self { sharing, ..self }
     }
 
     /// The limit of a batch of grants within this client while another client waits for the key: at most `grants` more
@@ -99,9 +98,8 @@ impl Builder {
 
     /// Sets the source of the random numbers of holder ids: a test that seeds it can repeat a schedule.
     #[doc(hidden)]
-    pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
-        self.rng = ClientRng::of(rng);
-        self
+    pub fn rng(self, rng: impl Rng + Send + 'static) -> Self {
+        Self { rng: ClientRng::of(rng), ..self }
     }
 
     /// Connects to the backend of `url`, like [`Client::connect`].

@@ -1,5 +1,5 @@
 use crate::closing::Releasing;
-use crate::driver::{ClientInner, Departure, Lease};
+use crate::driver::{ClientInner, Departure, LeaseHandle};
 use crate::error::modes;
 use crate::error::{Error, unreachable};
 use crate::loss::{Loss, RenewalFailure};
@@ -39,7 +39,7 @@ pub struct Guard {
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
 #[derive(Clone)]
 pub struct Held {
-    lease: Lease,
+    lease: LeaseHandle,
     tenure: Tenure,
 }
 
@@ -73,7 +73,7 @@ const RELEASE_TRIES: u32 = 3;
 const LAST_REPLY: Duration = Duration::from_secs(1);
 
 impl Guard {
-    pub(crate) fn new(client: Arc<ClientInner>, lease: Lease, grant: Grant) -> Self {
+    pub(crate) fn new(client: Arc<ClientInner>, lease: LeaseHandle, grant: Grant) -> Self {
         let held = Held { lease, tenure: grant.tenure };
         Self { client, held, armed: true, releasing: None }
     }
@@ -167,10 +167,10 @@ impl Guard {
             }
             Err(end) => Some(end),
         };
-        self.give_back(before, lease_ends).await
+        self.send_release(before, lease_ends).await
     }
 
-    async fn give_back(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
+    async fn send_release(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
         if let (Some(End::Lost(why)), true) = (&before, self.held.lease.is_given_away()) {
             self.armed = false;
             return Ok(Released::AlreadyLost { why: why.clone() });

@@ -53,9 +53,8 @@ impl Lock {
     }
 
     /// A task that requests it is expected to wait only for others, so a long wait for its own client is reported, with this place.
-    pub(crate) fn requested_at(mut self, place: &'static Location<'static>) -> Self {
-        self.place = Some(place);
-        self
+    pub(crate) fn requested_at(self, place: &'static Location<'static>) -> Self {
+        Self { place: Some(place), ..self }
     }
 
     /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
@@ -85,9 +84,8 @@ impl Lock {
         &self.key
     }
 
-    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
@@ -96,36 +94,31 @@ impl Lock {
     /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
     /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
     /// server.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
     /// waits for that reply as long as the backend allows.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait: Some(wait), ..self }
     }
 
     /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
     /// Zero is the same as one.
-    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
-        self.retry = Some(Retry { times: times.max(1), pause });
-        self
+    pub fn retry(self, times: u32, pause: Duration) -> Self {
+        Self { retry: Some(Retry { times: times.max(1), pause }), ..self }
     }
 
     /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: Some(label.into()), ..self }
     }
 
     /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
     /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { max_hold: Some(max_hold), ..self }
     }
 
     /// The same settings for another key.
@@ -139,22 +132,19 @@ impl Lock {
     }
 
     /// Claims for itself, as if it were the only task of its client.
-    pub(crate) fn unshared(mut self) -> Self {
-        self.lease_sharing = LeaseSharing::Never;
-        self
+    pub(crate) fn unshared(self) -> Self {
+        Self { lease_sharing: LeaseSharing::Never, ..self }
     }
 
     /// Calls `callback` after each reply while the lock is waited for. It must return quickly.
-    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.on_wait = Some(Arc::new(callback));
-        self
+    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { on_wait: Some(Arc::new(callback)), ..self }
     }
 
     /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It must return quickly.
-    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.on_trouble = Some(Arc::new(callback));
-        self
+    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self { on_trouble: Some(Arc::new(callback)), ..self }
     }
 
     /// Waits for the lock, and acquires it.

@@ -42,47 +42,40 @@ impl LockAll {
     }
 
     /// Shared locks on all of the keys. See [`Lock::shared`].
-    pub fn shared(mut self) -> Self {
-        self.each = self.each.shared();
-        self
+    pub fn shared(self) -> Self {
+        Self { each: self.each.shared(), ..self }
     }
 
     /// How long the leases outlast this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.each = self.each.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { each: self.each.ttl(ttl), ..self }
     }
 
     /// Waits at most this long for all locks together, and 50 ms more for a pending reply; without it, waits without limit. Zero
     /// tries each key once, one after another.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.each = self.each.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { each: self.each.wait(wait), ..self }
     }
 
     /// The purpose of the locks, which is shown to other clients: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.each = self.each.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { each: self.each.label(label), ..self }
     }
 
     /// Releases all locks this long after the last of them was acquired, even if the [`Guards`] still exist, as a bound for work
     /// that hangs.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.each = self.each.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { each: self.each.max_hold(max_hold), ..self }
     }
 
     /// Calls `on_wait` after each reply while one of the keys is waited for. It must return quickly.
-    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.each = self.each.on_wait(on_wait);
-        self
+    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { each: self.each.on_wait(on_wait), ..self }
     }
 
     /// Calls `on_trouble` after each failed try while trying continues. It must return quickly.
-    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.each = self.each.on_trouble(on_trouble);
-        self
+    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self { each: self.each.on_trouble(on_trouble), ..self }
     }
 
     /// Waits for all locks, and acquires them.

@@ -35,45 +35,38 @@ impl Semaphore {
     }
 
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.lock = self.lock.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
     }
 
     /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.lock = self.lock.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { lock: self.lock.wait(wait), ..self }
     }
 
     /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
-        self.lock = self.lock.retry(times, pause);
-        self
+    pub fn retry(self, times: u32, pause: Duration) -> Self {
+        Self { lock: self.lock.retry(times, pause), ..self }
     }
 
     /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.lock = self.lock.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { lock: self.lock.label(label), ..self }
     }
 
     /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.lock = self.lock.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { lock: self.lock.max_hold(max_hold), ..self }
     }
 
     /// Calls `callback` after each reply while permits are waited for. It must return quickly.
-    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_wait(callback);
-        self
+    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_wait(callback), ..self }
     }
 
     /// Calls `callback` after each failed try while trying continues. It must return quickly.
-    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_trouble(callback);
-        self
+    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_trouble(callback), ..self }
     }
 
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.

@@ -60,7 +60,7 @@ async fn load(backend: &dyn Backend, above: Option<FencingToken>) -> FencingToke
         frees(backend, &held).await;
         if queued {
             let poll = backend.acquire(&next.with_intent(Intent::Poll)).await.unwrap();
-            let Acquire::Granted { tokens } = poll else { panic!("next in line: {poll:?}") };
+            let Acquire::Granted { tokens } = poll else { panic!("next in the queue: {poll:?}") };
             assert!(last < Some(tokens.last()));
             last = Some(tokens.last());
             frees(backend, &next).await;

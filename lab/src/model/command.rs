@@ -1,6 +1,6 @@
 //! The command of a line as words, to be shown or sent to a real server.
 
-use super::Model;
+use super::LockModel;
 use super::permits::node_of;
 use super::state::{Action, State, TTL, Value};
 use crate::scheme::{Content, Op};
@@ -44,7 +44,7 @@ pub(crate) struct Command {
     pub(crate) node: u8,
 }
 
-impl Model<'_> {
+impl LockModel<'_> {
     /// The command of `action`, also if a broken connection prevents it.
     pub(crate) fn command(&self, before: &State, action: Action) -> Option<Command> {
         let client = action.client()?;

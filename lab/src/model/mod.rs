@@ -8,18 +8,18 @@ mod steps;
 
 use crate::fault::{Fault, Faults};
 use crate::property::Property;
-use crate::scheme::{Home, Op, Scheme};
+use crate::scheme::{Home, LockScheme, Op};
 use read_write::READ_TTL;
-use state::{Action, Entry, LAST_TICK, Life, Reply, State, Step, TTL};
+use state::{Action, Entry, LAST_TICK, Life, Reply, State, TTL, Transition};
 
 /// A scheme, and the faults that may happen.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Model<'s> {
-    pub(crate) scheme: &'s Scheme,
+pub(crate) struct LockModel<'s> {
+    pub(crate) scheme: &'s LockScheme,
     pub(crate) faults: Faults,
 }
 
-impl Model<'_> {
+impl LockModel<'_> {
     pub(crate) fn clients(&self) -> usize {
         usize::from(self.scheme.clients)
     }
@@ -112,8 +112,8 @@ impl Model<'_> {
     }
 
     /// The result of `action`.
-    pub(crate) fn step(&self, state: &State, action: Action) -> Step {
-        let mut step = Step { after: *state, ..Step::default() };
+    pub(crate) fn step(&self, state: &State, action: Action) -> Transition {
+        let mut step = Transition { after: *state, ..Transition::default() };
         match action {
             Action::Step(client) => self.run(&mut step, usize::from(client), false),
             Action::Lose(client) => self.run(&mut step, usize::from(client), true),
@@ -149,7 +149,7 @@ impl Model<'_> {
     }
 }
 
-fn renew(step: &mut Step, client: u8) {
+fn renew(step: &mut Transition, client: u8) {
     let state = &mut step.after;
     let this = &mut state.clients[usize::from(client)];
     match &mut state.keys[0] {

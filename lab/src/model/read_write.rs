@@ -1,12 +1,12 @@
 //! A lock for readers and writers in one hash with one TTL.
 
-use super::Model;
-use super::state::{Entry, ReadWrite, Reply, Step, TTL, Value};
+use super::LockModel;
+use super::state::{Entry, ReadWrite, Reply, TTL, Transition, Value};
 
 /// A reader holds the lock for twice the TTL of a writer.
 pub(super) const READ_TTL: u8 = 2 * TTL;
 
-pub(super) fn write_lock(model: &Model<'_>, step: &mut Step, at: usize) -> bool {
+pub(super) fn write_lock(model: &LockModel<'_>, step: &mut Transition, at: usize) -> bool {
     let (mut lock, ttl) = present(step);
     let again = lock.writer == Some(at as u8);
     let granted = again || lock.is_empty();
@@ -23,7 +23,7 @@ pub(super) fn write_lock(model: &Model<'_>, step: &mut Step, at: usize) -> bool 
     granted
 }
 
-pub(super) fn read_lock(step: &mut Step, at: usize) -> bool {
+pub(super) fn read_lock(step: &mut Transition, at: usize) -> bool {
     let (mut lock, ttl) = present(step);
     let granted = lock.writer.is_none_or(|writer| writer == at as u8);
     step.reply = Reply::Int(granted.into());
@@ -35,7 +35,7 @@ pub(super) fn read_lock(step: &mut Step, at: usize) -> bool {
     granted
 }
 
-pub(super) fn end_write(step: &mut Step, at: usize, keeps_ttl: bool) -> bool {
+pub(super) fn end_write(step: &mut Transition, at: usize, keeps_ttl: bool) -> bool {
     let (mut lock, ttl) = present(step);
     let held = lock.writer == Some(at as u8);
     step.reply = Reply::Int(held.into());
@@ -49,7 +49,7 @@ pub(super) fn end_write(step: &mut Step, at: usize, keeps_ttl: bool) -> bool {
     held
 }
 
-pub(super) fn read_unlock(step: &mut Step, at: usize) -> bool {
+pub(super) fn read_unlock(step: &mut Transition, at: usize) -> bool {
     let (mut lock, ttl) = present(step);
     let held = std::mem::take(&mut lock.readers[at]);
     step.reply = Reply::Int(held.into());
@@ -59,7 +59,7 @@ pub(super) fn read_unlock(step: &mut Step, at: usize) -> bool {
     held
 }
 
-fn present(step: &Step) -> (ReadWrite, u8) {
+fn present(step: &Transition) -> (ReadWrite, u8) {
     match step.after.keys[0] {
         Some(Entry { value: Value::ReadWrite(lock), ttl: Some(ttl), .. }) => (lock, ttl),
         _ => (ReadWrite::default(), 0),
@@ -67,7 +67,7 @@ fn present(step: &Step) -> (ReadWrite, u8) {
 }
 
 /// The last holder deletes the key.
-fn put(step: &mut Step, at: usize, lock: ReadWrite, ttl: u8) {
+fn put(step: &mut Transition, at: usize, lock: ReadWrite, ttl: u8) {
     let entry = Entry { value: Value::ReadWrite(lock), ttl: Some(ttl), owner: lock.writer.unwrap_or(at as u8) };
     step.after.keys[0] = (!lock.is_empty()).then_some(entry);
 }

@@ -140,7 +140,7 @@ pub(crate) enum Reply {
 
 /// The result of an action.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Step {
+pub(crate) struct Transition {
     pub(crate) after: State,
     pub(crate) reply: Reply,
     /// Whether the line answered yes.
@@ -149,7 +149,7 @@ pub(crate) struct Step {
     pub(crate) broken: u8,
 }
 
-impl Step {
+impl Transition {
     /// Records a change of the lock of `owner`. It is a violation if the owner is alive and its lease is valid.
     pub(super) fn touch(&mut self, at: usize, owner: u8) {
         let owner = usize::from(owner);

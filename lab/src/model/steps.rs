@@ -1,15 +1,15 @@
 //! The effect of each line of a scheme.
 
-use super::Model;
+use super::LockModel;
 use super::permits::{count_down, give_count, give_permit, node_of, take_count, take_permit};
 use super::read_write::{end_write, read_lock, read_unlock, write_lock};
-use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, Step, TRIES, TTL, Value};
+use super::state::{Action, Client, Entry, FOR_EVER, LAST_TICK, Life, Reply, State, TRIES, TTL, Transition, Value};
 use crate::property::Property;
 use crate::scheme::{Content, Op};
 
-impl Model<'_> {
+impl LockModel<'_> {
     /// Runs the next line of a client; with `lost`, over a broken connection.
-    pub(super) fn run(&self, step: &mut Step, at: usize, lost: bool) {
+    pub(super) fn run(&self, step: &mut Transition, at: usize, lost: bool) {
         begin(&mut step.after, at, self.scheme.others_start);
         let line = self.scheme.lines[usize::from(step.after.clients[at].line)];
         if lost {
@@ -29,13 +29,13 @@ impl Model<'_> {
     }
 
     /// A client that has requested the release counts as a holder until it has no more requests to send.
-    fn stop_holding(&self, step: &mut Step, at: usize, next: u8) {
+    fn stop_holding(&self, step: &mut Transition, at: usize, next: u8) {
         if !self.scheme.lines[usize::from(next)].op.is_release() {
             step.after.clients[at].holds = false;
         }
     }
 
-    fn carry_out(&self, step: &mut Step, at: usize, op: Op) -> bool {
+    fn carry_out(&self, step: &mut Transition, at: usize, op: Op) -> bool {
         match op {
             Op::SetNx(content) => self.set_nx(step, at, 0, content, None),
             Op::SetNxEx(content) => self.set_nx(step, at, 0, content, Some(TTL)),
@@ -91,7 +91,7 @@ impl Model<'_> {
         }
     }
 
-    fn set_nx(&self, step: &mut Step, at: usize, node: usize, content: Content, ttl: Option<u8>) -> bool {
+    fn set_nx(&self, step: &mut Transition, at: usize, node: usize, content: Content, ttl: Option<u8>) -> bool {
         if step.after.keys[node].is_some() {
             step.reply = if ttl.is_some() { Reply::Value(Value::Nil) } else { Reply::Int(0) };
             return false;
@@ -111,13 +111,13 @@ impl Model<'_> {
         state.clients[at] = Client { holds: true, lease, grant: state.grants, ..state.clients[at] };
     }
 
-    fn claim(&self, step: &mut Step, at: usize) -> bool {
+    fn claim(&self, step: &mut Transition, at: usize) -> bool {
         let taken = self.set_nx(step, at, 0, Content::Id, Some(TTL));
         step.reply = Reply::Token(if taken { step.after.grants } else { 0 });
         taken
     }
 
-    fn count(&self, step: &mut Step, at: usize) -> bool {
+    fn count(&self, step: &mut Transition, at: usize) -> bool {
         let Client { votes, lease, .. } = step.after.clients[at];
         if votes < 2 || lease == 0 {
             return false;
@@ -127,7 +127,7 @@ impl Model<'_> {
         true
     }
 
-    fn get_set(&self, step: &mut Step, at: usize) -> bool {
+    fn get_set(&self, step: &mut Transition, at: usize) -> bool {
         let value = self.value(&step.after, at, Content::Deadline);
         let old = step.after.keys[0];
         let seen = old.map_or(Value::Nil, |entry| entry.value);
@@ -144,7 +144,7 @@ impl Model<'_> {
         same
     }
 
-    fn enter(&self, step: &mut Step, at: usize) -> bool {
+    fn enter(&self, step: &mut Transition, at: usize) -> bool {
         let grant = step.after.clients[at].grant;
         if self.scheme.is_fenced && grant < step.after.newest {
             return false;
@@ -154,7 +154,7 @@ impl Model<'_> {
         true
     }
 
-    fn write(&self, step: &mut Step, at: usize) -> bool {
+    fn write(&self, step: &mut Transition, at: usize) -> bool {
         let this = &mut step.after.clients[at];
         this.inside = false;
         // Holders of permits may work at the same time, so a later one makes only a write after the end of the lease late.
@@ -167,7 +167,7 @@ impl Model<'_> {
     }
 
     /// Moves to a line. Lines that end a client are not steps.
-    fn go(&self, step: &mut Step, at: usize, next: u8) {
+    fn go(&self, step: &mut Transition, at: usize, next: u8) {
         let op = self.scheme.lines[usize::from(next)].op;
         let this = &mut step.after.clients[at];
         this.line = next;
@@ -182,7 +182,7 @@ impl Model<'_> {
     }
 }
 
-fn vote(step: &mut Step, at: usize, node: u8) -> bool {
+fn vote(step: &mut Transition, at: usize, node: u8) -> bool {
     let this = &mut step.after.clients[at];
     if node == 0 {
         (this.lease, this.votes) = (TTL, 0);
@@ -198,7 +198,7 @@ fn vote(step: &mut Step, at: usize, node: u8) -> bool {
     true
 }
 
-fn again(step: &mut Step, at: usize) -> bool {
+fn again(step: &mut Transition, at: usize) -> bool {
     let this = &mut step.after.clients[at];
     this.tries += 1;
     this.tries < TRIES
@@ -217,27 +217,27 @@ fn begin(state: &mut State, at: usize, others_start: u8) {
     }
 }
 
-fn get(step: &mut Step) -> Value {
+fn get(step: &mut Transition) -> Value {
     let value = step.after.keys[0].map_or(Value::Nil, |entry| entry.value);
     step.reply = Reply::Value(value);
     value
 }
 
 /// A client that detects the loss of its lock stops its work.
-fn is_held(step: &mut Step, at: usize) -> bool {
+fn is_held(step: &mut Transition, at: usize) -> bool {
     let this = &mut step.after.clients[at];
     let held = this.lease > 0 && !this.detected_loss;
     this.inside &= held;
     held
 }
 
-fn has_no_ttl(step: &mut Step) -> bool {
+fn has_no_ttl(step: &mut Transition) -> bool {
     let left = step.after.keys[0].map_or(-2, |entry| entry.ttl.map_or(-1, |ttl| ttl as i8));
     step.reply = Reply::Ttl(left);
     left == -1
 }
 
-fn expire(step: &mut Step) -> bool {
+fn expire(step: &mut Transition) -> bool {
     let found = step.after.keys[0].is_some();
     if let Some(entry) = &mut step.after.keys[0] {
         entry.ttl = Some(TTL);
@@ -246,7 +246,7 @@ fn expire(step: &mut Step) -> bool {
     found
 }
 
-fn delete(step: &mut Step, at: usize, node: usize) -> bool {
+fn delete(step: &mut Transition, at: usize, node: usize) -> bool {
     let old = step.after.keys[node].take();
     step.reply = Reply::Int(old.is_some().into());
     if let Some(entry) = old {
@@ -255,7 +255,7 @@ fn delete(step: &mut Step, at: usize, node: usize) -> bool {
     old.is_some()
 }
 
-fn compare_delete(step: &mut Step, at: usize, node: usize) -> bool {
+fn compare_delete(step: &mut Transition, at: usize, node: usize) -> bool {
     step.reply = Reply::Int(0);
     step.after.keys[node].is_some_and(|entry| entry.value == Value::Id(at as u8)) && delete(step, at, node)
 }

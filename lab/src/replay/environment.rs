@@ -2,9 +2,9 @@
 
 use super::ReplayTarget;
 use crate::describe;
-use crate::model::Model;
+use crate::model::LockModel;
 use crate::model::command::Command;
-use crate::model::state::{Action, ReadWrite, Reply, State, Step, TTL, Value};
+use crate::model::state::{Action, ReadWrite, Reply, State, TTL, Transition, Value};
 use crate::not_replayed::NotReplayed;
 use crate::scheme::Op;
 use crate::server::ServerConnection;
@@ -39,7 +39,7 @@ struct Replica {
 }
 
 impl ReplayEnvironment {
-    pub(super) fn set(model: &Model<'_>, site: &ReplayTarget, tick: Duration) -> Result<Self, NotReplayed> {
+    pub(super) fn set(model: &LockModel<'_>, site: &ReplayTarget, tick: Duration) -> Result<Self, NotReplayed> {
         let mut master = ServerConnection::connect(&site.url)?;
         let now = BootClock.now();
         let unique = format!("{}-{}", std::process::id(), now.since(Moment::default()).as_nanos());
@@ -63,10 +63,10 @@ impl ReplayEnvironment {
     /// Runs a step, and compares the reply and the lock with the model.
     pub(super) fn step(
         &mut self,
-        model: &Model<'_>,
+        model: &LockModel<'_>,
         before: &State,
         action: Action,
-        step: &Step,
+        step: &Transition,
         halt: &AtomicBool,
     ) -> Result<Result<String, Difference>, NotReplayed> {
         let reply = match action {
@@ -108,7 +108,12 @@ impl ReplayEnvironment {
         }
     }
 
-    fn send(&mut self, command: &Command, client: u8, step: &Step) -> Result<Result<String, Difference>, NotReplayed> {
+    fn send(
+        &mut self,
+        command: &Command,
+        client: u8,
+        step: &Transition,
+    ) -> Result<Result<String, Difference>, NotReplayed> {
         let words = self.words(command);
         let key = self.lock(command.node);
         let answer = self.server().send(&words, &key)?;
@@ -136,10 +141,10 @@ impl ReplayEnvironment {
     /// The protected data is also stored on the server.
     fn work(
         &mut self,
-        model: &Model<'_>,
+        model: &LockModel<'_>,
         before: &State,
         client: u8,
-        step: &Step,
+        step: &Transition,
     ) -> Result<Result<String, Difference>, NotReplayed> {
         let op = model.op(before, usize::from(client));
         if !matches!(op, Op::Enter | Op::Write | Op::Read) {
@@ -161,7 +166,7 @@ impl ReplayEnvironment {
         Ok(if accepted == step.yes { Ok(reply) } else { Err((format!("accepted: {}", step.yes), reply)) })
     }
 
-    fn compare(&mut self, model: &Model<'_>, step: &Step) -> Result<Option<Difference>, NotReplayed> {
+    fn compare(&mut self, model: &LockModel<'_>, step: &Transition) -> Result<Option<Difference>, NotReplayed> {
         let nodes = if model.scheme.home == crate::scheme::Home::Three { 3 } else { 1 };
         let tick = self.tick;
         let longest = |ticks: u8| (tick * u32::from(ticks)).as_millis() as i64;

@@ -3,7 +3,7 @@
 mod environment;
 
 use crate::fault::Faults;
-use crate::model::Model;
+use crate::model::LockModel;
 use crate::model::state::{Action, State};
 use crate::not_replayed::NotReplayed;
 use crate::property::Property;
@@ -57,7 +57,7 @@ pub fn replay(
 ) -> Result<Replayed, NotReplayed> {
     let faults = faults.into();
     let way = results.way(property, faults).ok_or(NotReplayed::Holds)?;
-    let model = Model { scheme: &results.scheme, faults };
+    let model = LockModel { scheme: &results.scheme, faults };
     let mut tick = site.tick;
     loop {
         match once(&model, way, site, tick, halt) {
@@ -69,7 +69,7 @@ pub fn replay(
 }
 
 fn once(
-    model: &Model<'_>,
+    model: &LockModel<'_>,
     way: &[Action],
     site: &ReplayTarget,
     tick: Duration,

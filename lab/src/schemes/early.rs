@@ -4,13 +4,13 @@ use super::{line, on_redis, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Content, Op, Scheme};
+use crate::scheme::{Content, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
+pub(super) fn schemes() -> Vec<LockScheme> {
     vec![setnx_expire(), set_nx_px()]
 }
 
-fn setnx_expire() -> Scheme {
+fn setnx_expire() -> LockScheme {
     let lines = vec![
         line(Op::SetNx(Content::Id), 1, 6),
         then(Op::Expire, 2),
@@ -24,7 +24,7 @@ fn setnx_expire() -> Scheme {
         then(Op::Done, 0),
         then(Op::Busy, 0),
     ];
-    Scheme {
+    LockScheme {
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
         ..on_redis(
             "s0-setnx-expire",
@@ -41,7 +41,7 @@ fn setnx_expire() -> Scheme {
     }
 }
 
-fn set_nx_px() -> Scheme {
+fn set_nx_px() -> LockScheme {
     let lines = vec![
         line(Op::SetNxEx(Content::Id), 1, 4),
         then(Op::Enter, 2),
@@ -51,7 +51,7 @@ fn set_nx_px() -> Scheme {
         then(Op::Done, 0),
         then(Op::Busy, 0),
     ];
-    Scheme {
+    LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
             "s1-set-nx-px",

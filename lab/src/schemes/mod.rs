@@ -9,10 +9,10 @@ mod third;
 
 use crate::fault::Fault;
 use crate::lang::Text;
-use crate::scheme::{Home, Line, Op, Scheme};
+use crate::scheme::{Home, Line, LockScheme, Op};
 
 /// All schemes.
-pub fn catalog() -> Vec<Scheme> {
+pub fn catalog() -> Vec<LockScheme> {
     let mut all = early::schemes();
     all.extend(second::schemes());
     all.extend(third::schemes());
@@ -23,7 +23,7 @@ pub fn catalog() -> Vec<Scheme> {
 }
 
 /// The scheme with this name.
-pub fn find(id: &str) -> Option<Scheme> {
+pub fn find(id: &str) -> Option<LockScheme> {
     catalog().into_iter().find(|scheme| scheme.id == id)
 }
 
@@ -49,8 +49,8 @@ fn plain(acquire: Op, release: Op) -> Vec<Line> {
 }
 
 /// The common settings of schemes with a lease on one Redis server.
-fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> Scheme {
-    Scheme {
+fn on_redis(id: &'static str, title: Text, advice: Text, lines: Vec<Line>) -> LockScheme {
+    LockScheme {
         id,
         title,
         advice,

@@ -4,10 +4,10 @@ use super::{line, on_redis, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Home, Op, Scheme};
+use crate::scheme::{Home, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
-    let fenced = Scheme {
+pub(super) fn schemes() -> Vec<LockScheme> {
+    let fenced = LockScheme {
         is_fenced: true,
         exhibit: Some((Property::Exclusion, Some(Fault::Pause))),
         ..own(
@@ -22,7 +22,7 @@ pub(super) fn schemes() -> Vec<Scheme> {
             ),
         )
     };
-    let unfenced = Scheme {
+    let unfenced = LockScheme {
         exhibit: Some((Property::NoLateWrite, Some(Fault::Pause))),
         ..own(
             "fencelock-unfenced",
@@ -39,7 +39,7 @@ pub(super) fn schemes() -> Vec<Scheme> {
     vec![fenced, unfenced]
 }
 
-fn own(id: &'static str, title: Text, advice: Text) -> Scheme {
+fn own(id: &'static str, title: Text, advice: Text) -> LockScheme {
     let lines = vec![
         line(Op::Claim, 1, 6),
         line(Op::Enter, 2, 4),
@@ -49,7 +49,7 @@ fn own(id: &'static str, title: Text, advice: Text) -> Scheme {
         then(Op::Done, 0),
         then(Op::Busy, 0),
     ];
-    Scheme {
+    LockScheme {
         home: Home::Replicated,
         is_renewed: true,
         clients: 2,

@@ -4,9 +4,9 @@ use super::{line, on_redis, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Home, Line, Op, Scheme};
+use crate::scheme::{Home, Line, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
+pub(super) fn schemes() -> Vec<LockScheme> {
     vec![counter(), client_clock(), leased(), node_counters(), all_nodes()]
 }
 
@@ -22,8 +22,8 @@ fn around(take: Op, give: Op) -> Vec<Line> {
     ]
 }
 
-fn counter() -> Scheme {
-    Scheme {
+fn counter() -> LockScheme {
+    LockScheme {
         has_lease: false,
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
@@ -42,8 +42,8 @@ fn counter() -> Scheme {
     }
 }
 
-fn client_clock() -> Scheme {
-    Scheme {
+fn client_clock() -> LockScheme {
+    LockScheme {
         permits: 2,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks],
         exhibit: Some((Property::Exclusion, Some(Fault::Clocks))),
@@ -62,8 +62,8 @@ fn client_clock() -> Scheme {
     }
 }
 
-fn leased() -> Scheme {
-    Scheme {
+fn leased() -> LockScheme {
+    LockScheme {
         permits: 2,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks],
         ..on_redis(
@@ -82,8 +82,8 @@ fn leased() -> Scheme {
 }
 
 /// A client sends its first request to the server with its own number, like clients that start with a random server.
-fn node_counters() -> Scheme {
-    Scheme {
+fn node_counters() -> LockScheme {
+    LockScheme {
         home: Home::Three,
         has_lease: false,
         permits: 2,
@@ -127,8 +127,8 @@ fn node_counters() -> Scheme {
     }
 }
 
-fn all_nodes() -> Scheme {
-    Scheme {
+fn all_nodes() -> LockScheme {
+    LockScheme {
         home: Home::Three,
         has_lease: false,
         permits: 2,

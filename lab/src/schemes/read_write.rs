@@ -4,9 +4,9 @@ use super::{line, on_redis, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Line, Op, Scheme};
+use crate::scheme::{Line, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
+pub(super) fn schemes() -> Vec<LockScheme> {
     vec![one_ttl(), longest()]
 }
 
@@ -31,8 +31,8 @@ fn lines(end_write: Op) -> Vec<Line> {
     ]
 }
 
-fn one_ttl() -> Scheme {
-    Scheme {
+fn one_ttl() -> LockScheme {
+    LockScheme {
         clients: 2,
         others_start: 10,
         faults: vec![Fault::Crash, Fault::LostRelease],
@@ -52,8 +52,8 @@ fn one_ttl() -> Scheme {
     }
 }
 
-fn longest() -> Scheme {
-    Scheme {
+fn longest() -> LockScheme {
+    LockScheme {
         clients: 2,
         others_start: 10,
         faults: vec![Fault::Crash, Fault::LostRelease],

@@ -4,9 +4,9 @@ use super::{line, on_redis, plain, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Content, Home, Op, Scheme};
+use crate::scheme::{Content, Home, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
+pub(super) fn schemes() -> Vec<LockScheme> {
     vec![
         setnx(),
         expire_on_failure(),
@@ -22,8 +22,8 @@ pub(super) fn schemes() -> Vec<Scheme> {
     ]
 }
 
-fn setnx() -> Scheme {
-    Scheme {
+fn setnx() -> LockScheme {
+    LockScheme {
         has_lease: false,
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
@@ -39,8 +39,8 @@ fn setnx() -> Scheme {
     }
 }
 
-fn expire_on_failure() -> Scheme {
-    Scheme {
+fn expire_on_failure() -> LockScheme {
+    LockScheme {
         has_lease: false,
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::LostRelease))),
@@ -64,8 +64,8 @@ fn expire_on_failure() -> Scheme {
     }
 }
 
-fn deadline_value() -> Scheme {
-    Scheme {
+fn deadline_value() -> LockScheme {
+    LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
         exhibit: Some((Property::Exclusion, None)),
         ..on_redis(
@@ -94,8 +94,8 @@ fn deadline_value() -> Scheme {
     }
 }
 
-fn getset() -> Scheme {
-    Scheme {
+fn getset() -> LockScheme {
+    LockScheme {
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Clocks, Fault::Overrun],
         exhibit: Some((Property::OwnLockOnly, None)),
         ..on_redis(
@@ -123,8 +123,8 @@ fn getset() -> Scheme {
     }
 }
 
-fn set_nx_ex() -> Scheme {
-    Scheme {
+fn set_nx_ex() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::OwnLockOnly, Some(Fault::Overrun))),
         ..on_redis(
             "s2-5-set-nx-ex",
@@ -138,8 +138,8 @@ fn set_nx_ex() -> Scheme {
     }
 }
 
-fn token_lua() -> Scheme {
-    Scheme {
+fn token_lua() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
             "s2-6-token-lua",
@@ -157,12 +157,12 @@ fn token_lua() -> Scheme {
 }
 
 /// The article leaves this case open. The system releases the lock of a dead holder, because it can detect the death.
-fn system(id: &'static str, title: Text) -> Scheme {
+fn system(id: &'static str, title: Text) -> LockScheme {
     let advice = Text::new(
         "Holds: the operating system detects the death of the holder, so no expiry is needed. It works on one machine only.",
         "成立：操作系统看得见持有者退出，不需要过期时间。但只在一台机器内有效。",
     );
-    Scheme {
+    LockScheme {
         home: Home::System,
         has_lease: false,
         faults: vec![Fault::Crash, Fault::Overrun, Fault::Pause],

@@ -4,14 +4,14 @@ use super::{line, on_redis, plain, then};
 use crate::fault::Fault;
 use crate::lang::Text;
 use crate::property::Property;
-use crate::scheme::{Content, Home, Line, Op, Scheme};
+use crate::scheme::{Content, Home, Line, LockScheme, Op};
 
-pub(super) fn schemes() -> Vec<Scheme> {
+pub(super) fn schemes() -> Vec<LockScheme> {
     vec![setnx(), try_finally(), client_id(), lua(), retry(), renewal(), replica_lag(), redlock()]
 }
 
-fn setnx() -> Scheme {
-    Scheme {
+fn setnx() -> LockScheme {
+    LockScheme {
         has_lease: false,
         faults: vec![Fault::Crash, Fault::LostRelease],
         exhibit: Some((Property::NoDeadLock, Some(Fault::Crash))),
@@ -28,8 +28,8 @@ fn setnx() -> Scheme {
 }
 
 /// `finally` also runs for clients that did not acquire the lock: in the article, the `return` is inside the `try`.
-fn try_finally() -> Scheme {
-    Scheme {
+fn try_finally() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::OwnLockOnly, None)),
         ..on_redis(
             "s3-2-try-finally",
@@ -54,8 +54,8 @@ fn try_finally() -> Scheme {
     }
 }
 
-fn client_id() -> Scheme {
-    Scheme {
+fn client_id() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::OwnLockOnly, Some(Fault::Overrun))),
         ..on_redis(
             "s3-3-client-id",
@@ -92,8 +92,8 @@ fn guarded(on_refusal: Line) -> Vec<Line> {
     ]
 }
 
-fn lua() -> Scheme {
-    Scheme {
+fn lua() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
             "s3-4-lua",
@@ -110,8 +110,8 @@ fn lua() -> Scheme {
     }
 }
 
-fn retry() -> Scheme {
-    Scheme {
+fn retry() -> LockScheme {
+    LockScheme {
         exhibit: Some((Property::Exclusion, Some(Fault::Overrun))),
         ..on_redis(
             "s3-5-retry",
@@ -128,8 +128,8 @@ fn retry() -> Scheme {
     }
 }
 
-fn renewal() -> Scheme {
-    Scheme {
+fn renewal() -> LockScheme {
+    LockScheme {
         is_renewed: true,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun, Fault::Pause],
         exhibit: Some((Property::NoLateWrite, Some(Fault::Pause))),
@@ -148,8 +148,8 @@ fn renewal() -> Scheme {
     }
 }
 
-fn replica_lag() -> Scheme {
-    Scheme {
+fn replica_lag() -> LockScheme {
+    LockScheme {
         home: Home::Replicated,
         faults: vec![Fault::Crash, Fault::Failover],
         clients: 2,
@@ -169,7 +169,7 @@ fn replica_lag() -> Scheme {
     }
 }
 
-fn redlock() -> Scheme {
+fn redlock() -> LockScheme {
     let lines = vec![
         then(Op::SetNode(0), 1),
         then(Op::SetNode(1), 2),
@@ -186,7 +186,7 @@ fn redlock() -> Scheme {
         then(Op::DelNode(2), 13),
         then(Op::Busy, 0),
     ];
-    Scheme {
+    LockScheme {
         home: Home::Three,
         clients: 2,
         faults: vec![Fault::Crash, Fault::LostRelease, Fault::Overrun, Fault::Restart],

@@ -2,7 +2,8 @@
 
 use crate::{all, results_of};
 use fencelock_lab::{
-    Content, Fault, Faults, Home, Lang, Line, Op, Property, PropertyResult, Scheme, SchemeResults, find, page, table,
+    Content, Fault, Faults, Home, Lang, Line, LockScheme, Op, Property, PropertyResult, SchemeResults, find, page,
+    table,
 };
 use std::fmt::Write;
 use std::fs;
@@ -79,7 +80,7 @@ fn the_table_of_all_schemes_is_written_in_chinese() {
     assert!(chinese.starts_with("方案                    互斥") && chinese.contains("执行超时 6"), "{chinese}");
 }
 
-fn mutant(id: &str, change: impl FnOnce(&mut Scheme)) -> SchemeResults {
+fn mutant(id: &str, change: impl FnOnce(&mut LockScheme)) -> SchemeResults {
     let mut scheme = find(id).expect("a scheme");
     change(&mut scheme);
     SchemeResults::of(scheme)
@@ -102,7 +103,7 @@ fn a_release_without_owner_check_deletes_the_lock_of_another_client() {
 
 #[test]
 fn a_lock_without_expiry_stays_after_a_crash() {
-    let without = |scheme: &mut Scheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
+    let without = |scheme: &mut LockScheme| swap(&mut scheme.lines, Op::SetNxEx(Content::Id), Op::SetNx(Content::Id));
     let results = mutant("s2-6-token-lua", without);
     assert_eq!(results.steps(Property::NoDeadLock, Some(Fault::Crash)), Some(5));
 }

@@ -21,14 +21,14 @@ struct TimedHold {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Log {
+pub(crate) struct HandOffLog {
     holds: Vec<TimedHold>,
     pings: Vec<u64>,
 }
 
 pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     let span = effort.span * u32::try_from(effort.pairs)?;
-    let logs: Vec<Log> = workers::run(&BenchJob::HandOff(job::HandOff { url: url.to_owned(), span }), 2)?;
+    let logs: Vec<HandOffLog> = workers::run(&BenchJob::HandOff(job::HandOffJob { url: url.to_owned(), span }), 2)?;
     let mut pings: Vec<u64> = logs.iter().flat_map(|log| log.pings.iter().copied()).collect();
     let mut holds: Vec<(usize, &TimedHold)> =
         logs.iter().enumerate().flat_map(|(process, log)| log.holds.iter().map(move |held| (process, held))).collect();
@@ -52,10 +52,10 @@ pub(crate) fn measure(url: &str, effort: Effort) -> Result<HandOff, Failure> {
     })
 }
 
-pub(crate) async fn work(job: &job::HandOff) -> Result<Log, Failure> {
+pub(crate) async fn work(job: &job::HandOffJob) -> Result<HandOffLog, Failure> {
     let client = fencelock::Client::connect(&job.url).await?;
     let mut connection = bare::connect(&job.url).await?;
-    let mut log = Log { holds: Vec::new(), pings: Vec::new() };
+    let mut log = HandOffLog { holds: Vec::new(), pings: Vec::new() };
     let end = BootClock.now() + job.span;
     while BootClock.now() < end {
         let began = micros();

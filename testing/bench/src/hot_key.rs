@@ -2,8 +2,8 @@
 
 use crate::job::{self, BenchJob};
 use crate::report::{HotKey, percentile};
-use crate::scheme::Scheme;
 use crate::uncontended::rate;
+use crate::wait_strategy::WaitStrategy;
 use crate::{Effort, Failure, bare, workers};
 use fencelock::backends::BootClock;
 use fencelock::{Clock as _, Moment};
@@ -21,22 +21,22 @@ const TASKS: usize = 64;
 
 /// The waits of each task in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Log(Vec<Vec<u32>>);
+pub(crate) struct WaitLog(Vec<Vec<u32>>);
 
-pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKey, Failure> {
+pub(crate) fn measure(url: &str, strategy: WaitStrategy, effort: Effort) -> Result<HotKey, Failure> {
     let span = effort.span * 2;
-    let job = BenchJob::HotKey(job::HotKey { url: url.to_owned(), scheme, span });
-    let logs: Vec<Log> = workers::run(&job, PROCESSES)?;
+    let job = BenchJob::HotKey(job::HotKeyJob { url: url.to_owned(), strategy, span });
+    let logs: Vec<WaitLog> = workers::run(&job, PROCESSES)?;
     let tasks: Vec<&Vec<u32>> = logs.iter().flat_map(|log| &log.0).collect();
     let shares: Vec<u64> = tasks.iter().map(|waits| waits.len() as u64).collect();
     let mut waits: Vec<u64> = tasks.iter().flat_map(|waits| waits.iter().map(|wait| u64::from(*wait))).collect();
     if waits.is_empty() {
-        return Err(format!("{}: no task acquired the lock", scheme.words()).into());
+        return Err(format!("{}: no task acquired the lock", strategy.words()).into());
     }
     let p50 = percentile(&mut waits, 50.0);
     let longest = percentile(&mut waits, 100.0);
     Ok(HotKey {
-        scheme: scheme.words(),
+        strategy: strategy.words(),
         grants_per_s: rate(waits.len() as u64, span),
         wait_p50_us: p50,
         wait_p99_us: percentile(&mut waits, 99.0),
@@ -46,23 +46,24 @@ pub(crate) fn measure(url: &str, scheme: Scheme, effort: Effort) -> Result<HotKe
     })
 }
 
-pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
+pub(crate) async fn work(job: &job::HotKeyJob) -> Result<WaitLog, Failure> {
     // All processes start and end approximately together: half the span passes before anything is counted.
     let end = BootClock.now() + job.span + job.span / 2;
     let counted = BootClock.now() + job.span / 2;
     let measurement = Measurement { counted, end };
-    let tasks = match job.scheme {
-        Scheme::Fencelock => {
+    let tasks = match job.strategy {
+        WaitStrategy::Fencelock => {
             let client = fencelock::Client::connect(&job.url).await?;
             (0..TASKS).map(|_| tokio::spawn(ours(client.clone(), measurement))).collect::<Vec<_>>()
         }
-        scheme => {
+        strategy => {
             let connection = bare::connect(&job.url).await?;
-            let notify = if scheme == Scheme::Polling { Arc::default() } else { listen(&job.url, scheme).await? };
+            let notify =
+                if strategy == WaitStrategy::Polling { Arc::default() } else { listen(&job.url, strategy).await? };
             (0..TASKS)
                 .map(|task| {
                     let holder = format!("{}-{task}", std::process::id());
-                    tokio::spawn(theirs(connection.clone(), Arc::clone(&notify), scheme, holder, measurement))
+                    tokio::spawn(theirs(connection.clone(), Arc::clone(&notify), strategy, holder, measurement))
                 })
                 .collect()
         }
@@ -71,7 +72,7 @@ pub(crate) async fn work(job: &job::HotKey) -> Result<Log, Failure> {
     for task in tasks {
         log.push(task.await??);
     }
-    Ok(Log(log))
+    Ok(WaitLog(log))
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +111,7 @@ const CHANNEL: &str = "hot-plain-freed";
 async fn theirs(
     mut connection: MultiplexedConnection,
     notify: Arc<Notify>,
-    scheme: Scheme,
+    strategy: WaitStrategy,
     holder: String,
     measurement: Measurement,
 ) -> Result<Vec<u32>, Failure> {
@@ -118,7 +119,7 @@ async fn theirs(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]); \
          if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], '') end end",
     );
-    let channel = if scheme == Scheme::Polling { "" } else { CHANNEL };
+    let channel = if strategy == WaitStrategy::Polling { "" } else { CHANNEL };
     let (mut waits, mut rng) = (Vec::new(), SplitMix::new(std::process::id().into()));
     while measurement.goes_on() {
         let requested = BootClock.now();
@@ -131,8 +132,8 @@ async fn theirs(
             if set.query_async::<Option<String>>(&mut connection).await?.is_some() {
                 break;
             }
-            let pause = match scheme {
-                Scheme::Polling => Duration::from_millis(100 + rng.below(100)),
+            let pause = match strategy {
+                WaitStrategy::Polling => Duration::from_millis(100 + rng.below(100)),
                 // A lost message must not block a waiter.
                 _ => Duration::from_secs(1),
             };
@@ -147,7 +148,7 @@ async fn theirs(
     Ok(waits)
 }
 
-async fn listen(url: &str, scheme: Scheme) -> Result<Arc<Notify>, Failure> {
+async fn listen(url: &str, strategy: WaitStrategy) -> Result<Arc<Notify>, Failure> {
     let notify = Arc::new(Notify::new());
     let mut pubsub = redis::Client::open(url)?.get_async_pubsub().await?;
     pubsub.subscribe(CHANNEL).await?;
@@ -155,7 +156,7 @@ async fn listen(url: &str, scheme: Scheme) -> Result<Arc<Notify>, Failure> {
     tokio::spawn(async move {
         let mut messages = pubsub.into_on_message();
         while messages.next().await.is_some() {
-            if scheme == Scheme::All { notifier.notify_waiters() } else { notifier.notify_one() }
+            if strategy == WaitStrategy::All { notifier.notify_waiters() } else { notifier.notify_one() }
         }
     });
     Ok(notify)

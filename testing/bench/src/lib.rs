@@ -25,20 +25,20 @@ mod local;
 pub mod peers;
 pub mod quorum;
 mod report;
-mod scheme;
 pub mod server_cpu;
 mod server_time;
 mod uncontended;
+mod wait_strategy;
 mod worker;
 mod workers;
 
 use fencelock_testkit::RedisServer;
 use report::BenchReport;
-use scheme::Scheme;
 use serde::Serialize;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
+use wait_strategy::WaitStrategy;
 
 /// The effort of a measurement.
 #[derive(Debug, Clone, Copy)]
@@ -115,8 +115,8 @@ fn measure(effort: Effort) -> Result<BenchReport, Failure> {
         Ok::<_, Failure>(())
     })?;
     report.handoff = Some(handoff::measure(&url, effort)?);
-    for scheme in Scheme::ALL {
-        report.hot_key.push(hot_key::measure(&url, scheme, effort)?);
+    for strategy in WaitStrategy::ALL {
+        report.hot_key.push(hot_key::measure(&url, strategy, effort)?);
     }
     Ok(report)
 }

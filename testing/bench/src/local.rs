@@ -1,4 +1,4 @@
-//! 256 tasks of one process acquire one key, with an empty critical section: with and without shared leases, and as
+//! 256 tasks of one process acquire one key, with an empty critical section: with and without lease sharing, and as
 //! readers.
 
 use crate::report::{Local, median};

@@ -63,7 +63,7 @@ pub(crate) struct Local {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct HotKey {
-    pub(crate) scheme: &'static str,
+    pub(crate) strategy: &'static str,
     pub(crate) grants_per_s: f64,
     pub(crate) wait_p50_us: f64,
     pub(crate) wait_p99_us: f64,
@@ -140,7 +140,7 @@ impl fmt::Display for BenchReport {
             writeln!(
                 f,
                 "| {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.3} |",
-                row.scheme,
+                row.strategy,
                 row.grants_per_s,
                 row.wait_p50_us / 1e3,
                 row.wait_p99_us / 1e3,

@@ -6,7 +6,7 @@ use crate::control;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::last_leader::LastLeader;
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, ScheduledFault};
 use crate::recorder::{Recorder, micros, now};
 use crate::topology::Topology;
 use crate::worker::WorkerJob;
@@ -94,7 +94,10 @@ pub(crate) fn spawn_workers(
 }
 
 /// Takes the steps of the schedule, for whole rounds.
-pub(crate) fn play(settings: &Settings, mut take: impl FnMut(&Step) -> Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn play(
+    settings: &Settings,
+    mut take: impl FnMut(&ScheduledFault) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let faults = settings.faults();
     let mut plan = Plan::new(settings.seed, settings.topology, settings.workers).only(faults.clone());
     let began = now();

@@ -11,7 +11,7 @@ const SLOT_MOVES: usize = 1 << 16;
 
 /// A step of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ScheduledFault {
     /// The fault.
     pub fault: Fault,
     /// The node or worker.
@@ -53,10 +53,10 @@ impl Plan {
 }
 
 impl Iterator for Plan {
-    type Item = Step;
+    type Item = ScheduledFault;
 
     /// The schedule never ends.
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<ScheduledFault> {
         if self.left.is_empty() {
             self.refill();
         }
@@ -92,7 +92,7 @@ impl Iterator for Plan {
             _ => self.topology.nodes(),
         };
         let victim = self.rng.usize(..victims);
-        Some(Step { fault, victim, lasts, peace })
+        Some(ScheduledFault { fault, victim, lasts, peace })
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     const FIVE: Topology = Topology::Quorum(5);
 
-    fn steps(seed: u64, topology: Topology, count: usize) -> Vec<Step> {
+    fn steps(seed: u64, topology: Topology, count: usize) -> Vec<ScheduledFault> {
         Plan::new(seed, topology, 3).take(count).collect()
     }
 

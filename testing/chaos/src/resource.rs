@@ -13,7 +13,7 @@ pub(crate) const UNGUARDED: &str = "control-unguarded";
 
 /// What a client does at the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessKind {
     Write,
     Read,
 }
@@ -34,11 +34,11 @@ struct Store {
 }
 
 impl Store {
-    fn access(&mut self, key: &str, access: Access, token: FencingToken) -> Written {
+    fn access(&mut self, key: &str, access: AccessKind, token: FencingToken) -> Written {
         let gate = self.gates.entry(key.to_owned()).or_default();
         let admitted = match access {
-            Access::Write => gate.admit_write(token),
-            Access::Read => gate.admit_read(token),
+            AccessKind::Write => gate.admit_write(token),
+            AccessKind::Read => gate.admit_read(token),
         };
         if let Err(superseded) = admitted
             && key != UNGUARDED
@@ -74,7 +74,7 @@ fn serve_one(stream: &TcpStream, store: &Mutex<Store>) -> Result<(), Failure> {
         let (Some(access), Some(token), Some(key)) = (words.next(), words.next(), words.next()) else {
             return Err("an access, a token and a key".into());
         };
-        let access = if access == "read" { Access::Read } else { Access::Write };
+        let access = if access == "read" { AccessKind::Read } else { AccessKind::Write };
         let written = store.lock().unwrap_or_else(PoisonError::into_inner).access(key, access, token.parse()?);
         let (word, number) = match written {
             Written::Taken(seq) => ("taken", seq),
@@ -99,11 +99,16 @@ impl Writer {
     }
 
     pub(crate) async fn write(&mut self, key: &str, token: FencingToken) -> Result<Written, Failure> {
-        self.access(key, Access::Write, token).await
+        self.access(key, AccessKind::Write, token).await
     }
 
-    pub(crate) async fn access(&mut self, key: &str, access: Access, token: FencingToken) -> Result<Written, Failure> {
-        let verb = if access == Access::Read { "read" } else { "write" };
+    pub(crate) async fn access(
+        &mut self,
+        key: &str,
+        access: AccessKind,
+        token: FencingToken,
+    ) -> Result<Written, Failure> {
+        let verb = if access == AccessKind::Read { "read" } else { "write" };
         self.stream.write_all(format!("{verb} {token} {key}\n").as_bytes()).await?;
         let mut line = String::new();
         self.stream.read_line(&mut line).await?;
@@ -136,8 +141,8 @@ mod tests {
     #[tokio::test]
     async fn readers_are_checked_against_writers_only() {
         let mut writer = Writer::connect(serve().unwrap()).await.unwrap();
-        assert_eq!(writer.access("k", Access::Read, token(9)).await.unwrap(), Written::Taken(1));
-        assert_eq!(writer.access("k", Access::Read, token(7)).await.unwrap(), Written::Taken(2));
+        assert_eq!(writer.access("k", AccessKind::Read, token(9)).await.unwrap(), Written::Taken(1));
+        assert_eq!(writer.access("k", AccessKind::Read, token(7)).await.unwrap(), Written::Taken(2));
         assert_eq!(writer.write("k", token(8)).await.unwrap(), Written::Refused(9));
     }
 

@@ -8,7 +8,7 @@ use crate::foreign::ForeignClient;
 use crate::nemesis::Nemesis;
 use crate::nodes::Nodes;
 use crate::phases::{self, Settings};
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, now};
 use crate::recovery::{self, Recovery};
 use crate::workload;
@@ -56,7 +56,7 @@ pub(crate) fn perform(
 }
 
 /// After the end of a fault, each key must be granted soon.
-fn recover(nemesis: &Nemesis, client: &Client, step: &Step) {
+fn recover(nemesis: &Nemesis, client: &Client, step: &ScheduledFault) {
     let Nemesis { topology, keys, ttl, recorder, .. } = nemesis;
     let healed = now();
     let mut bound = recovery::bound(*ttl, healed, nemesis.whole_at_us);

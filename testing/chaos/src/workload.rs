@@ -126,7 +126,7 @@ pub(crate) fn together(name: &str, mode: Mode) -> Option<&'static str> {
 
 /// The parameters of a claim.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct ClaimSettings<'a> {
     /// The key, or that of a set of slots.
     pub(crate) key: &'a str,
     pub(crate) mode: Mode,
@@ -136,8 +136,8 @@ pub(crate) struct Request<'a> {
 }
 
 /// Acquires a lock, or a slot.
-pub(crate) async fn acquire(client: &Client, request: Request<'_>) -> Result<(Guard, Option<SlotOf>), Error> {
-    let Request { key, mode, ttl, wait, label } = request;
+pub(crate) async fn acquire(client: &Client, request: ClaimSettings<'_>) -> Result<(Guard, Option<SlotOf>), Error> {
+    let ClaimSettings { key, mode, ttl, wait, label } = request;
     if key == SLOTS {
         let slot = client.slots(key, SLOT_COUNT).ttl(ttl).wait(wait).label(label).acquire().await?;
         let of = SlotOf { number: slot.slot(), slots: SLOT_COUNT };

@@ -73,7 +73,7 @@ impl KeyModel {
     }
 
     /// `ZADD line ticket name`.
-    pub fn put_in_line(&mut self, server: &Server, ticket: u64, name: Name) -> Result<(), ScriptError> {
+    pub fn put_in_queue(&mut self, server: &Server, ticket: u64, name: Name) -> Result<(), ScriptError> {
         self.expire(server);
         if server.full {
             return Err(ScriptError::Full);
@@ -105,7 +105,7 @@ impl KeyModel {
         alive_until_ms: u64,
         entry: Entry,
     ) -> Result<(), ScriptError> {
-        self.put_in_line(server, ticket, name.clone())?;
+        self.put_in_queue(server, ticket, name.clone())?;
         self.deadlines.until_ms.insert(name.clone(), alive_until_ms);
         self.put_entry(server, name.clone(), entry)
     }

@@ -1,6 +1,8 @@
 use super::answer::{Acquire, Listed, ListedHold, Occupied, QueueScan, ScriptError};
 use super::holds::{HeldEntries, HeldEntry, Holds};
-use super::queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
+use super::queue::{
+    Channel, Delivery, Entry, HandOff, Name, Unread, WaiterDeadlines, WaiterEntry, WaiterQueue, Waiters,
+};
 use super::server::{FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 use super::tokens::Tokens;
 use super::value::Value;
@@ -439,7 +441,7 @@ impl KeyModel {
             Mode::Permits { weight, limit, .. } => format!("{VERSION} s {weight} {limit}"),
             _ => VERSION.to_owned(),
         };
-        let waiter = Waiter { ttl_ms, wanted, channel, value: claim.value(), version: version.into() };
+        let waiter = WaiterEntry { ttl_ms, wanted, channel, value: claim.value(), version: version.into() };
         self.waiters.entries.insert(me, Entry::Waiter(waiter));
         // Only the first waiter extends the life of the queue: it polls while the queue exists.
         if ahead == 0 {
@@ -502,7 +504,7 @@ impl KeyModel {
             }
             let waiter = waiter.filter(|_| is_alive);
             // Without the server's time, every grant is exclusive.
-            let requested = |waiter: &Waiter| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
+            let requested = |waiter: &WaiterEntry| if server.time_refused { Mode::Exclusive } else { waiter.mode() };
             let mode = mine.or_else(|| waiter.as_ref().map(requested));
             if mode.is_some_and(|mode| !self.fits(mode)) {
                 return Ok((Advance::Blocked, unread));
@@ -528,7 +530,7 @@ impl KeyModel {
     fn hand_over(
         &mut self,
         server: &Server,
-        (to, waiter, mode): (Name, Waiter, Mode),
+        (to, waiter, mode): (Name, WaiterEntry, Mode),
         offer: &Offer,
         wrote: &mut Wrote,
         publish: &mut impl FnMut(HandOff) -> Delivery,

@@ -35,7 +35,7 @@ pub use holds::{HeldEntries, HeldEntry, Holds};
 pub use key::{Claim, Fence, HoldKind, Intent, KeyModel, Lock};
 pub use marker::{Expectation, Gate, Handshake, InitResult, Marker, MarkerContent, UnknownVersion};
 pub use message::Message;
-pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, Waiter, WaiterDeadlines, WaiterQueue, Waiters};
+pub use queue::{Channel, Delivery, Entry, HandOff, Name, Unread, WaiterDeadlines, WaiterEntry, WaiterQueue, Waiters};
 pub use scripts::Continued;
 pub use server::{CAP, CLAMP_US, FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 pub use split_mix::SplitMix;

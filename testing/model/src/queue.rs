@@ -133,7 +133,7 @@ impl Waiters {
     }
 
     /// The entry of a waiter, if it is readable.
-    pub fn read(&self, name: &Name) -> Option<&Waiter> {
+    pub fn read(&self, name: &Name) -> Option<&WaiterEntry> {
         self.entries.get(name)?.waiter(name)
     }
 
@@ -148,14 +148,14 @@ impl Waiters {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// Written by a claim of any version.
-    Waiter(Waiter),
+    Waiter(WaiterEntry),
     /// Any other text. Its waiter is not served, and keeps its position while it is alive.
     Garbage(Arc<str>),
 }
 
 impl Entry {
     /// The waiter, if this is the entry of that name.
-    fn waiter(&self, of: &Name) -> Option<&Waiter> {
+    fn waiter(&self, of: &Name) -> Option<&WaiterEntry> {
         match self {
             Self::Waiter(waiter) => {
                 Some(waiter).filter(|waiter| waiter.value.holder().map(Name::Holder).as_ref() == Some(of))
@@ -168,7 +168,7 @@ impl Entry {
     pub fn text(&self) -> String {
         match self {
             Self::Garbage(text) => text.to_string(),
-            Self::Waiter(Waiter { ttl_ms, wanted, channel, value, version }) => {
+            Self::Waiter(WaiterEntry { ttl_ms, wanted, channel, value, version }) => {
                 let channel = channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
                 format!("{ttl_ms} {wanted} {channel} {value}\t{version}")
             }
@@ -178,7 +178,7 @@ impl Entry {
 
 /// A waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Waiter {
+pub struct WaiterEntry {
     /// The requested TTL.
     pub ttl_ms: u64,
     /// The requested number of fencing tokens.
@@ -191,7 +191,7 @@ pub struct Waiter {
     pub version: Arc<str>,
 }
 
-impl Waiter {
+impl WaiterEntry {
     /// What it requests. What this version cannot read counts as less than an exclusive lock.
     pub fn mode(&self) -> Mode {
         let Some(fields) = self.version.strip_prefix("1 ") else {

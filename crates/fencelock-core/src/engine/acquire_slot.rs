@@ -3,7 +3,7 @@ use std::time::Duration;
 
 /// The maximum number of queues in which a claim waits at the same time. More would only make the queues longer: one of
 /// eight slots is released soon, and the other slots are tried repeatedly.
-const LINES: u32 = 8;
+const QUEUES: u32 = 8;
 /// How often a waiting client tries the slots whose queues it is not in.
 const RETRY: Duration = Duration::from_secs(1);
 /// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
@@ -25,7 +25,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 pub struct AcquireSlot {
     slots: u32,
     start: u32,
-    lines: u32,
+    queues: u32,
     until: Option<Moment>,
     /// Whether each slot is tried once, however long that takes: a wait of zero.
     once: bool,
@@ -76,7 +76,7 @@ impl AcquireSlot {
         Ok(Self {
             slots,
             start: start % slots,
-            lines: LINES,
+            queues: QUEUES,
             until,
             once: wait.is_some_and(|wait| wait.is_zero()),
             tried,
@@ -89,8 +89,8 @@ impl AcquireSlot {
 
     /// Sets the maximum number of queues, for searches with few slots.
     #[must_use]
-    pub const fn with_lines(self, lines: u32) -> Self {
-        Self { lines, ..self }
+    pub const fn with_queues(self, queues: u32) -> Self {
+        Self { queues, ..self }
     }
 
     /// The next step.
@@ -104,7 +104,7 @@ impl AcquireSlot {
     }
 
     /// The slots in whose queues the claim waits: none before the first pass is over.
-    pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn queues(&self) -> impl Iterator<Item = u32> + '_ {
         let many = if self.waiting { self.line_count() } else { 0 };
         (0..many).map(|index| self.slot(index))
     }
@@ -180,7 +180,7 @@ impl AcquireSlot {
     }
 
     fn line_count(&self) -> u32 {
-        self.slots.min(self.lines)
+        self.slots.min(self.queues)
     }
 
     fn slot(&self, index: u32) -> u32 {
@@ -221,7 +221,7 @@ mod tests {
     fn every_slot_is_tried_from_a_random_one_on() {
         let mut slot = acquire(5, None);
         assert_eq!(first_pass(&mut slot), [2, 3, 4, 0, 1]);
-        assert_eq!(slot.lines().collect::<Vec<_>>(), [2, 3, 4, 0, 1]);
+        assert_eq!(slot.queues().collect::<Vec<_>>(), [2, 3, 4, 0, 1]);
         assert_eq!(slot.step(START), SlotStep::Wait(Moment::NEVER), "it waits everywhere");
     }
 
@@ -237,7 +237,7 @@ mod tests {
     fn slots_without_a_waiting_claim_are_tried_once_a_second() {
         let mut slot = acquire(10, None);
         assert_eq!(first_pass(&mut slot).len(), 10);
-        assert_eq!(slot.lines().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
+        assert_eq!(slot.queues().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
         let later = START + RETRY;
         assert_eq!(slot.step(START), SlotStep::Wait(later));
         for next in [5, 6] {
@@ -251,7 +251,7 @@ mod tests {
     fn a_wait_of_zero_tries_each_slot_once() {
         let mut slot = acquire(10, Some(Duration::ZERO));
         assert_eq!(first_pass(&mut slot).len(), 10);
-        assert_eq!((slot.step(START), slot.lines().count()), (SlotStep::Refused, 0));
+        assert_eq!((slot.step(START), slot.queues().count()), (SlotStep::Refused, 0));
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         let mut slot = acquire(10, None);
         slot.on_busy(START);
         slot.on_unanswered(START);
-        assert_eq!(slot.lines().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
+        assert_eq!(slot.queues().collect::<Vec<_>>(), [7, 8, 9, 0, 1, 2, 3, 4]);
         let later = START + RETRY;
         assert_eq!((slot.step(START), slot.step(later)), (SlotStep::Wait(later), SlotStep::Try(5)));
         slot.on_unanswered(later);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a waiting task must do next. After each step but the last, call the engine to get the next one.
 #[derive(Debug, Clone, Hash)]
-pub enum Step {
+pub enum TaskStep {
     /// Wait until [`Action::Wake`].
     Wait,
     /// Wait until [`Action::Wake`] or this moment.
@@ -28,7 +28,7 @@ pub enum Step {
     /// The task has the key and is no longer in the engine.
     Granted(Grant),
     /// The task did not get the key and is no longer in the engine.
-    Refused(Box<Refusal>),
+    Failed(Box<AcquireFailure>),
 }
 
 /// The origin of a grant.
@@ -57,18 +57,18 @@ pub struct Grant {
 
 /// Why a task did not get the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct AcquireFailure {
     /// The reason.
-    pub reason: RefusalReason,
+    pub reason: FailureReason,
     /// How long it waited.
     pub waited: Duration,
     /// The number of claims sent.
     pub attempts: u32,
 }
 
-/// See [`Refusal`].
+/// See [`AcquireFailure`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum RefusalReason {
+pub enum FailureReason {
     /// Another holder has the key; `None` if no reply has arrived.
     Busy(Option<Occupied>),
     /// The backend did not answer, or refuses.

@@ -18,8 +18,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether a task with this request waits in the queue for shared leases. Other tasks claim for themselves.
-    pub fn is_in_line(&self, request: &AcquireRequest) -> bool {
+    /// Whether a task with this request waits in the queue for task leases. Other tasks claim for themselves.
+    pub fn is_in_queue(&self, request: &AcquireRequest) -> bool {
         self.sharing.is_some() && request.shares() && request.queues()
     }
 

@@ -12,7 +12,7 @@
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
-//! numbers ([`Context`]), and carries out the result: a [`Step`] for the calling task, and [`Action`]s for others. The
+//! numbers ([`Context`]), and carries out the result: a [`TaskStep`] for the calling task, and [`Action`]s for others. The
 //! engine is deterministic.
 //!
 //! | event | call |
@@ -58,7 +58,7 @@ mod sharing;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
 pub use acquire_slot::{AcquireSlot, SlotStep};
-pub use action::{Action, Actions, ClaimReport, Ended, Grant, Refusal, RefusalReason, Source, Step};
+pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source, TaskStep};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};

@@ -1,4 +1,4 @@
-use super::judge::{Done, Doubt, Judgement, judge};
+use super::judge::{CountedSuccess, Doubt, Judgement, judge};
 use super::{Completion, CompletionRead, Window, WriteCompletion};
 use crate::{FencingToken, Owner};
 
@@ -40,7 +40,7 @@ enum State {
     Writing(Completion),
     Running(Completion),
     Finished(Completion),
-    Confirming(Done),
+    Confirming(CountedSuccess),
     Over(Option<Completion>, OnceStep),
 }
 
@@ -62,11 +62,11 @@ pub enum OnceStep {
     /// Run the work.
     Run,
     /// The work is done already. Confirm the completion, so that no later read before the end of the window misses it.
-    Confirm(Done),
+    Confirm(CountedSuccess),
     /// The run counts. Release the lock.
     Done,
     /// The work is done already. Release the lock if it is held.
-    AlreadyDone(Done),
+    AlreadyDone(CountedSuccess),
     /// The run does not count. Release the lock if it is held.
     GiveUp,
 }
@@ -199,8 +199,8 @@ mod tests {
         CompletionRead::new(granted.map(completion), now)
     }
 
-    fn done(granted: u64) -> Done {
-        Done { completion: completion(granted), until_micros: HOUR }
+    fn done(granted: u64) -> CountedSuccess {
+        CountedSuccess { completion: completion(granted), until_micros: HOUR }
     }
 
     fn under_the_lock(runs: Runs) -> OnceJob {

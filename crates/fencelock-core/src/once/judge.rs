@@ -6,14 +6,14 @@ use std::time::Duration;
 /// A success that counts for a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Done {
+pub struct CountedSuccess {
     /// The success.
     pub completion: Completion,
     /// When the next window of the caller begins, in microseconds since 1970 by the clock of the backend.
     pub until_micros: u64,
 }
 
-impl Done {
+impl CountedSuccess {
     /// A success that counts until this time.
     pub const fn new(completion: Completion, until_micros: u64) -> Self {
         Self { completion, until_micros }
@@ -25,7 +25,7 @@ impl Done {
     }
 
     /// The completion as it must be stored, so that this caller finds it until its window ends.
-    pub fn kept(&self) -> Completion {
+    pub fn stored(&self) -> Completion {
         let until_micros = self.until_micros.max(self.completion.until_micros);
         Completion { until_micros, ..self.completion.clone() }
     }
@@ -36,7 +36,7 @@ impl Done {
 #[non_exhaustive]
 pub struct Judgement {
     /// The success; `None` if the work is not done.
-    pub done: Option<Done>,
+    pub done: Option<CountedSuccess>,
     /// What its users should know.
     pub doubt: Option<Doubt>,
 }
@@ -67,7 +67,7 @@ pub enum Doubt {
 pub fn judge(window: Option<Window>, read: &CompletionRead) -> Judgement {
     let none = Judgement { done: None, doubt: None };
     let (now, Some(completion)) = (read.now_micros, &read.completion) else { return none };
-    let done = |until_micros| Some(Done { completion: completion.clone(), until_micros });
+    let done = |until_micros| Some(CountedSuccess { completion: completion.clone(), until_micros });
     let until = completion.until_micros;
     if completion.is_ahead_of(now) {
         let ahead = completion.granted_micros.unwrap_or_default().saturating_sub(now);

@@ -12,7 +12,7 @@ mod window;
 
 pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
 pub use job::{OnceJob, OnceStep, Runs};
-pub use judge::{Done, Doubt, Judgement, judge};
+pub use judge::{CountedSuccess, Doubt, Judgement, judge};
 pub use utc::Utc;
 pub use window::Window;
 

@@ -45,7 +45,7 @@ enum Stage {
     /// The claim failed; the caller gets the result after a moment.
     CleaningUp(Failure),
     /// The caller no longer waits.
-    GivingBack,
+    Detached,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,14 +57,14 @@ enum Failure {
 #[derive(Debug, Clone, Hash)]
 struct NodeClaim {
     limit: Duration,
-    step: Step,
+    state: ClaimState,
     busy: bool,
     cause: Option<Unknown>,
 }
 
 /// The state of the claim at one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Step {
+enum ClaimState {
     /// It is in flight. `overdue` if it has timed out.
     Claiming { overdue: bool },
     /// It has ended, and the node may have granted it.
@@ -83,8 +83,8 @@ impl ClaimCall {
     /// Creates a call that starts right after `now`.
     pub fn new(settings: Arc<Settings>, claim: &Claim, plan: Vec<NodePlan>, now: Moment) -> Self {
         let node = |NodePlan { limit, left_out }: NodePlan| {
-            let step = if left_out.is_some() { Step::Over } else { Step::Claiming { overdue: false } };
-            NodeClaim { limit, step, busy: false, cause: left_out }
+            let state = if left_out.is_some() { ClaimState::Over } else { ClaimState::Claiming { overdue: false } };
+            NodeClaim { limit, state, busy: false, cause: left_out }
         };
         Self {
             round: Round::new(settings.size, now),
@@ -105,16 +105,16 @@ impl ClaimCall {
     }
 
     fn on_claim(&mut self, node: usize, answer: Result<Acquire, Unknown>, now: Moment, out: &mut Actions) {
-        let Some(Step::Claiming { overdue }) = self.step(node) else { return };
+        let Some(ClaimState::Claiming { overdue }) = self.state(node) else { return };
         if !overdue {
             out.push(CallAction::Health { node, failure: answer.as_ref().err().cloned() });
         }
         stop(CallTimer::Node(node), out);
         self.nodes[node].busy = matches!(answer, Ok(Acquire::Busy(_) | Acquire::Queued { .. }));
-        self.nodes[node].step = Step::Ended;
+        self.nodes[node].state = ClaimState::Ended;
         self.on_answer(node, answer, now, out);
-        if matches!(self.stage, Stage::CleaningUp(_) | Stage::GivingBack) {
-            self.give_back(node, now, out);
+        if matches!(self.stage, Stage::CleaningUp(_) | Stage::Detached) {
+            self.release(node, now, out);
         }
         self.report_if_clean(out);
     }
@@ -169,7 +169,8 @@ impl ClaimCall {
     }
 
     fn raise(&mut self, to: FencingToken, nodes: NodeSet, now: Moment, out: &mut Actions) {
-        let limit = |node: usize| self.nodes.get(node).filter(|node| node.step != Step::Over).map(|node| node.limit);
+        let limit =
+            |node: usize| self.nodes.get(node).filter(|node| node.state != ClaimState::Over).map(|node| node.limit);
         let verdict = self.raises.send(&mut self.round, (to, nodes), limit, out);
         self.decide(verdict, now, out);
     }
@@ -192,75 +193,75 @@ impl ClaimCall {
     fn clean_up(&mut self, failure: Failure, now: Moment, out: &mut Actions) {
         self.stage = Stage::CleaningUp(failure);
         out.push(CallAction::SetTimer { timer: CallTimer::Call, after: Some(CLEANUP_WAIT) });
-        self.give_all_back(now, out);
+        self.release_all(now, out);
         self.report_if_clean(out);
     }
 
-    fn give_all_back(&mut self, now: Moment, out: &mut Actions) {
+    fn release_all(&mut self, now: Moment, out: &mut Actions) {
         for node in 0..self.nodes.len() {
-            self.give_back(node, now, out);
+            self.release(node, now, out);
         }
     }
 
     /// Releases what the node may have granted, unless the claim is still in flight.
-    fn give_back(&mut self, node: usize, now: Moment, out: &mut Actions) {
-        if self.nodes[node].step == Step::Ended {
-            self.nodes[node].step = Step::Releasing { until: now + self.ttl, pause: FIRST_PAUSE };
+    fn release(&mut self, node: usize, now: Moment, out: &mut Actions) {
+        if self.nodes[node].state == ClaimState::Ended {
+            self.nodes[node].state = ClaimState::Releasing { until: now + self.ttl, pause: FIRST_PAUSE };
             send(node, NodeRequest::Release, GIVE_UP, out);
         }
     }
 
     fn on_release(&mut self, node: usize, answered: bool, now: Moment, out: &mut Actions) {
-        let Some(Step::Releasing { until, pause }) = self.step(node) else { return };
+        let Some(ClaimState::Releasing { until, pause }) = self.state(node) else { return };
         stop(CallTimer::Node(node), out);
         if !answered && now + pause < until {
-            self.nodes[node].step = Step::Pausing { until, pause };
+            self.nodes[node].state = ClaimState::Pausing { until, pause };
             out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(pause) });
             return;
         }
         self.owing.remove(node);
         // Only busy nodes: a free node would report a change immediately, and again each time.
         if self.watches && self.nodes[node].busy {
-            self.nodes[node].step = Step::Watching;
+            self.nodes[node].state = ClaimState::Watching;
             send(node, NodeRequest::Watch, GIVE_UP, out);
         } else {
-            self.nodes[node].step = Step::Over;
+            self.nodes[node].state = ClaimState::Over;
         }
         self.report_if_clean(out);
     }
 
     fn on_node_timer(&mut self, node: usize, now: Moment, out: &mut Actions) {
-        match self.step(node) {
-            Some(Step::Claiming { overdue: false }) => {
+        match self.state(node) {
+            Some(ClaimState::Claiming { overdue: false }) => {
                 let cause = no_answer(&self.settings, node, self.nodes[node].limit);
-                self.nodes[node].step = Step::Claiming { overdue: true };
+                self.nodes[node].state = ClaimState::Claiming { overdue: true };
                 out.push(CallAction::Health { node, failure: Some(cause.clone()) });
                 out.push(CallAction::SetTimer { timer: CallTimer::Node(node), after: Some(GIVE_UP) });
                 self.on_answer(node, Err(cause), now, out);
                 self.report_if_clean(out);
             }
-            Some(Step::Claiming { overdue: true }) => {
+            Some(ClaimState::Claiming { overdue: true }) => {
                 out.push(CallAction::Cancel(CallTimer::Node(node)));
                 self.on_claim(node, Err(no_answer(&self.settings, node, GIVE_UP)), now, out);
             }
-            Some(Step::Releasing { .. }) => {
+            Some(ClaimState::Releasing { .. }) => {
                 out.push(CallAction::Cancel(CallTimer::Node(node)));
                 self.on_release(node, false, now, out);
             }
-            Some(Step::Pausing { until, pause }) => {
-                self.nodes[node].step = Step::Releasing { until, pause: (pause * 2).min(LONGEST_PAUSE) };
+            Some(ClaimState::Pausing { until, pause }) => {
+                self.nodes[node].state = ClaimState::Releasing { until, pause: (pause * 2).min(LONGEST_PAUSE) };
                 send(node, NodeRequest::Release, GIVE_UP, out);
             }
-            Some(Step::Watching) => {
+            Some(ClaimState::Watching) => {
                 out.push(CallAction::Cancel(CallTimer::Node(node)));
-                self.nodes[node].step = Step::Over;
+                self.nodes[node].state = ClaimState::Over;
             }
-            Some(Step::Ended | Step::Over) | None => {}
+            Some(ClaimState::Ended | ClaimState::Over) | None => {}
         }
     }
 
-    fn step(&self, node: usize) -> Option<Step> {
-        self.nodes.get(node).map(|claim| claim.step)
+    fn state(&self, node: usize) -> Option<ClaimState> {
+        self.nodes.get(node).map(|claim| claim.state)
     }
 
     fn report_if_clean(&mut self, out: &mut Actions) {
@@ -272,7 +273,7 @@ impl ClaimCall {
     /// Reports the failure to the caller.
     fn report(&mut self, out: &mut Actions) {
         let Stage::CleaningUp(failure) = self.stage else { return };
-        self.stage = Stage::GivingBack;
+        self.stage = Stage::Detached;
         stop(CallTimer::Call, out);
         out.push(CallAction::Done(self.result(failure)));
     }
@@ -315,9 +316,9 @@ impl Call for ClaimCall {
             NodeReply::Claim(answer) => self.on_claim(node, answer, now, out),
             NodeReply::Raise(answer) => self.on_raise(node, answer, now, out),
             NodeReply::Release(answer) => self.on_release(node, answer.is_ok(), now, out),
-            NodeReply::Watch if self.step(node) == Some(Step::Watching) => {
+            NodeReply::Watch if self.state(node) == Some(ClaimState::Watching) => {
                 stop(CallTimer::Node(node), out);
-                self.nodes[node].step = Step::Over;
+                self.nodes[node].state = ClaimState::Over;
             }
             NodeReply::Watch | NodeReply::Renew(_) | NodeReply::Downgrade(_) | NodeReply::ClaimEnd => {}
         }
@@ -348,16 +349,16 @@ impl Call for ClaimCall {
 
     fn on_dropped(&mut self, now: Moment, out: &mut Actions) {
         if self.stage != Stage::Kept {
-            self.stage = Stage::GivingBack;
+            self.stage = Stage::Detached;
             stop(CallTimer::Call, out);
-            self.give_all_back(now, out);
+            self.release_all(now, out);
         }
     }
 
     fn is_over(&self) -> bool {
         let kept = self.stage == Stage::Kept;
-        let is_over = |node: &NodeClaim| node.step == Step::Over || kept && node.step == Step::Ended;
-        (kept || self.stage == Stage::GivingBack) && self.raises.is_empty() && self.nodes.iter().all(is_over)
+        let is_over = |node: &NodeClaim| node.state == ClaimState::Over || kept && node.state == ClaimState::Ended;
+        (kept || self.stage == Stage::Detached) && self.raises.is_empty() && self.nodes.iter().all(is_over)
     }
 
     fn last_fence(&self) -> u64 {

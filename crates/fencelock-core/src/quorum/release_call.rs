@@ -38,12 +38,12 @@ enum Stage {
 struct NodeRelease {
     limit: Duration,
     left_out: Option<Unknown>,
-    step: Step,
+    state: ReleaseState,
     overdue: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Step {
+enum ReleaseState {
     /// A claim of this holder is in flight.
     Waiting,
     Sent,
@@ -54,16 +54,18 @@ impl ReleaseCall {
     /// `claiming` are the nodes with claims of this holder in flight.
     pub fn new(settings: Arc<Settings>, plan: Vec<NodePlan>, claiming: NodeSet) -> Self {
         let node = |(node, NodePlan { limit, left_out })| {
-            let step = if claiming.contains(node) { Step::Waiting } else { Step::Sent };
-            NodeRelease { limit, left_out, step, overdue: false }
+            let state = if claiming.contains(node) { ReleaseState::Waiting } else { ReleaseState::Sent };
+            NodeRelease { limit, left_out, state, overdue: false }
         };
         let nodes = plan.into_iter().enumerate().map(node).collect();
         Self { count: Count::new(settings.size), settings, nodes, stage: Stage::Counting }
     }
 
     fn on_release(&mut self, node: usize, answer: Result<Release, Unknown>, out: &mut Actions) {
-        let Some(release) = self.nodes.get_mut(node).filter(|release| release.step == Step::Sent) else { return };
-        release.step = Step::Over;
+        let Some(release) = self.nodes.get_mut(node).filter(|release| release.state == ReleaseState::Sent) else {
+            return;
+        };
+        release.state = ReleaseState::Over;
         let in_time = !release.overdue;
         stop(CallTimer::Node(node), out);
         if in_time {
@@ -80,7 +82,7 @@ impl ReleaseCall {
             return self.on_release(node, Err(no_answer(&self.settings, node, GIVE_UP)), out);
         }
         release.overdue = true;
-        let (limit, sent) = (release.limit, release.step == Step::Sent);
+        let (limit, sent) = (release.limit, release.state == ReleaseState::Sent);
         let cause = no_answer(&self.settings, node, limit);
         out.push(CallAction::Health { node, failure: Some(cause.clone()) });
         if sent {
@@ -91,8 +93,10 @@ impl ReleaseCall {
     }
 
     fn on_claim_end(&mut self, node: usize, out: &mut Actions) {
-        let Some(release) = self.nodes.get_mut(node).filter(|release| release.step == Step::Waiting) else { return };
-        release.step = Step::Sent;
+        let Some(release) = self.nodes.get_mut(node).filter(|release| release.state == ReleaseState::Waiting) else {
+            return;
+        };
+        release.state = ReleaseState::Sent;
         if release.overdue {
             send(node, NodeRequest::Release, GIVE_UP, out);
         } else {
@@ -108,7 +112,7 @@ impl ReleaseCall {
 
     /// Reports the result when all nodes that count have answered, or a moment after it is decided.
     fn settle(&mut self, out: &mut Actions) {
-        let counts = |release: &NodeRelease| release.left_out.is_none() && release.step != Step::Over;
+        let counts = |release: &NodeRelease| release.left_out.is_none() && release.state != ReleaseState::Over;
         if !self.nodes.iter().any(counts) {
             return self.report(out);
         }
@@ -139,7 +143,8 @@ impl Call for ReleaseCall {
             if let Some(cause) = &release.left_out {
                 self.count.on_release(node, Err(cause.clone()));
             }
-            let request = if release.step == Step::Waiting { NodeRequest::ClaimEnd } else { NodeRequest::Release };
+            let request =
+                if release.state == ReleaseState::Waiting { NodeRequest::ClaimEnd } else { NodeRequest::Release };
             send(node, request, release.limit, out);
         }
     }
@@ -170,6 +175,6 @@ impl Call for ReleaseCall {
     }
 
     fn is_over(&self) -> bool {
-        self.stage == Stage::Done && self.nodes.iter().all(|release| release.step == Step::Over)
+        self.stage == Stage::Done && self.nodes.iter().all(|release| release.state == ReleaseState::Over)
     }
 }

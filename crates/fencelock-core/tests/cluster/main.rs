@@ -50,7 +50,7 @@ struct World {
     /// The node that serves the slot.
     owner: u8,
     moves: u8,
-    line: Vec<Entry>,
+    queue: Vec<Entry>,
     /// At each node, by client.
     subscribed: [[bool; CLIENTS]; 2],
     /// The same for the channel that belongs to no slot.
@@ -74,7 +74,7 @@ impl World {
     const MOVED_TWICE: u32 = 4;
 
     fn waits(&self, client: usize) -> bool {
-        self.line.iter().any(|entry| entry.client == client)
+        self.queue.iter().any(|entry| entry.client == client)
     }
 
     /// What the client would write into its entry.
@@ -102,8 +102,8 @@ impl World {
 
     fn release(&mut self, rule: Rule) -> u32 {
         let mut landmarks = 0;
-        while !self.line.is_empty() {
-            let entry = self.line.remove(0);
+        while !self.queue.is_empty() {
+            let entry = self.queue.remove(0);
             if self.counts_as_dead(entry, rule) {
                 self.is_broken |= !self.crashed[entry.client];
                 landmarks |= Self::PASSED_OVER_THE_DEAD;
@@ -138,7 +138,7 @@ impl System for Setting {
         if world.moves < self.moves {
             into.push(Act::Move);
         }
-        if !world.line.is_empty() {
+        if !world.queue.is_empty() {
             into.push(Act::Release);
         }
     }
@@ -149,7 +149,7 @@ impl System for Setting {
         match act {
             Act::Enqueue(client) => {
                 let channel = world.channel(client, self.rule);
-                next.line.push(Entry { client, channel });
+                next.queue.push(Entry { client, channel });
             }
             Act::Subscribe(client) => {
                 next.subscribed[usize::from(world.owner)][client] = true;
@@ -157,7 +157,7 @@ impl System for Setting {
             }
             Act::Poll(client) => {
                 let channel = world.channel(client, self.rule);
-                next.line.iter_mut().filter(|entry| entry.client == client).for_each(|entry| entry.channel = channel);
+                next.queue.iter_mut().filter(|entry| entry.client == client).for_each(|entry| entry.channel = channel);
             }
             Act::Crash(client) => {
                 next.crashed[client] = true;

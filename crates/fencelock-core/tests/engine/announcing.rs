@@ -2,7 +2,7 @@
 //! such claim once.
 
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, KeyEngine, LeaseSharing, Rng, SharingLimits, Step, WaiterId,
+    AcquireRequest, Action, Actions, Config, Context, KeyEngine, LeaseSharing, Rng, SharingLimits, TaskStep, WaiterId,
 };
 use fencelock_core::{
     Acquire, Capabilities, Claim, Drift, Expiry, Fault, Foreign, HolderId, Intent, Invalid, Key, Mode, Moment,
@@ -70,15 +70,15 @@ impl Client {
     pub(crate) fn claims(&mut self, id: WaiterId) -> Claim {
         let polled = self.call(|engine, cx| engine.poll(id, cx));
         let step = match polled {
-            Some(Step::Claim(claim)) => Step::Claim(claim),
+            Some(TaskStep::Claim(claim)) => TaskStep::Claim(claim),
             _ => self.call(|engine, cx| engine.timer_fired(id, cx)),
         };
-        let Step::Claim(claim) = step else { panic!("{step:?}") };
+        let TaskStep::Claim(claim) = step else { panic!("{step:?}") };
         self.engine.claim_sent(id);
         *claim
     }
 
-    pub(crate) fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) -> Step {
+    pub(crate) fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) -> TaskStep {
         self.call(|engine, cx| engine.claim_answered(id, cx.now, answer, cx))
     }
 }

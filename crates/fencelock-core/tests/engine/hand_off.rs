@@ -134,8 +134,8 @@ fn a_message_taken_as_ownership_breaks_exclusion() {
 }
 
 #[test]
-fn believing_a_stale_message_breaks_exclusion() {
-    breaks(Mutant::BelievesOldTokens, &TWICE, 9, "not its own");
+fn accepting_a_stale_message_breaks_exclusion() {
+    breaks(Mutant::AcceptsOldTokens, &TWICE, 9, "not its own");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A wait that ends without a reply is refused with the holder of the last reply, also if another task was told.
 
 use crate::announcing::{Client, queued};
-use fencelock_core::engine::{RefusalReason, Step};
+use fencelock_core::engine::{FailureReason, TaskStep};
 use fencelock_core::{Acquire, Fault, Unknown};
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ fn no_reply() -> Result<Acquire, Unknown> {
     Err(Unknown::new("test", Fault::Timeout, "no reply"))
 }
 
-fn reason(step: Step) -> RefusalReason {
+fn reason(step: TaskStep) -> FailureReason {
     match step {
-        Step::Refused(refusal) => refusal.reason,
+        TaskStep::Failed(failure) => failure.reason,
         other => panic!("{other:?}"),
     }
 }
@@ -26,7 +26,7 @@ fn the_next_task_knows_the_holder_that_the_first_one_was_told() {
     for task in [first, second] {
         client.claims(task);
         let refused = reason(client.answered(task, no_reply()));
-        assert!(matches!(refused, RefusalReason::Busy(Some(_))), "{refused:?}");
+        assert!(matches!(refused, FailureReason::Busy(Some(_))), "{refused:?}");
     }
 }
 
@@ -41,5 +41,5 @@ fn a_task_that_arrives_when_no_other_waits_knows_no_holder() {
     let second = client.enter_for(Some(Duration::from_secs(1)));
     client.claims(second);
     let refused = reason(client.answered(second, no_reply()));
-    assert!(matches!(refused, RefusalReason::Unreachable(_)), "{refused:?}");
+    assert!(matches!(refused, FailureReason::Unreachable(_)), "{refused:?}");
 }

@@ -17,7 +17,7 @@ pub(crate) enum Mutant {
     FalseRenewals,
     /// It says "renewed" to a holder that lost the key.
     RenewsTheLost,
-    /// It sends a waiter in line a hand-off that never was.
+    /// It sends a waiter in the queue a hand-off that never was.
     InventsHandOff,
     /// It grants what another has.
     GrantsTwice,
@@ -37,8 +37,8 @@ pub(crate) enum Mutant {
     LeaseFromAnswer,
     /// What was handed to a claim that was given up is not handed on at once.
     KeepsWhatNobodyWants,
-    /// A hand-off message is believed whatever its token.
-    BelievesOldTokens,
+    /// A hand-off message is accepted whatever its token.
+    AcceptsOldTokens,
     /// A hand-off lasts as long as a lease.
     MessageIsOwnership,
     /// A hand-off counts from when its message was received.
@@ -73,7 +73,7 @@ impl Mutant {
     /// The answer to a claim, as the engine receives it.
     pub(crate) fn of_claim(self, answer: Acquire) -> Acquire {
         match (self, answer) {
-            (Self::BelievesOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
+            (Self::AcceptsOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
                 Acquire::Queued { ahead, last_fence: 0, server_micros, occupied }
             }
             (_, answer) => answer,
@@ -164,7 +164,7 @@ fn a_key_handed_to_a_cancelled_claim_that_is_not_handed_on_is_found() {
 /// Not found by the explorer that ran the driver of production: no message there was old enough.
 #[test]
 fn a_message_that_is_accepted_with_any_token_is_found() {
-    assert!(found(Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF, 9).contains("not its own"));
+    assert!(found(Mutant::AcceptsOldTokens, &scenarios::STALE_HAND_OFF, 9).contains("not its own"));
 }
 
 #[test]

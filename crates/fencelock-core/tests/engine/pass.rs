@@ -9,7 +9,7 @@ use crate::parking::Parked;
 use crate::task::certain;
 use crate::user::{Asked, DowngradeWait, Ended, Task, Wait};
 use crate::world::{Act, World};
-use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, Step};
+use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, TaskStep};
 use fencelock_core::{LossReason, Moment, Renew, Renewal, RenewalPlan, Unknown};
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ impl World {
         };
         checks::cover_renewal(self, renewing);
         if let Ok(Renew::Renewed { .. }) = answer {
-            self.believe(renewing);
+            self.confirm(renewing);
         }
         if self.mutant == Some(Mutant::LossOverwrites)
             && let Ok(Renew::Absent) = answer
@@ -166,7 +166,7 @@ impl World {
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count.
-    fn believe(&mut self, renewing: &Renewing) {
+    fn confirm(&mut self, renewing: &Renewing) {
         let ttl = self.users.iter().filter_map(|user| user.guard.as_ref());
         let ttl =
             ttl.clone().find(|guard| guard.holder == renewing.holder).map_or(self.scenario.ttl, |guard| guard.ttl);
@@ -360,7 +360,7 @@ impl World {
         match (wait, id) {
             (Wait::Poll, Some(_)) => self.cancel(user),
             (Wait::Sleep(_), Some(id)) => {
-                let step: Step = self.call(client, |engine, cx| engine.timer_fired(id, cx));
+                let step: TaskStep = self.call(client, |engine, cx| engine.timer_fired(id, cx));
                 self.step(user, step);
             }
             (Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. }, _) => {

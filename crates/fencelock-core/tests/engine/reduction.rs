@@ -59,7 +59,7 @@ fn a_reduced_search_finds_each_mutant_as_near_as_a_search_of_all_states() {
         (Mutant::FalseRenewals, &scenarios::RENEW_LAPSE),
         (Mutant::RenewsTheLost, &scenarios::FOREIGN_DELETE),
         (Mutant::KeepsWhatNobodyWants, &scenarios::CANCEL_HAND_OFF),
-        (Mutant::BelievesOldTokens, &scenarios::STALE_HAND_OFF),
+        (Mutant::AcceptsOldTokens, &scenarios::STALE_HAND_OFF),
         (Mutant::AnnouncesNothing, &scenarios::STICKY),
         (Mutant::CountsFromReceipt, &hand_off::ENDS),
         (Mutant::CountsFromLastSent, &hand_off::ENDS),

@@ -102,7 +102,7 @@ pub(crate) const LOSSY: Scenario = Scenario {
     ..PLAIN
 };
 
-/// A hand-off that has ended, a request that put its holder in line again, and then the message of that hand-off.
+/// A hand-off that has ended, a request that put its holder in the queue again, and then the message of that hand-off.
 pub(crate) const STALE_HAND_OFF: Scenario = Scenario {
     name: "stale-hand-off",
     users: &[Plan { drops: true, ..READY }, Plan { client: 1, ..USER }],

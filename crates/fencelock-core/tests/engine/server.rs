@@ -218,7 +218,7 @@ impl Server {
         let publish = &mut |hand_off| deliver(messages, hand_off);
         self.key.expire(&server);
         let held = self.holders(now).contains(&claim.holder.id);
-        let (line, was_open) =
+        let (before, was_open) =
             (self.key.queue.clone(), !held && (self.key.lock.is_none() || self.holds_count(now) > 0));
         if mutant == Some(Mutant::CountsNoPermits) {
             self.key.held.used.iter_mut().for_each(|used| *used = 0);
@@ -231,12 +231,12 @@ impl Server {
         }
         let answered = self.key.acquire(&server, &asked, &Gate::Open, publish);
         if mutant == Some(Mutant::EnqueueBarges) && self.key.queue.members.is_empty() {
-            self.key.queue = line.clone();
+            self.key.queue = before.clone();
         }
         let answer = match answered.expect("a healthy server") {
             fencelock_model::Acquire::Yours => return None,
             fencelock_model::Acquire::Granted { fence, count, .. } => {
-                self.overtaken |= was_open && overtakes(&line, &self.key.queue, asked.holder);
+                self.overtaken |= was_open && overtakes(&before, &self.key.queue, asked.holder);
                 Acquire::Granted { tokens: tokens(fence, count) }
             }
             fencelock_model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {

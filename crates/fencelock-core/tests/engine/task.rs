@@ -8,7 +8,7 @@ use crate::network::{Call, Reply};
 use crate::user::{Asked, DowngradeWait, Guard, GuardDowngrade, Task, Wait};
 use crate::world::World;
 use fencelock_core::engine::{
-    AcquireRequest, Downgrading, Grant, IdleLease, LeaseSharing, RefusalReason, Source, Status, Step, WaiterId,
+    AcquireRequest, Downgrading, FailureReason, Grant, IdleLease, LeaseSharing, Source, Status, TaskStep, WaiterId,
 };
 use fencelock_core::{
     Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, RenewalPlan, Ttl, Unknown,
@@ -85,15 +85,15 @@ impl World {
             return;
         };
         if let Some(step) = self.poll(client, user, id) {
-            let shared = matches!(step, Step::Granted(grant) if grant.source == Source::Shared);
-            let claimed = matches!(step, Step::Granted(grant) if grant.source != Source::Shared);
+            let shared = matches!(step, TaskStep::Granted(grant) if grant.source == Source::Shared);
+            let claimed = matches!(step, TaskStep::Granted(grant) if grant.source != Source::Shared);
             self.cover_if(shared && matches!(wait, Wait::Sleep(_)), Coverage::SharedWhileClaiming);
             self.cover_if(claimed && matches!(wait, Wait::Poll), Coverage::GrantedToAnother);
             self.step(user, step);
         }
     }
 
-    fn poll(&mut self, client: usize, user: usize, id: WaiterId) -> Option<Step> {
+    fn poll(&mut self, client: usize, user: usize, id: WaiterId) -> Option<TaskStep> {
         let task = u8::try_from(user).unwrap();
         self.call(client, |engine, cx| {
             let step = engine.poll(id, cx);
@@ -105,35 +105,35 @@ impl World {
     }
 
     /// Does what the engine says until it has to wait.
-    pub(crate) fn step(&mut self, user: usize, mut step: Step) {
+    pub(crate) fn step(&mut self, user: usize, mut step: TaskStep) {
         let client = self.client_of(user);
         let Some(id) = self.users[user].waiter() else { return };
         loop {
             let wait = match step {
-                Step::Wait => Wait::Poll,
-                Step::Sleep { until, wakes } => {
+                TaskStep::Wait => Wait::Poll,
+                TaskStep::Sleep { until, wakes } => {
                     self.cover_if(!wakes, Coverage::Yielded);
                     Wait::Sleep(until)
                 }
-                Step::TurnLost => return self.lose_turn(user),
-                Step::Claim(claim) => {
+                TaskStep::TurnLost => return self.lose_turn(user),
+                TaskStep::Claim(claim) => {
                     self.call(client, |engine, _| engine.claim_sent(id));
                     let to = Asked::Claim(claim.holder.id);
                     self.answer_to(user, Call::Claim(*claim), to)
                 }
-                Step::Inspect => self.answer_to(user, Call::Inspect, Asked::Inspect),
-                Step::Leave(holder) => self.answer_to(user, Call::Release(holder), Asked::Leave),
-                Step::Granted(grant) => {
+                TaskStep::Inspect => self.answer_to(user, Call::Inspect, Asked::Inspect),
+                TaskStep::Leave(holder) => self.answer_to(user, Call::Release(holder), Asked::Leave),
+                TaskStep::Granted(grant) => {
                     self.users[user].task = None;
                     checks::check_order_of_permits(self, user);
                     return self.granted(user, grant);
                 }
-                Step::Refused(refusal) => {
+                TaskStep::Failed(failure) => {
                     let kind = !self.ledger.troubled && !self.ledger.time_passed;
-                    if kind && !matches!(refusal.reason, RefusalReason::Busy(_)) {
-                        self.break_down(format!("user {user} was refused: {:?}", refusal.reason));
+                    if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
+                        self.break_down(format!("user {user} was refused: {:?}", failure.reason));
                     }
-                    (self.users[user].task, self.users[user].refused) = (None, Some(refusal.reason));
+                    (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
                     return self.cover(Coverage::Refused);
                 }
             };
@@ -182,7 +182,7 @@ impl World {
         id: WaiterId,
         (to, sent): (Asked, Moment),
         answer: Result<Reply, Unknown>,
-    ) -> Step {
+    ) -> TaskStep {
         let client = self.client_of(user);
         let counted = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { sent };
         match (to, answer) {

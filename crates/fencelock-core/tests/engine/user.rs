@@ -2,7 +2,7 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{End, Grant, PendingRelease, RefusalReason, WaiterId};
+use fencelock_core::engine::{End, FailureReason, Grant, PendingRelease, WaiterId};
 use fencelock_core::{Claim, HolderId, LossReason, Moment, Release, Renewal};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct User {
     pub(crate) let_go: bool,
     pub(crate) lost: Option<(LossReason, Moment)>,
     pub(crate) ended: Option<Ended>,
-    pub(crate) refused: Option<RefusalReason>,
+    pub(crate) refused: Option<FailureReason>,
     pub(crate) detached: bool,
     pub(crate) checks: u8,
     pub(crate) parked: Option<Parked>,

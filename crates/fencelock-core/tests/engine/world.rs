@@ -116,7 +116,7 @@ impl World {
                 world.act(Act::Ask(user))?;
                 world.settle()?;
                 while !world.packets.is_empty() {
-                    // Time for as many tokens as a shared lease wants.
+                    // Time for as many tokens as a task lease wants.
                     world.now = world.now + Duration::from_micros(200);
                     world.act(Act::Deliver(0))?;
                     world.settle()?;
@@ -262,11 +262,11 @@ impl World {
     /// When the wait of a user in the queue of its client is over.
     pub(crate) fn deadline(&self, user: usize) -> Moment {
         let plan = &self.scenario.users[user];
-        let in_line = self.scenario.sharing.is_some()
+        let in_queue = self.scenario.sharing.is_some()
             && plan.lease_sharing == LeaseSharing::Allowed
             && plan.retry.is_none()
             && plan.wait != Some(Duration::ZERO);
-        plan.wait.filter(|_| in_line).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
+        plan.wait.filter(|_| in_queue).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
     }
 
     /// The next timer of a client that runs.
@@ -345,8 +345,8 @@ impl World {
             may(self.is_late(client), Act::Timers(client));
         }
         may(left.time > 0 && self.next_moment() > self.now, Act::Time);
-        may(left.long > 0 && self.patience() > self.now, Act::LongTime);
-        may(left.ends > 0 && self.server.lock_ends().is_some_and(|end| end <= self.patience()), Act::LockEnds);
+        may(left.long > 0 && self.request_limit() > self.now, Act::LongTime);
+        may(left.ends > 0 && self.server.lock_ends().is_some_and(|end| end <= self.request_limit()), Act::LockEnds);
         acts
     }
 
@@ -397,7 +397,7 @@ impl World {
     }
 
     /// When a request must have been carried out.
-    fn patience(&self) -> Moment {
+    fn request_limit(&self) -> Moment {
         let requests = self.packets.iter().filter_map(|packet| match packet.load {
             Load::Request { by, .. } => Some(by),
             _ => None,
@@ -409,7 +409,7 @@ impl World {
     fn long_time(&mut self) -> Result<(), String> {
         let end = self.now + self.scenario.ttl / 3;
         loop {
-            let end = end.min(self.patience());
+            let end = end.min(self.request_limit());
             let next = self.next_moment().min(end);
             self.now = next.max(self.now);
             self.settle()?;
@@ -425,7 +425,7 @@ impl World {
         let timer = self.next_timer().unwrap_or(Moment::NEVER).min(foreign);
         let stopped = self.clients.iter().any(|client| client.stopped);
         let quiet = self.now + Duration::from_secs(if stopped { 2 } else { 3600 });
-        timer.min(self.patience()).min(quiet)
+        timer.min(self.request_limit()).min(quiet)
     }
 
     /// Does it, without letting any task run.

@@ -257,7 +257,7 @@ impl World {
     fn send(&mut self, who: usize, setting: &Setting) {
         let (completion, restores) = match self.step(who) {
             OnceStep::Write(completion) => (completion, false),
-            OnceStep::Confirm(done) => (done.kept(), true),
+            OnceStep::Confirm(done) => (done.stored(), true),
             _ => return,
         };
         if restores && setting.rule == Rule::NoConfirmation {

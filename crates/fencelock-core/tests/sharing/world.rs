@@ -3,7 +3,7 @@
 use crate::backend::TestBackend;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving,
-    SharingLimits, Status, Step, WaiterId,
+    SharingLimits, Status, TaskStep, WaiterId,
 };
 use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, Mode, Moment, Owner, Ttl, Unknown};
 use fencelock_model::SplitMix;
@@ -294,30 +294,30 @@ impl World {
         loop {
             let sent = self.now;
             step = match step {
-                Step::Wait => {
+                TaskStep::Wait => {
                     self.tasks.push(Task { sleep: Moment::NEVER, ..task });
                     return true;
                 }
-                Step::Sleep { until, .. } => {
+                TaskStep::Sleep { until, .. } => {
                     self.tasks.push(Task { sleep: until.max(self.now + Duration::from_micros(1)), ..task });
                     return true;
                 }
-                Step::Claim(claim) => {
+                TaskStep::Claim(claim) => {
                     self.engine.claim_sent(id);
                     let answer = self.send(|backend, now| backend.claim(&claim, now));
                     self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
                 }
-                Step::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
-                Step::Leave(holder) => {
+                TaskStep::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
+                TaskStep::Leave(holder) => {
                     self.backend.release(holder, sent);
                     self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
                 }
-                Step::Granted(grant) => {
+                TaskStep::Granted(grant) => {
                     self.begin(task, grant);
                     return true;
                 }
-                Step::Refused(_) => return true,
-                Step::TurnLost => unreachable!("the timer is off"),
+                TaskStep::Failed(_) => return true,
+                TaskStep::TurnLost => unreachable!("the timer is off"),
             };
         }
     }

@@ -33,8 +33,8 @@ use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
-    CompletionRead, ConnectError, Done, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid, Key,
-    Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid,
+    Key, Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use map::not_a_cluster;
 use nodes::Nodes;
@@ -177,7 +177,7 @@ impl Backend for Cluster {
         Box::pin(self.at_owner(key, move |node| async move { node.write_completion(key, holder, completion).await }))
     }
 
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
         Box::pin(self.at_owner(key, move |node| async move { node.confirm_completion(key, done).await }))
     }
 

@@ -5,8 +5,8 @@ use super::calls::patience;
 use super::inspection::faults;
 use fencelock_core::quorum::{CompletionVerdict, CompletionVotes};
 use fencelock_core::{
-    ClearCompletion, Completion, CompletionRead, Done, Fault, HolderId, Key, NodeFault, NodeVote, Outcome, Span, Tally,
-    Unknown, WriteCompletion, once,
+    ClearCompletion, Completion, CompletionRead, CountedSuccess, Fault, HolderId, Key, NodeFault, NodeVote, Outcome,
+    Span, Tally, Unknown, WriteCompletion, once,
 };
 
 pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<CompletionRead, Unknown> {
@@ -58,9 +58,9 @@ pub(crate) async fn write_stored(
 }
 
 /// Writes a completion to the nodes again, until a majority has it.
-pub(crate) async fn confirm_stored(quorum: &Quorum, key: &Key, done: &Done) -> Result<(), Unknown> {
+pub(crate) async fn confirm_stored(quorum: &Quorum, key: &Key, done: &CountedSuccess) -> Result<(), Unknown> {
     let mut answers = quorum.send_to_all(key, patience, |node| {
-        let (key, completion) = (key.clone(), done.kept());
+        let (key, completion) = (key.clone(), done.stored());
         async move { node.restore_completion(&key, &completion).await }
     });
     let (mut confirmed, mut causes) = (0, Vec::new());

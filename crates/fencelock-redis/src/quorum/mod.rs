@@ -42,8 +42,8 @@ use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, Done, Downgrade, Drift, Eviction, Finding, HolderId, Holding, Intent,
-    Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
+    Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding, HolderId, Holding,
+    Intent, Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
     WriteCompletion, no_downgrade,
 };
 use node::{Node, SHORTEST_LIMIT};
@@ -313,7 +313,7 @@ impl Backend for Quorum {
         Box::pin(completions::write_stored(self, key, *holder, completion))
     }
 
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
         Box::pin(completions::confirm_stored(self, key, done))
     }
 

@@ -5,7 +5,8 @@ use crate::scripts::quarantine::EpochRefusal;
 use crate::scripts::reply::Reply;
 use crate::scripts::script::{self, COMPLETION_KEY, Call};
 use fencelock_core::{
-    ClearCompletion, Completion, CompletionRead, Done, Fault, HolderId, Key, Unknown, WriteCompletion, side_key,
+    ClearCompletion, Completion, CompletionRead, CountedSuccess, Fault, HolderId, Key, Unknown, WriteCompletion,
+    side_key,
 };
 use redis::Value;
 
@@ -46,9 +47,9 @@ pub(crate) async fn write_stored(
 }
 
 /// The server forgets a completion an hour after its end: a caller with longer windows must name its own.
-pub(crate) async fn confirm_stored(redis: &Redis, key: &Key, done: &Done) -> Result<(), Unknown> {
+pub(crate) async fn confirm_stored(redis: &Redis, key: &Key, done: &CountedSuccess) -> Result<(), Unknown> {
     if done.outlasts_its_completion() {
-        write_stored(redis, key, None, &done.kept()).await?;
+        write_stored(redis, key, None, &done.stored()).await?;
     }
     Ok(())
 }

@@ -33,8 +33,8 @@ use crate::scripts::unread;
 use crate::url::target::Target;
 use fencelock_core::{
     Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, Done, Downgrade, Eviction, FencingToken, Finding, HolderId, Holding,
-    Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, FencingToken, Finding, HolderId,
+    Holding, Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 pub use raw::Server;
 use redis::{RedisError, Value};
@@ -311,7 +311,7 @@ impl Backend for Redis {
         Box::pin(completions::write_stored(self, key, Some(holder), completion))
     }
 
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a Done) -> Answer<'a, ()> {
+    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
         Box::pin(completions::confirm_stored(self, key, done))
     }
 

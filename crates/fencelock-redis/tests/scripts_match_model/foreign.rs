@@ -61,7 +61,7 @@ impl Foreign {
                 (Sent::plain(&["SET", &side, &token, "PX", &ttl]), success(answer))
             }
             Self::PutInQueue { ticket, name: who } => {
-                let answer = key.put_in_line(server, *ticket, who.clone());
+                let answer = key.put_in_queue(server, *ticket, who.clone());
                 let words = ["ZADD", &side_key(name, "line"), &ticket.to_string(), &who.text()];
                 (Sent::plain(&words), success(answer))
             }

@@ -2,7 +2,7 @@
 
 use super::quarantined_client::{QuarantinedClient, Visit};
 use fencelock_conformance::model::{
-    Channel, Continued, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, Waiter,
+    Channel, Continued, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, WaiterEntry,
 };
 use fencelock_core::Mode;
 use fencelock_testkit::SplitMix as Rng;
@@ -260,7 +260,7 @@ fn named_entry(rng: &mut Rng) -> (Name, Entry) {
     let (ttl_ms, wanted) = (rng.pick(&TTLS), rng.pick(&WANTED).into());
     let channel = rng.pick(&[None, Some(Channel(0)), Some(Channel(1))]);
     let version = rng.pick(&VERSIONS).into();
-    (Name::Holder(holder), Entry::Waiter(Waiter { ttl_ms, wanted, channel, value, version }))
+    (Name::Holder(holder), Entry::Waiter(WaiterEntry { ttl_ms, wanted, channel, value, version }))
 }
 
 fn foreign(rng: &mut Rng) -> Foreign {

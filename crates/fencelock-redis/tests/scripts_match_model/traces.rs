@@ -5,7 +5,7 @@ use super::differential::{Difference, Differential};
 use super::real::Real;
 use super::sent::Mutant;
 use super::step::{Around, Command, Foreign, HOLDERS, Step, Token};
-use fencelock_conformance::model::{CAP, Channel, Continued, Entry, Intent, Name, Value, Waiter};
+use fencelock_conformance::model::{CAP, Channel, Continued, Entry, Intent, Name, Value, WaiterEntry};
 use fencelock_core::Mode;
 
 fn step(command: Command) -> Step {
@@ -38,7 +38,7 @@ fn downgrade(holder: usize) -> Step {
 fn joins(holder: usize, fields: &str) -> Step {
     let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
     let version = fields.into();
-    let entry = Entry::Waiter(Waiter { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
+    let entry = Entry::Waiter(WaiterEntry { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
     step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
 }
 

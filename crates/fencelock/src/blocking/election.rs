@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{ClientThread, Guard, Held, OnThread};
 use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,55 +23,42 @@ use std::time::Duration;
 /// ```
 #[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
 #[derive(Debug, Clone)]
-pub struct Election {
-    inner: crate::Election,
-    engine: Arc<Engine>,
-}
+pub struct Election(pub(super) OnThread<crate::Election>);
 
 impl Election {
-    pub(super) const fn new(inner: crate::Election, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
-    }
-
     /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control
     /// characters, line breaks, and marks that change the direction of text. It is visible to all clients that can see the lock.
-    pub fn value(mut self, value: impl Into<String>) -> Self {
-        self.inner = self.inner.value(value);
-        self
+    pub fn value(self, value: impl Into<String>) -> Self {
+        Self(self.0.map(|election| election.value(value)))
     }
 
     /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it every
     /// third of that.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.inner = self.inner.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.map(|election| election.ttl(ttl)))
     }
 
     /// Sets the time limit of a campaign. By default there is none. Zero tries once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.inner = self.inner.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.map(|election| election.wait(wait)))
     }
 
     /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`], and another candidate can lead, even
     /// if the [`Leadership`] still exists. By default there is no maximum.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.inner = self.inner.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.map(|election| election.max_hold(max_hold)))
     }
 
     /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for, on the client's thread.
     /// It must return quickly.
-    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(callback);
-        self
+    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|election| election.on_wait(callback)))
     }
 
     /// Calls `callback` for each request of a campaign that the backend did not answer, on the client's thread. It must return
     /// quickly.
-    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(callback);
-        self
+    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|election| election.on_trouble(callback)))
     }
 
     /// Checks the name and the settings without a request.
@@ -79,7 +66,7 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name, value or TTL.
     pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        self.0.inner.check()
     }
 
     /// Waits until this candidate leads.
@@ -88,9 +75,8 @@ impl Election {
     /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
     /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
     pub fn campaign(self) -> Result<Leadership, Error> {
-        let Self { inner, engine } = self;
-        let leadership = engine.get(inner.campaign())?;
-        Ok(Leadership { guard: Guard::new(leadership.into_guard(), engine) })
+        let leadership = self.0.run(crate::Election::campaign)?;
+        Ok(Leadership { guard: Guard(leadership.map(crate::Leadership::into_guard)) })
     }
 
     /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated when it
@@ -99,8 +85,7 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let election = self.inner.clone();
-        self.engine.get(async move { election.leader().await })
+        self.0.ask(async move |election| election.leader().await)
     }
 
     /// Watches who leads, without being a candidate.
@@ -108,9 +93,8 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
-        let (election, engine) = (self.inner.clone(), Arc::clone(&self.engine));
-        let inner = engine.get(async move { election.observe() })?;
-        Ok(Observer { name: inner.name().clone(), inner: Some(inner), engine })
+        let OnThread { inner, thread } = self.0.clone().run(async move |election| election.observe())?;
+        Ok(Observer { name: inner.name().clone(), inner: Some(inner), thread })
     }
 }
 
@@ -189,7 +173,7 @@ pub struct Observer {
     name: Key,
     /// `None` while the client's thread uses it.
     inner: Option<crate::Observer>,
-    engine: Arc<Engine>,
+    thread: Arc<ClientThread>,
 }
 
 impl Observer {
@@ -208,7 +192,7 @@ impl Observer {
 
     fn wait_for_change(&mut self, span: Option<Duration>) -> Option<Observation> {
         let mut observer = self.inner.take()?;
-        let (observer, change) = self.engine.wait(async move {
+        let (observer, change) = self.thread.wait(async move {
             let change = match span {
                 Some(span) => tokio::time::timeout(span, observer.next()).await.unwrap_or_default(),
                 None => observer.next().await,

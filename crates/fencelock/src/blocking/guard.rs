@@ -1,4 +1,4 @@
-use super::Engine;
+use super::{ClientThread, OnThread};
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,54 +11,47 @@ use std::time::Duration;
 /// the end of the program and forks.
 #[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug)]
-pub struct Guard {
-    inner: crate::Guard,
-    engine: Arc<Engine>,
-}
+pub struct Guard(pub(super) OnThread<crate::Guard>);
 
 /// A view of a held lock for the work that it protects. It keeps nothing alive. The async type is [`crate::Held`].
 #[derive(Debug, Clone)]
 pub struct Held {
     inner: crate::Held,
-    engine: Weak<Engine>,
+    thread: Weak<ClientThread>,
 }
 
 impl Guard {
-    pub(super) const fn new(inner: crate::Guard, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
-    }
-
     /// The key of the lock.
     pub fn key(&self) -> &Key {
-        self.inner.key()
+        self.0.inner.key()
     }
 
     /// The holder id, which [`Client::release`](super::Client::release) and [`Lock::resume`](super::Lock::resume)
     /// require. Threads of one client that share a lease have the same id, so use it elsewhere only
     /// with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.inner.holder()
+        self.0.inner.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.inner.fencing_token()
+        self.0.inner.fencing_token()
     }
 
     /// The mode: exclusive, shared, or permits with their weight and limit.
     pub fn mode(&self) -> Mode {
-        self.inner.mode()
+        self.0.inner.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
     /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
+        self.0.inner.remaining()
     }
 
     /// Whether the lock is held. After the first `false` it stays `false`. It sends no request.
     pub fn is_held(&self) -> bool {
-        self.inner.is_held()
+        self.0.inner.is_held()
     }
 
     /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work.
@@ -66,12 +59,12 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        self.0.inner.check()
     }
 
     /// A view of the lock for other threads.
     pub fn held(&self) -> Held {
-        Held { inner: self.inner.held(), engine: Arc::downgrade(&self.engine) }
+        Held { inner: self.0.inner.held(), thread: Arc::downgrade(&self.0.thread) }
     }
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
@@ -80,12 +73,12 @@ impl Guard {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost(&self) -> LossReason {
-        let held = self.inner.held();
+        let held = self.0.inner.held();
         if held.is_forked() {
             return LossReason::Forked;
         }
         // Without the thread of the client, the lease is not renewed.
-        self.engine.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
+        self.0.thread.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
     }
 
     /// Waits at most `within` for the loss; `None` if the lock is still held then.
@@ -106,11 +99,11 @@ impl Guard {
     /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
     /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder id.
     pub fn release(self) -> Result<Released, Error> {
-        let Self { inner, engine } = self;
+        let OnThread { inner, thread } = self.0;
         if inner.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        engine.get(inner.release())
+        thread.get(inner.release())
     }
 
     /// Turns an exclusive lock into a shared one, without a moment in which another client could write. The new guard has a new
@@ -120,12 +113,12 @@ impl Guard {
     /// # Errors
     /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
     pub fn downgrade(self) -> Result<Self, Error> {
-        let Self { inner, engine } = self;
+        let OnThread { inner, thread } = self.0;
         if inner.is_forked() {
             return Err(Error::lost(inner.key().clone(), LossReason::Forked));
         }
-        let inner = engine.get(inner.downgrade())?;
-        Ok(Self { inner, engine })
+        let inner = thread.get(inner.downgrade())?;
+        Ok(Self(OnThread { inner, thread }))
     }
 
     /// Stops renewing the hold, which continues until its lease ends. With the returned id,
@@ -133,13 +126,13 @@ impl Guard {
     /// [`Client::release`](super::Client::release) can continue or end it. If holds do not expire, one of them must, or the
     /// key stays held: on files until this process exits.
     pub fn into_holder(self) -> HolderId {
-        self.inner.into_holder()
+        self.0.inner.into_holder()
     }
 }
 
 impl Held {
-    pub(super) const fn new(inner: crate::Held, engine: Weak<Engine>) -> Self {
-        Self { inner, engine }
+    pub(super) const fn new(inner: crate::Held, thread: Weak<ClientThread>) -> Self {
+        Self { inner, thread }
     }
 
     /// The key of the lock.
@@ -188,7 +181,7 @@ impl Held {
         if self.inner.is_forked() {
             return Some(LossReason::Forked);
         }
-        let Some(engine) = self.engine.upgrade() else {
+        let Some(thread) = self.thread.upgrade() else {
             // The last guard was dropped, so a lock that is not lost was released.
             return match self.inner.check() {
                 Err(Error::Lost { reason, .. }) => Some(reason),
@@ -196,6 +189,6 @@ impl Held {
             };
         };
         let held = self.inner.clone();
-        engine.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
+        thread.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
     }
 }

@@ -1,7 +1,6 @@
-use super::{Engine, Guard, Held};
+use super::{Guard, Held, OnThread};
 use crate::lock::settle;
 use crate::{Error, HolderId, RunError, Unknown, Waiting};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A lock that is not acquired yet. Call [`Lock::acquire`], [`Lock::try_acquire`] or [`Lock::run`]. The async type is
@@ -10,23 +9,15 @@ use std::time::Duration;
 /// Invalid settings are reported by these methods.
 #[must_use = "a lock does nothing until it is acquired"]
 #[derive(Debug, Clone)]
-pub struct Lock {
-    inner: crate::Lock,
-    engine: Arc<Engine>,
-}
+pub struct Lock(pub(super) OnThread<crate::Lock>);
 
 impl Lock {
-    pub(super) const fn new(inner: crate::Lock, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
-    }
-
     /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
     ///
     /// Consecutive readers in the queue get the lock together, and no reader overtakes a writer. There is no upgrade to an
     /// exclusive lock; [`Guard::downgrade`] turns an exclusive lock into a shared one. See [`crate::Lock::shared`].
-    pub fn shared(mut self) -> Self {
-        self.inner = self.inner.shared();
-        self
+    pub fn shared(self) -> Self {
+        Self(self.0.map(crate::Lock::shared))
     }
 
     /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
@@ -35,49 +26,42 @@ impl Lock {
     /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
     /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
     /// server.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.inner = self.inner.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.map(|lock| lock.ttl(ttl)))
     }
 
     /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
     /// waits for that reply as long as the backend allows.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.inner = self.inner.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.map(|lock| lock.wait(wait)))
     }
 
     /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
     /// Zero is the same as one.
-    pub fn retry(mut self, times: u32, pause: Duration) -> Self {
-        self.inner = self.inner.retry(times, pause);
-        self
+    pub fn retry(self, times: u32, pause: Duration) -> Self {
+        Self(self.0.map(|lock| lock.retry(times, pause)))
     }
 
     /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.inner = self.inner.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self(self.0.map(|lock| lock.label(label)))
     }
 
     /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
     /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.inner = self.inner.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.map(|lock| lock.max_hold(max_hold)))
     }
 
     /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(callback);
-        self
+    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|lock| lock.on_wait(callback)))
     }
 
     /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
     /// in quarantine. It is called on the thread of the client and must return quickly.
-    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(callback);
-        self
+    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|lock| lock.on_trouble(callback)))
     }
 
     /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or
@@ -89,9 +73,7 @@ impl Lock {
     /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
     /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     pub fn acquire(self) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.acquire())?;
-        Ok(Guard::new(guard, engine))
+        self.0.run(crate::Lock::acquire).map(Guard)
     }
 
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
@@ -99,9 +81,7 @@ impl Lock {
     /// # Errors
     /// See [`Lock::acquire`]; never [`Error::Busy`].
     pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.try_acquire())?;
-        Ok(guard.map(|guard| Guard::new(guard, engine)))
+        Ok(self.0.run(crate::Lock::try_acquire)?.transpose().map(Guard))
     }
 
     /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
@@ -111,9 +91,7 @@ impl Lock {
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
     /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
-        let Self { inner, engine } = self;
-        let guard = engine.get(inner.resume(holder))?;
-        Ok(Guard::new(guard, engine))
+        self.0.run(|lock| lock.resume(holder)).map(Guard)
     }
 
     /// Runs `body` on this thread while the lock is held, releases the lock, and returns the result of the body.

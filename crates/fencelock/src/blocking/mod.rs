@@ -71,10 +71,7 @@ use std::time::Duration;
 ///
 /// Cloning is cheap, and clones share all state. The async type is [`crate::Client`].
 #[derive(Debug, Clone)]
-pub struct Client {
-    inner: crate::Client,
-    engine: Arc<Engine>,
-}
+pub struct Client(OnThread<crate::Client>);
 
 thread_local! {
     /// Whether this is a thread of such a client, which runs its callbacks.
@@ -85,7 +82,7 @@ const IN_CALLBACK: &str = "a callback must not wait for a blocking client, becau
                            leases: send what it learned to another thread";
 
 /// A runtime on its own thread.
-struct Engine {
+struct ClientThread {
     /// `None` after the drop.
     runtime: Option<tokio::runtime::Runtime>,
     reaper: OnceLock<Arc<Reaper>>,
@@ -93,7 +90,7 @@ struct Engine {
     process: Process,
 }
 
-impl Engine {
+impl ClientThread {
     fn start() -> Result<Self, Error> {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -123,7 +120,7 @@ impl Engine {
         result.recv().map_err(|_| ended())?.or_else(|panic| resume_unwind(panic))
     }
 
-    /// As [`Engine::run`], for calls that return no error: `None` in a forked child. A callback panics.
+    /// As [`ClientThread::run`], for calls that return no error: `None` in a forked child. A callback panics.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
         self.run(work).ok()
@@ -137,13 +134,55 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
+/// A value of the async API. Its futures run on the thread of its client.
+#[derive(Debug, Clone)]
+struct OnThread<T> {
+    inner: T,
+    thread: Arc<ClientThread>,
+}
+
+impl<T> OnThread<T> {
+    /// Another value, on the same thread.
+    fn beside<U>(&self, inner: U) -> OnThread<U> {
+        OnThread { inner, thread: Arc::clone(&self.thread) }
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> OnThread<U> {
+        OnThread { inner: change(self.inner), thread: self.thread }
+    }
+
+    /// Blocks until this call is done.
+    fn run<U: Send + 'static, F>(self, call: impl FnOnce(T) -> F) -> Result<OnThread<U>, Error>
+    where
+        F: Future<Output = Result<U, Error>> + Send + 'static,
+    {
+        Ok(OnThread { inner: self.thread.get(call(self.inner))?, thread: self.thread })
+    }
+
+    /// As [`OnThread::run`], with a copy of the value.
+    fn ask<U: Send + 'static, F>(&self, call: impl FnOnce(T) -> F) -> Result<U, Error>
+    where
+        T: Clone,
+        F: Future<Output = Result<U, Error>> + Send + 'static,
+    {
+        self.thread.get(call(self.inner.clone()))
     }
 }
 
-impl Drop for Engine {
+impl<T> OnThread<Option<T>> {
+    fn transpose(self) -> Option<OnThread<T>> {
+        let thread = self.thread;
+        self.inner.map(|inner| OnThread { inner, thread })
+    }
+}
+
+impl fmt::Debug for ClientThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientThread").finish_non_exhaustive()
+    }
+}
+
+impl Drop for ClientThread {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         if !self.process.is_current() {
@@ -194,48 +233,48 @@ impl Client {
 
     /// Starts a thread, and creates the client there, because a client belongs to its runtime.
     fn start(making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static) -> Result<Self, Error> {
-        let engine = Arc::new(Engine::start()?);
-        let inner = engine.get(making)?;
+        let thread = Arc::new(ClientThread::start()?);
+        let inner = thread.get(making)?;
         // A client that is never dropped is closed at the end of the program.
-        engine.reaper.get_or_init(|| inner.reaper()).watch_exit();
-        Ok(Self { inner, engine })
+        thread.reaper.get_or_init(|| inner.reaper()).watch_exit();
+        Ok(Self(OnThread { inner, thread }))
     }
 
     /// Returns a lock on `key` that is not acquired yet. No request is sent until it is acquired; an invalid key is
     /// reported then.
     #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(self.inner.lock(key), Arc::clone(&self.engine))
+        Lock(self.0.beside(self.0.inner.lock(key)))
     }
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
     /// when you acquire permits.
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
-        Semaphore::new(self.inner.semaphore(key, limit), Arc::clone(&self.engine))
+        Semaphore(self.0.beside(self.0.inner.semaphore(key, limit)))
     }
 
     /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
     /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(self.inner.election(name), Arc::clone(&self.engine))
+        Election(self.0.beside(self.0.inner.election(name)))
     }
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
     /// then; an invalid key, and a key that is passed twice, are reported then.
     #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
-        LockAll::new(self.inner.lock_all(keys), Arc::clone(&self.engine))
+        LockAll(self.0.beside(self.0.inner.lock_all(keys)))
     }
 
     /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days. No request is sent until
     /// it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
-        OncePerWindow::new(self.inner.once(key, every), Arc::clone(&self.engine))
+        OncePerWindow(self.0.beside(self.0.inner.once(key, every)))
     }
 
     /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days: see [`crate::Client::min_interval`].
     pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow {
-        OncePerWindow::new(self.inner.min_interval(key, interval), Arc::clone(&self.engine))
+        OncePerWindow(self.0.beside(self.0.inner.min_interval(key, interval)))
     }
 
     /// The last success of the work on `key`: see [`crate::Client::last_success`].
@@ -243,24 +282,24 @@ impl Client {
     /// # Errors
     /// The errors of [`OncePerWindow::done`].
     pub fn last_success(&self, key: impl AsRef<str>) -> Result<Option<WindowDone>, Error> {
-        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.last_success(key).await })
+        let key = key.as_ref().to_owned();
+        self.0.ask(async move |client| client.last_success(key).await)
     }
 
     /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. No request is sent until one is acquired; an
     /// invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
-        Slots::new(self.inner.slots(key, slots), Arc::clone(&self.engine))
+        Slots(self.0.beside(self.0.inner.slots(key, slots)))
     }
 
     /// The name of the backend for messages, without secrets.
     pub fn name(&self) -> String {
-        self.inner.name()
+        self.0.inner.name()
     }
 
     /// The capabilities of the backend.
     pub fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.0.inner.capabilities()
     }
 
     /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives.
@@ -268,14 +307,14 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
     pub fn inspect(&self, key: impl AsRef<str>) -> Result<Option<Holding>, Error> {
-        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.inspect(key).await })
+        let key = key.as_ref().to_owned();
+        self.0.ask(async move |client| client.inspect(key).await)
     }
 
     /// The number of threads of this client that wait in the queue for `key`, locally or at the server. Threads that try once,
     /// or poll ([`Lock::retry`]), do not.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
-        self.inner.waiting(key)
+        self.0.inner.waiting(key)
     }
 
     /// Returns the held keys, in any order.
@@ -283,8 +322,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`].
     pub fn list(&self) -> Result<Vec<Holding>, Error> {
-        let client = self.inner.clone();
-        self.engine.get(async move { client.list().await })
+        self.0.ask(async move |client| client.list().await)
     }
 
     /// Ends a hold that was inspected, if it has not changed. Its holder is notified of the loss, which may
@@ -294,8 +332,8 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`]: the hold may or may not be ended, and calling it again is harmless.
     pub fn evict(&self, seen: &Holding) -> Result<Eviction, Error> {
-        let (client, seen) = (self.inner.clone(), seen.clone());
-        self.engine.get(async move { client.evict(&seen).await })
+        let seen = seen.clone();
+        self.0.ask(async move |client| client.evict(&seen).await)
     }
 
     /// Releases a hold with the holder id that [`Guard::into_holder`] returned.
@@ -304,8 +342,8 @@ impl Client {
     /// [`Error::Config`] for an invalid key; [`Error::Unreachable`]: the hold may or may not be released, and calling it
     /// again is harmless.
     pub fn release(&self, key: impl AsRef<str>, holder: HolderId) -> Result<Released, Error> {
-        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.release(key, holder).await })
+        let key = key.as_ref().to_owned();
+        self.0.ask(async move |client| client.release(key, holder).await)
     }
 
     /// Renews a hold once with its holder id for `ttl`, 10 ms to 24 h, and returns the remaining validity of the lease.
@@ -316,8 +354,8 @@ impl Client {
     /// [`Error::NotReplicated`]; [`Error::Unreachable`]: the hold may or may not be renewed, and calling it again is
     /// harmless.
     pub fn renew(&self, key: impl AsRef<str>, holder: HolderId, ttl: Duration) -> Result<Duration, Error> {
-        let (client, key) = (self.inner.clone(), key.as_ref().to_owned());
-        self.engine.get(async move { client.renew(key, holder, ttl).await })
+        let key = key.as_ref().to_owned();
+        self.0.ask(async move |client| client.renew(key, holder, ttl).await)
     }
 
     /// Tries what a lock does, on a key of its own, and takes it back: see [`crate::Client::try_out`].
@@ -325,8 +363,8 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] for an invalid key.
     pub fn try_out(&self, key: Option<&str>) -> Result<Vec<Finding>, Error> {
-        let (client, key) = (self.inner.clone(), key.map(str::to_owned));
-        self.engine.get(async move { client.try_out(key.as_deref()).await })
+        let key = key.map(str::to_owned);
+        self.0.ask(async move |client| client.try_out(key.as_deref()).await)
     }
 
     /// Checks what the guarantees of this backend depend on: what it consists of, what works there, and one [`Finding`] for each
@@ -335,8 +373,8 @@ impl Client {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn diagnose(&self) -> BackendReport {
-        let client = self.inner.clone();
-        self.engine.wait(async move { client.diagnose().await }).unwrap_or_default()
+        let client = self.0.inner.clone();
+        self.0.thread.wait(async move { client.diagnose().await }).unwrap_or_default()
     }
 
     /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits until they have ended,
@@ -345,7 +383,6 @@ impl Client {
     /// # Errors
     /// [`Error::Closed`] with the remaining holds and releases if the time is over. The remaining holds stay with their guards.
     pub fn close(self, within: Duration) -> Result<(), Error> {
-        let Self { inner, engine } = self;
-        engine.get(async move { inner.close(within).await })
+        self.0.run(|client| client.close(within)).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-use super::{Engine, Guard, Held};
+use super::{Guard, Held, OnThread};
 use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,7 @@ use std::time::Duration;
 /// ```
 #[must_use = "nothing runs until `run` or `begin` is called"]
 #[derive(Debug, Clone)]
-pub struct OncePerWindow {
-    inner: crate::OncePerWindow,
-    engine: Arc<Engine>,
-}
+pub struct OncePerWindow(pub(super) OnThread<crate::OncePerWindow>);
 
 /// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`crate::Once`].
 #[must_use = "a run that is dropped does not count"]
@@ -49,64 +46,49 @@ pub struct OnceRun {
 /// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
 #[must_use = "a run counts only if its success is recorded"]
 #[derive(Debug)]
-pub struct UnfinishedRun {
-    inner: crate::UnfinishedRun,
-    engine: Arc<Engine>,
-}
+pub struct UnfinishedRun(OnThread<crate::UnfinishedRun>);
 
 impl OncePerWindow {
-    pub(super) const fn new(inner: crate::OncePerWindow, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
-    }
-
     /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
-    pub fn even_if_failed(mut self) -> Self {
-        self.inner = self.inner.even_if_failed();
-        self
+    pub fn even_if_failed(self) -> Self {
+        Self(self.0.map(crate::OncePerWindow::even_if_failed))
     }
 
     /// Lets each window begin this much later, shorter than the window: see [`crate::OncePerWindow::offset`].
-    pub fn offset(mut self, offset: Duration) -> Self {
-        self.inner = self.inner.offset(offset);
-        self
+    pub fn offset(self, offset: Duration) -> Self {
+        Self(self.0.map(|once| once.offset(offset)))
     }
 
     /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.inner = self.inner.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.map(|once| once.ttl(ttl)))
     }
 
     /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.inner = self.inner.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.map(|once| once.wait(wait)))
     }
 
     /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.inner = self.inner.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self(self.0.map(|once| once.label(label)))
     }
 
     /// Ends a run that hangs. It does not count as a success.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.inner = self.inner.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.map(|once| once.max_hold(max_hold)))
     }
 
     /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
     /// quickly.
-    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(on_wait);
-        self
+    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|once| once.on_wait(on_wait)))
     }
 
     /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
     /// quickly.
-    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(on_trouble);
-        self
+    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|once| once.on_trouble(on_trouble)))
     }
 
     /// Checks the key and the settings without a request.
@@ -114,7 +96,7 @@ impl OncePerWindow {
     /// # Errors
     /// See [`crate::OncePerWindow::check`].
     pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        self.0.inner.check()
     }
 
     /// Runs `body` on this thread under the lock, unless the work is done in this window; records its success, and releases the
@@ -144,12 +126,12 @@ impl OncePerWindow {
     /// # Errors
     /// See [`crate::OncePerWindow::begin`].
     pub fn begin(self) -> Result<OnceStart, Error> {
-        let Self { inner, engine } = self;
-        Ok(match engine.get(inner.begin())? {
+        let OnThread { inner, thread } = self.0.run(crate::OncePerWindow::begin)?;
+        Ok(match inner {
             crate::OnceStart::Started(run) => {
-                let (guard, inner) = run.into_parts();
-                let guard = Guard::new(guard, Arc::clone(&engine));
-                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun { inner, engine } })
+                let (guard, rest) = run.into_parts();
+                let guard = Guard(OnThread { inner: guard, thread: Arc::clone(&thread) });
+                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun(OnThread { inner: rest, thread }) })
             }
             crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
         })
@@ -161,8 +143,7 @@ impl OncePerWindow {
     /// [`Error::Config`] for an invalid key, a backend that records nothing, and something that this version cannot read;
     /// [`Error::Unreachable`].
     pub fn done(&self) -> Result<Option<WindowDone>, Error> {
-        let inner = self.inner.clone();
-        self.engine.get(async move { inner.done().await })
+        self.0.ask(async move |once| once.done().await)
     }
 
     /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
@@ -170,8 +151,8 @@ impl OncePerWindow {
     /// # Errors
     /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
     pub fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
-        let (inner, done) = (self.inner.clone(), done.clone());
-        self.engine.get(async move { inner.clear(&done).await })
+        let done = done.clone();
+        self.0.ask(async move |once| once.clear(&done).await)
     }
 }
 
@@ -237,7 +218,6 @@ impl UnfinishedRun {
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        let Self { inner, engine } = self;
-        engine.get(inner.succeed())
+        self.0.run(crate::UnfinishedRun::succeed).map(drop)
     }
 }

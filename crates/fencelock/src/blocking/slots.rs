@@ -1,7 +1,6 @@
-use super::{Engine, Guard, Held};
-use crate::lock::settle;
+use super::{Guard, Held, OnThread};
+use crate::lock::{settle, unless_busy};
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError, Unknown, Waiting};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Numbered slots that are not acquired yet. The async type is [`crate::Slots`], which describes them.
@@ -17,50 +16,37 @@ use std::time::Duration;
 /// ```
 #[must_use = "slots do nothing until one is acquired"]
 #[derive(Debug, Clone)]
-pub struct Slots {
-    inner: crate::Slots,
-    engine: Arc<Engine>,
-}
+pub struct Slots(pub(super) OnThread<crate::Slots>);
 
 impl Slots {
-    pub(super) const fn new(inner: crate::Slots, engine: Arc<Engine>) -> Self {
-        Self { inner, engine }
-    }
-
     /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.inner = self.inner.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.map(|slots| slots.ttl(ttl)))
     }
 
     /// Waits at most this long for a slot; without it, waits without limit. Zero tries each slot once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.inner = self.inner.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.map(|slots| slots.wait(wait)))
     }
 
     /// The purpose, which is shown to other clients: at most 128 bytes.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.inner = self.inner.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self(self.0.map(|slots| slots.label(label)))
     }
 
     /// Releases the slot after this time even if the guard still exists: see [`super::Lock::max_hold`].
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.inner = self.inner.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self(self.0.map(|slots| slots.max_hold(max_hold)))
     }
 
     /// Calls `on_wait` after each reply about one of the slots that are waited for, on the client's thread. It must return quickly.
-    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_wait(on_wait);
-        self
+    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|slots| slots.on_wait(on_wait)))
     }
 
     /// Calls `on_trouble` after each failed try while trying continues, on the client's thread. It must return quickly.
-    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.inner = self.inner.on_trouble(on_trouble);
-        self
+    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self(self.0.map(|slots| slots.on_trouble(on_trouble)))
     }
 
     /// Checks the key, the number and the settings without a request.
@@ -68,7 +54,7 @@ impl Slots {
     /// # Errors
     /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
     pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        self.0.inner.check()
     }
 
     /// Waits for a slot, and acquires it.
@@ -76,9 +62,7 @@ impl Slots {
     /// # Errors
     /// See [`crate::Slots::acquire`].
     pub fn acquire(self) -> Result<SlotGuard, Error> {
-        let Self { inner, engine } = self;
-        let held = engine.get(inner.acquire())?;
-        Ok(SlotGuard { slot: held.slot(), guard: Guard::new(held.into_guard(), engine) })
+        self.0.run(crate::Slots::acquire).map(SlotGuard::new)
     }
 
     /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
@@ -86,11 +70,7 @@ impl Slots {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
     pub fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
-        match self.wait(Duration::ZERO).acquire() {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.wait(Duration::ZERO).acquire())
     }
 
     /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
@@ -98,9 +78,7 @@ impl Slots {
     /// # Errors
     /// See [`crate::Slots::resume`].
     pub fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
-        let Self { inner, engine } = self;
-        let held = engine.get(inner.resume(slot, holder))?;
-        Ok(SlotGuard { slot, guard: Guard::new(held.into_guard(), engine) })
+        self.0.run(|slots| slots.resume(slot, holder)).map(SlotGuard::new)
     }
 
     /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
@@ -125,6 +103,10 @@ pub struct SlotGuard {
 }
 
 impl SlotGuard {
+    fn new(held: OnThread<crate::SlotGuard>) -> Self {
+        Self { slot: held.inner.slot(), guard: Guard(held.map(crate::SlotGuard::into_guard)) }
+    }
+
     /// The number of the slot, from 0.
     pub const fn slot(&self) -> u32 {
         self.slot

@@ -1,7 +1,7 @@
 //! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
-use super::waiter::LAST_ANSWER;
+use super::waiting_task::LAST_ANSWER;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;
@@ -32,7 +32,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
     // The remainder is below the number of slots, so it fits.
     let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
     let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
-    let (mut lines, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
+    let (mut queues, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
     let mut larger_set = pin!(report_larger_set(client, set, start));
     let (mut last, mut answered) = (None::<Error>, 0);
     loop {
@@ -59,13 +59,13 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 });
             }
         };
-        if lines.is_empty() && slots.lines().next().is_some() {
-            lines.extend(
-                slots.lines().enumerate().map(|(index, slot)| claim(waiting(set, &slots, slot, index, now), slot)),
+        if queues.is_empty() && slots.queues().next().is_some() {
+            queues.extend(
+                slots.queues().enumerate().map(|(index, slot)| claim(waiting(set, &slots, slot, index, now), slot)),
             );
         }
         let (waits, (slot, claimed)) = tokio::select! {
-            Some(claimed) = lines.next(), if !lines.is_empty() => (true, claimed),
+            Some(claimed) = queues.next(), if !queues.is_empty() => (true, claimed),
             claimed = answer(&mut trying) => {
                 trying = None;
                 (false, claimed)
@@ -75,7 +75,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 continue;
             }
             // It runs concurrently with the claims that wait, and never ends.
-            never = &mut larger_set, if !lines.is_empty() => match never {},
+            never = &mut larger_set, if !queues.is_empty() => match never {},
         };
         match claimed {
             // Any other claim is dropped with this call.

@@ -1,7 +1,7 @@
 //! One task that acquires a key: executes the steps of the engine.
 
-use super::lease::Lease;
-use super::waiter::{First, LAST_ANSWER, Next, Waiter, guard};
+use super::lease_handle::LeaseHandle;
+use super::waiting_task::{First, LAST_ANSWER, Next, WaitingTask, guard};
 use super::watch::wait_in_queue;
 use super::{ClientInner, Driver};
 use crate::closing::Releasing;
@@ -9,7 +9,9 @@ use crate::error::modes;
 use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::request::Request;
-use fencelock_core::engine::{AcquireRequest, Grant, IdleLease, PendingRelease, Refusal, RefusalReason, Source, Step};
+use fencelock_core::engine::{
+    AcquireFailure, AcquireRequest, FailureReason, Grant, IdleLease, PendingRelease, Source, TaskStep,
+};
 use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,10 +34,10 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     let mut again = None;
     loop {
         client.check_open()?;
-        let waiter = poll_fn(|context| Poll::Ready(Waiter::enter(client, request, again, context))).await;
+        let task = poll_fn(|context| Poll::Ready(WaitingTask::enter(client, request, again, context))).await;
         // If the lease is lost before the task takes it, the task keeps its position at the front.
-        again = Some(waiter.arrived);
-        if let Some(guard) = waiter.wait().await? {
+        again = Some(task.arrived);
+        if let Some(guard) = task.wait().await? {
             return Ok(guard);
         }
     }
@@ -62,7 +64,7 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
         let cell = client.keys.get_or_insert(&request.key, options.mode, client);
         let granted = cell.try_with(|engine, cx| {
             let grant = engine.resume(holder, options, tokens.last().into(), lease, cx);
-            Lease::of(&cell, engine, &grant).map(|lease| (grant, lease))
+            LeaseHandle::of(&cell, engine, &grant).map(|lease| (grant, lease))
         });
         match granted {
             Some((Some((grant, lease)), _)) => return Ok(guard(client, grant, lease, Duration::ZERO)),
@@ -99,7 +101,7 @@ async fn take_idle(client: &Arc<ClientInner>, request: &Request) -> Option<Guard
         let (idle, lease, releasing) = cell.with(|engine, cx| {
             let releasing = client.closing.releasing();
             let idle = engine.take_idle(&request.options, cx);
-            let lease = if let IdleLease::Taken(grant) = &idle { Lease::of(&cell, engine, grant) } else { None };
+            let lease = if let IdleLease::Taken(grant) = &idle { LeaseHandle::of(&cell, engine, grant) } else { None };
             (idle, lease, releasing)
         });
         match idle {
@@ -140,7 +142,7 @@ impl Drop for GivenUp {
     }
 }
 
-impl Waiter<'_> {
+impl WaitingTask<'_> {
     /// `None` if the lease was lost before the task took it, or its turn because it did not run.
     async fn wait(mut self) -> Result<Option<Guard>, Error> {
         let request = self.request;
@@ -149,7 +151,7 @@ impl Waiter<'_> {
             let next = if let First::Ready(next) = first {
                 next
             } else if request.options.wait.is_none() && request.on_wait.is_none()
-                || !self.client.config.is_in_line(&request.options)
+                || !self.client.config.is_in_queue(&request.options)
             {
                 // Nothing was awaited since the task entered, so its waker is the same.
                 self.next_unless(matches!(first, First::Parked)).await?
@@ -157,17 +159,17 @@ impl Waiter<'_> {
                 Box::pin(wait_in_queue(&self)).await?
             };
             let next = match next {
-                (Step::Granted(_) | Step::Refused(_) | Step::TurnLost, _) => next,
+                (TaskStep::Granted(_) | TaskStep::Failed(_) | TaskStep::TurnLost, _) => next,
                 (step, _) => self.claim_in_turn(step).await?,
             };
-            if !matches!(next.0, Step::Wait) {
+            if !matches!(next.0, TaskStep::Wait) {
                 break next;
             }
         };
         self.entered = false;
         match last {
-            Step::Refused(refusal) => Err(self.error(*refusal)),
-            Step::Granted(grant) => match self.client.check_open() {
+            TaskStep::Failed(failure) => Err(self.error(*failure)),
+            TaskStep::Granted(grant) => match self.client.check_open() {
                 Ok(()) => Ok(lease.map(|lease| self.granted(grant, lease))),
                 Err(error) => {
                     self.cell.with(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
@@ -178,38 +180,38 @@ impl Waiter<'_> {
         }
     }
 
-    /// As [`Waiter::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
+    /// As [`WaitingTask::claim`], until the task loses its turn. Then the request is dropped before it is polled again: it could send a
     /// claim, and the engine has released the last one.
-    async fn claim_in_turn(&self, step: Step) -> Result<Next, Error> {
+    async fn claim_in_turn(&self, step: TaskStep) -> Result<Next, Error> {
         let mut claim = Box::pin(self.claim(step).instrument(debug_span!("acquire", key = %self.request.key)));
         poll_fn(|context| {
             if self.cell.is_present(self.id, context) {
                 claim.as_mut().poll(context)
             } else {
-                Poll::Ready(Ok((Step::TurnLost, None)))
+                Poll::Ready(Ok((TaskStep::TurnLost, None)))
             }
         })
         .await
     }
 
-    /// Claims until the task has a result, or waits for other tasks of this client again: [`Step::Wait`].
-    async fn claim(&self, mut step: Step) -> Result<Next, Error> {
+    /// Claims until the task has a result, or waits for other tasks of this client again: [`TaskStep::Wait`].
+    async fn claim(&self, mut step: TaskStep) -> Result<Next, Error> {
         loop {
             let next = match step {
-                Step::Sleep { until, .. } => self.sleep(until).await?,
-                Step::Claim(claim) => self.send_claim(&claim).await,
-                Step::Inspect => {
+                TaskStep::Sleep { until, .. } => self.sleep(until).await?,
+                TaskStep::Claim(claim) => self.send_claim(&claim).await,
+                TaskStep::Inspect => {
                     let seen = self.client.backend.inspect(&self.request.key).await;
                     self.answer(|engine, cx| engine.inspected(self.id, seen, cx))
                 }
-                Step::Leave(holder) => {
+                TaskStep::Leave(holder) => {
                     // If there is no reply in time, it is repeated in the background.
                     let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
-                Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_) => (step, None),
+                TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Failed(_) => (step, None),
             };
-            if matches!(next.0, Step::Wait | Step::TurnLost | Step::Granted(_) | Step::Refused(_)) {
+            if matches!(next.0, TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Failed(_)) {
                 return Ok(next);
             }
             self.client.check_open()?;
@@ -234,7 +236,7 @@ impl Waiter<'_> {
             Ok(()) if self.cell.with(|engine, _| engine.claim_sent(self.id)) => {
                 self.in_time(backend.acquire(claim)).await
             }
-            Ok(()) => return (Step::TurnLost, None),
+            Ok(()) => return (TaskStep::TurnLost, None),
             Err(cause) => Err(cause.unsent()),
         };
         self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
@@ -248,21 +250,21 @@ impl Waiter<'_> {
         tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.client.timed_out()))
     }
 
-    fn granted(&self, grant: Grant, lease: Lease) -> Guard {
+    fn granted(&self, grant: Grant, lease: LeaseHandle) -> Guard {
         if grant.source != Source::Shared {
             self.client.outages.ends(self.client.clock.now());
         }
         guard(self.client, grant, lease, grant.tenure.since.since(self.arrived))
     }
 
-    fn error(&self, refusal: Refusal) -> Error {
-        let Refusal { reason, waited, attempts } = refusal;
+    fn error(&self, failure: AcquireFailure) -> Error {
+        let AcquireFailure { reason, waited, attempts } = failure;
         let key = &self.request.key;
         match reason {
-            RefusalReason::Busy(occupied) => busy(key, occupied, waited, attempts),
-            RefusalReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
-            RefusalReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
-            RefusalReason::Invalid(invalid) => Error::Config(invalid),
+            FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
+            FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
+            FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
+            FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
 }

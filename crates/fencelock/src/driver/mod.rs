@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
 //! | `attempt`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
-//! | `lease`, `lease_state` | what a guard sees; what the guards of one hold share |
+//! | `lease_handle`, `lease_state` | what a guard sees; what the guards of one hold share |
 //! | `renewals` | the task that renews |
 //! | `listener` | the events of the backend |
 
@@ -17,11 +17,11 @@ mod attempt;
 mod inner;
 mod key_cell;
 mod keys;
-mod lease;
+mod lease_handle;
 mod lease_state;
 mod listener;
 mod renewals;
-mod waiter;
+mod waiting_task;
 mod watch;
 
 use crate::closing::Closing;
@@ -41,7 +41,7 @@ pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
-pub(crate) use lease::{Departure, Lease};
+pub(crate) use lease_handle::{Departure, LeaseHandle};
 
 /// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]

@@ -1,25 +1,25 @@
-use super::waiter::{LAST_ANSWER, Next, Waiter};
+use super::waiting_task::{LAST_ANSWER, Next, WaitingTask};
 use crate::error::{Error, busy, unreachable};
 use fencelock_core::engine::View;
 use fencelock_core::{Moment, Occupied};
 use std::time::Duration;
 
-/// The interval at which the callback of a waiter is called.
+/// The interval at which the callback of a task is called.
 const NEWS: Duration = Duration::from_secs(1);
 /// The delay of the first report: the leader needs this time for the first reply of the backend.
 const FIRST_NEWS: Duration = Duration::from_millis(10);
 
 /// Waits for a step in the queue of this client. For a task with a deadline or a callback.
-pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
-    let (driver, request) = (waiter.driver(), waiter.request);
-    let deadline = request.options.wait.map_or(Moment::NEVER, |wait| waiter.arrived + wait);
+pub(super) async fn wait_in_queue(task: &WaitingTask<'_>) -> Result<Next, Error> {
+    let (driver, request) = (task.driver(), task.request);
+    let deadline = request.options.wait.map_or(Moment::NEVER, |wait| task.arrived + wait);
     loop {
         tokio::select! {
             biased;
-            step = waiter.next() => return step,
+            step = task.next() => return step,
             () = std::future::ready(()) => {}
         }
-        let reported = waiter.view().is_some_and(|View { ahead, occupied }| waiter.report_wait(ahead, occupied));
+        let reported = task.view().is_some_and(|View { ahead, occupied }| task.report_wait(ahead, occupied));
         let left = deadline.since(driver.clock.now());
         let sleep = match &request.on_wait {
             None => left,
@@ -27,31 +27,31 @@ pub(super) async fn wait_in_queue(waiter: &Waiter<'_>) -> Result<Next, Error> {
         };
         tokio::select! {
             biased;
-            step = waiter.next() => return step,
+            step = task.next() => return step,
             () = tokio::time::sleep(sleep) => {}
         }
         if driver.clock.now() >= deadline {
-            let known = waiter.view().map(|view| view.occupied);
+            let known = task.view().map(|view| view.occupied);
             return tokio::select! {
                 biased;
-                step = waiter.next() => step,
-                error = out_of_time(waiter, known) => Err(error),
+                step = task.next() => step,
+                error = out_of_time(task, known) => Err(error),
             };
         }
     }
 }
 
 /// The error after the wait has ended. Inspects the key once to report its holder.
-async fn out_of_time(waiter: &Waiter<'_>, known: Option<Occupied>) -> Error {
-    let key = &waiter.request.key;
-    let inspected = tokio::time::timeout(LAST_ANSWER, waiter.driver().backend.inspect(key)).await;
+async fn out_of_time(task: &WaitingTask<'_>, known: Option<Occupied>) -> Error {
+    let key = &task.request.key;
+    let inspected = tokio::time::timeout(LAST_ANSWER, task.driver().backend.inspect(key)).await;
     let (seen, cause) = match inspected {
         Ok(Ok(seen)) => (seen.map(Occupied::from), None),
         Ok(Err(cause)) => (None, Some(cause)),
-        Err(_) => (None, Some(waiter.driver().timed_out())),
+        Err(_) => (None, Some(task.driver().timed_out())),
     };
     match (seen.or(known), cause) {
-        (None, Some(cause)) => unreachable(Some(key), cause, waiter.waited(), 1),
-        (occupied, _) => busy(key, occupied, waiter.waited(), 1),
+        (None, Some(cause)) => unreachable(Some(key), cause, task.waited(), 1),
+        (occupied, _) => busy(key, occupied, task.waited(), 1),
     }
 }

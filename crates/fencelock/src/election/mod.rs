@@ -77,9 +77,8 @@ impl Election {
 
     /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it
     /// every third of that.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.lock = self.lock.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
     }
 
     /// Sets the time limit of a campaign. By default there is none. Zero tries once.
@@ -90,22 +89,19 @@ impl Election {
 
     /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`](crate::LossReason::MaxHold), and
     /// another candidate can lead, even if the [`Leadership`] still exists. By default there is no maximum.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.lock = self.lock.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { lock: self.lock.max_hold(max_hold), ..self }
     }
 
     /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for. It must return
     /// quickly.
-    pub fn on_wait(mut self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_wait(callback);
-        self
+    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_wait(callback), ..self }
     }
 
     /// Calls `callback` for each request of a campaign that the backend did not answer. It must return quickly.
-    pub fn on_trouble(mut self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_trouble(callback);
-        self
+    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_trouble(callback), ..self }
     }
 
     /// Checks the name and the settings without a request.

@@ -1,6 +1,6 @@
 use super::OnceRun;
 use fencelock_core::once::Utc;
-use fencelock_core::{Done, FencingToken, Key, Owner, Span};
+use fencelock_core::{CountedSuccess, FencingToken, Key, Owner, Span};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -31,12 +31,12 @@ pub enum OnceStart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowDone {
     key: Key,
-    pub(super) done: Done,
+    pub(super) done: CountedSuccess,
     now_micros: u64,
 }
 
 impl WindowDone {
-    pub(super) const fn new(key: Key, done: Done, now_micros: u64) -> Self {
+    pub(super) const fn new(key: Key, done: CountedSuccess, now_micros: u64) -> Self {
         Self { key, done, now_micros }
     }
 

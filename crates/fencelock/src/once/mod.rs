@@ -80,52 +80,44 @@ impl OncePerWindow {
     /// Lets each window begin this much later, shorter than the window: with 90 minutes, a window of a day begins at 01:30 UTC.
     /// Choose a moment at which no caller starts: a start that moves over the begin of a window, as by a clock or by daylight saving
     /// time, skips a window. [`Client::min_interval`](crate::Client::min_interval) has no windows, and takes no offset.
-    pub fn offset(mut self, offset: Duration) -> Self {
-        self.window = self.window.and_then(|window| window.with_offset(offset));
-        self
+    pub fn offset(self, offset: Duration) -> Self {
+        Self { window: self.window.and_then(|window| window.with_offset(offset)), ..self }
     }
 
     /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes. The start is
     /// recorded first, and nothing runs if it is unknown whether it was recorded.
-    pub fn even_if_failed(mut self) -> Self {
-        self.runs = Runs::Start;
-        self
+    pub fn even_if_failed(self) -> Self {
+        Self { runs: Runs::Start, ..self }
     }
 
     /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.lock = self.lock.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
     }
 
     /// Waits at most this long for a run of another client: see [`Lock::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.lock = self.lock.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { lock: self.lock.wait(wait), ..self }
     }
 
     /// The purpose, which is shown to other clients while the work runs and after it: see [`Lock::label`].
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.lock = self.lock.label(label);
-        self
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { lock: self.lock.label(label), ..self }
     }
 
     /// Ends a run that hangs: see [`Lock::max_hold`]. It does not count as a success.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.lock = self.lock.max_hold(max_hold);
-        self
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { lock: self.lock.max_hold(max_hold), ..self }
     }
 
     /// Calls `on_wait` after each reply while a run of another client is waited for. It must return quickly.
-    pub fn on_wait(mut self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_wait(on_wait);
-        self
+    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_wait(on_wait), ..self }
     }
 
     /// Calls `on_trouble` after each failed try for the lock while trying continues. It must return quickly.
-    pub fn on_trouble(mut self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.lock = self.lock.on_trouble(on_trouble);
-        self
+    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
+        Self { lock: self.lock.on_trouble(on_trouble), ..self }
     }
 
     /// Checks the key and the settings without a request.

@@ -86,9 +86,8 @@ mod with_facade {
     }
 
     impl Definition {
-        const fn by(mut self, labels: &'static [LabelValues]) -> Self {
-            self.labels = labels;
-            self
+        const fn by(self, labels: &'static [LabelValues]) -> Self {
+            Self { labels, ..self }
         }
 
         /// Every combination of the values of the labels; that of the last label changes first.

@@ -1,4 +1,4 @@
-//! The guarantees to users, on every kind of backend, with and without shared leases.
+//! The guarantees to users, on every kind of backend, with and without lease sharing.
 #![allow(clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 #[allow(clippy::unnecessary_wraps, reason = "some need a server that may not be there, and all are opened alike")]

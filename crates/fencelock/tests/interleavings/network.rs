@@ -145,7 +145,7 @@ impl Network {
                     answers.iter().map(|answer| matches!(answer, Ok(Renew::Renewed { .. }))).collect();
                 if reply.send(answers).is_ok() {
                     for (renewal, _) in renewals.iter().zip(renewed).filter(|(_, renewed)| *renewed) {
-                        self.believe(renewal.holder, sent, renewal.ttl.get());
+                        self.confirm(renewal.holder, sent, renewal.ttl.get());
                     }
                 }
             }
@@ -175,7 +175,7 @@ impl Network {
 
     /// A renewal was confirmed to its holder, in time or too late to count. Nothing is known of a hold that began with a
     /// hand-off message.
-    fn believe(&self, holder: HolderId, sent: Moment, ttl: Duration) {
+    fn confirm(&self, holder: HolderId, sent: Moment, ttl: Duration) {
         let now = self.now();
         if let Some(known) = self.state().certain.get_mut(&holder).filter(|known| now < **known) {
             *known = until(sent, ttl).max(*known);

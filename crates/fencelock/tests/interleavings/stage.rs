@@ -128,14 +128,14 @@ impl<'a> Stage<'a> {
                 acts.push(Act::Lose(index, what));
             }
         }
-        if self.times > 0 && self.patience() > Duration::ZERO {
+        if self.times > 0 && self.request_limit() > Duration::ZERO {
             acts.push(Act::Time);
         }
         acts
     }
 
     /// How long time may pass before the oldest request must have arrived.
-    fn patience(&self) -> Duration {
+    fn request_limit(&self) -> Duration {
         let now = self.network.now();
         self.network.oldest_request().map_or(QUIET, |sent| (sent + ARRIVAL).since(now))
     }
@@ -161,7 +161,7 @@ impl<'a> Stage<'a> {
 
     /// Lets time pass until something can be seen, for at most `limit`.
     async fn pass(&self, limit: Duration) {
-        let limit = limit.min(self.patience());
+        let limit = limit.min(self.request_limit());
         // What rang before has been seen.
         let _ = pin!(self.network.activity.notified()).poll(&mut Context::from_waker(Waker::noop()));
         let _ = tokio::time::timeout(limit, self.network.activity.notified()).await;

@@ -35,7 +35,7 @@ async fn at_every_await_point(
         scene.net.always(Verb::Release, Fate::Pass);
         scene.pass(secs(4)).await;
         if let Some(other) = other {
-            assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "in line, given up after {polls} polls");
+            assert_eq!(scene.holding("k").await.unwrap().waiters, 0, "in the queue, given up after {polls} polls");
             other.release().await.unwrap();
         }
         assert_eq!(scene.holding("k").await, None, "held, given up after {polls} polls");

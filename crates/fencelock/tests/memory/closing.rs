@@ -19,12 +19,12 @@ async fn a_closed_client_refuses_new_claims_on_every_clone() {
 async fn closing_ends_those_that_wait() {
     let scene = Scene::new();
     let held = scene.neighbour().lock("k").await.unwrap();
-    let in_line = tokio::spawn(scene.client.lock("k").acquire());
+    let in_queue = tokio::spawn(scene.client.lock("k").acquire());
     let retrying = tokio::spawn(scene.client.lock("k").retry(10, secs(100)).acquire());
     scene.pass(ms(10)).await;
     let before = scene.now();
     scene.client.clone().close(secs(10)).await.unwrap();
-    assert!(matches!(in_line.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(matches!(in_queue.await.unwrap(), Err(Error::Closed { .. })));
     assert!(matches!(retrying.await.unwrap(), Err(Error::Closed { .. })));
     assert!(scene.now().since(before) < secs(2));
     assert_eq!(scene.holding("k").await.unwrap().waiters, 0);

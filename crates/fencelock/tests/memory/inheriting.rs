@@ -11,7 +11,7 @@ async fn waits(scene: &Scene, lock: Lock) -> JoinHandle<Result<Guard, Error>> {
     waiting
 }
 
-async fn in_line(scene: &Scene) -> u32 {
+async fn in_queue(scene: &Scene) -> u32 {
     scene.holding("k").await.unwrap().waiters
 }
 
@@ -53,7 +53,7 @@ async fn the_next_task_takes_over_the_position_of_a_cancelled_one() {
     let queue = queue(&scene, plain(&scene), plain(&scene)).await;
     queue.first.abort();
     scene.pass(ms(1)).await;
-    assert_eq!(in_line(&scene).await, 2, "one of each client");
+    assert_eq!(in_queue(&scene).await, 2, "one of each client");
     let guard = queue.second_comes_before_the_other(&scene).await;
     scene.pass(secs(40)).await;
     assert!(guard.is_held());
@@ -65,7 +65,7 @@ async fn the_next_task_takes_over_the_position_of_one_whose_wait_is_over() {
     let queue = queue(&scene, plain(&scene).wait(secs(5)), plain(&scene).wait(secs(60))).await;
     scene.pass(secs(6)).await;
     assert!(queue.first.is_finished() && !queue.second.is_finished());
-    assert_eq!(in_line(&scene).await, 2);
+    assert_eq!(in_queue(&scene).await, 2);
     drop(queue.second_comes_before_the_other(&scene).await);
 }
 
@@ -116,7 +116,7 @@ async fn a_task_that_requests_another_lease_gets_its_own_position() {
         let queue = queue(&scene, plain(&scene), different(plain(&scene))).await;
         queue.first.abort();
         scene.pass(ms(1)).await;
-        assert_eq!(in_line(&scene).await, 2, "the position was given up, and another taken");
+        assert_eq!(in_queue(&scene).await, 2, "the position was given up, and another taken");
         queue.held.release().await.unwrap();
         scene.pass(ms(1)).await;
         assert!(queue.other.is_finished() && !queue.second.is_finished());
@@ -133,7 +133,7 @@ async fn nothing_is_left_when_all_of_a_client_give_up() {
     queue.first.abort();
     queue.second.abort();
     scene.pass(ms(1)).await;
-    assert_eq!(in_line(&scene).await, 1, "the other client's");
+    assert_eq!(in_queue(&scene).await, 1, "the other client's");
     queue.held.release().await.unwrap();
     scene.pass(ms(1)).await;
     assert!(queue.other.is_finished());

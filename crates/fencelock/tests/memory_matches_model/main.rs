@@ -23,7 +23,7 @@ const HAND_OFF_MS: u64 = 3000;
 const HOLDERS: [(u64, u32); 4] = [(700, 1), (1000, 3), (5000, 1), (9000, 50)];
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Op {
     Claim(usize, Intent),
     Renew(usize, u64),
     Release(usize),
@@ -37,19 +37,19 @@ enum Step {
     Wait(u64),
 }
 
-fn steps(resizes: bool) -> impl Strategy<Value = Vec<Step>> {
+fn steps(resizes: bool) -> impl Strategy<Value = Vec<Op>> {
     let holder = 0..HOLDERS.len();
     let intent = prop_oneof![Just(Intent::Try), Just(Intent::Enqueue), Just(Intent::Poll)];
     let step = prop_oneof![
-        6 => (holder.clone(), intent).prop_map(|(holder, intent)| Step::Claim(holder, intent)),
-        2 => (holder.clone(), 100..6000_u64).prop_map(|(holder, ms)| Step::Renew(holder, ms)),
-        3 => holder.clone().prop_map(Step::Release),
-        1 => holder.clone().prop_map(Step::Downgrade),
-        u32::from(resizes) => (1..5_u32).prop_map(Step::Resize),
-        1 => (holder.clone(), -5..50_i64).prop_map(|(holder, by)| Step::Raise(holder, by)),
-        1 => Just(Step::Inspect),
-        1 => prop::option::of(holder).prop_map(Step::Evict),
-        3 => (1..1500_u64).prop_map(Step::Wait),
+        6 => (holder.clone(), intent).prop_map(|(holder, intent)| Op::Claim(holder, intent)),
+        2 => (holder.clone(), 100..6000_u64).prop_map(|(holder, ms)| Op::Renew(holder, ms)),
+        3 => holder.clone().prop_map(Op::Release),
+        1 => holder.clone().prop_map(Op::Downgrade),
+        u32::from(resizes) => (1..5_u32).prop_map(Op::Resize),
+        1 => (holder.clone(), -5..50_i64).prop_map(|(holder, by)| Op::Raise(holder, by)),
+        1 => Just(Op::Inspect),
+        1 => prop::option::of(holder).prop_map(Op::Evict),
+        3 => (1..1500_u64).prop_map(Op::Wait),
     ];
     prop::collection::vec(step, 1..80)
 }
@@ -134,9 +134,9 @@ impl Pair {
     }
 
     /// Does the step on both, and compares what they say. Adds what was said to `replies`.
-    fn play(&mut self, step: &Step, replies: &mut Vec<Said>) {
+    fn play(&mut self, step: &Op, replies: &mut Vec<Said>) {
         let server = Server::at(self.clock.wall_micros());
-        if let Step::Raise(_, by) = step {
+        if let Op::Raise(_, by) = step {
             let fence = self.model.fence.map_or(1, |fence| fence.token);
             self.to = fence.saturating_add_signed(*by).max(1);
         }
@@ -151,10 +151,10 @@ impl Pair {
         assert_eq!(std::mem::take(&mut *self.events.0.lock().unwrap()), handed, "{step:?}");
         replies.push(answer);
         replies.extend(handed);
-        if let Step::Wait(_) = step {
+        if let Op::Wait(_) = step {
             for waiting in self.model.queue.members.clone() {
                 let holder = usize::try_from(named(&waiting.1)).unwrap();
-                self.play(&Step::Claim(holder, Intent::Poll), replies);
+                self.play(&Op::Claim(holder, Intent::Poll), replies);
             }
         }
     }

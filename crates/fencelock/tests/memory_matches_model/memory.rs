@@ -1,6 +1,6 @@
 //! What the memory backend says.
 
-use crate::{HOLDERS, Pair, Said, Step, block, holder, id, ms, sorted};
+use crate::{HOLDERS, Op, Pair, Said, block, holder, id, ms, sorted};
 use fencelock_core::{
     Acquire, Backend, Claim, Clock, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders, Holding,
     Intent, Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Resize, Ttl, Unknown,
@@ -10,24 +10,24 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 impl Pair {
-    pub(crate) fn of_memory(&self, step: &Step) -> Said {
+    pub(crate) fn of_memory(&self, step: &Op) -> Said {
         let (memory, key) = (&self.memory, &self.key);
         let renewal = |number: usize, ttl_ms: u64| Renewal::new(key.clone(), holder(number), ttl(ttl_ms));
         match step {
-            Step::Claim(number, intent) => self.claim_of_memory(*number, *intent),
-            Step::Renew(number, ttl_ms) => {
+            Op::Claim(number, intent) => self.claim_of_memory(*number, *intent),
+            Op::Renew(number, ttl_ms) => {
                 match memory.renew(&[renewal(*number, *ttl_ms)]).now_or_never().unwrap().remove(0).unwrap() {
                     Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
                     Renew::Absent => Said::Nobody,
                     Renew::TakenBy(by) => Said::Taken(ids(&by)),
                 }
             }
-            Step::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
+            Op::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
                 Release::Released => Said::Yes,
                 Release::Absent => Said::Nobody,
                 Release::TakenBy(by) => Said::Taken(ids(&by)),
             },
-            Step::Downgrade(number) => {
+            Op::Downgrade(number) => {
                 let renewal = renewal(*number, HOLDERS[*number].0);
                 match memory.downgrade(&renewal).now_or_never().unwrap() {
                     Ok(Downgrade::Downgraded { token }) => Said::Downgraded(token.get()),
@@ -36,7 +36,7 @@ impl Pair {
                     Err(conflict) => conflicting(&conflict),
                 }
             }
-            Step::Resize(limit) => match memory.resize(key, *limit).now_or_never().unwrap().unwrap() {
+            Op::Resize(limit) => match memory.resize(key, *limit).now_or_never().unwrap().unwrap() {
                 Resize::Resized(seen) => Said::Resized {
                     before: seen.before,
                     limit: seen.limit.into(),
@@ -46,20 +46,20 @@ impl Pair {
                 Resize::Free => Said::Nobody,
                 Resize::OtherMode { holders, .. } => Said::Taken(ids(&holders)),
             },
-            Step::Raise(number, _) => {
+            Op::Raise(number, _) => {
                 let to = FencingToken::new(self.to).unwrap();
                 let raised = memory.raise(key, &holder(*number), to).now_or_never().unwrap().unwrap();
                 if raised == Raise::Acked { Said::Yes } else { Said::No }
             }
-            Step::Inspect => {
+            Op::Inspect => {
                 let held = memory.inspect(key).now_or_never().unwrap().unwrap();
                 held.map_or(Said::Nobody, |held| Said::Held {
                     by: sorted(held.holders.iter().map(hold)),
                     waiters: held.waiters.into(),
                 })
             }
-            Step::Evict(which) => self.evict(*which),
-            Step::Wait(span) => {
+            Op::Evict(which) => self.evict(*which),
+            Op::Wait(span) => {
                 self.clock.advance(Duration::from_millis(*span));
                 // Whether a lease counts in the millisecond in which it ends is luck, on a server.
                 while self.ends().any(|end| end == self.clock.wall_micros() / 1000) {

@@ -1,6 +1,6 @@
 //! What the model says.
 
-use crate::{HAND_OFF_MS, HOLDERS, Pair, Said, Step, sorted};
+use crate::{HAND_OFF_MS, HOLDERS, Op, Pair, Said, sorted};
 use fencelock_conformance::model::{
     Acquire, Channel, Claim, Delivery, Downgrade, Evict, Gate, HandOff, HoldKind, Inspect, Intent, Listed, Occupied,
     Raise, Release, Renew, Resize, Server, Value,
@@ -9,22 +9,20 @@ use fencelock_conformance::model::{
 impl Pair {
     pub(crate) fn of_model(
         &mut self,
-        step: &Step,
+        step: &Op,
         server: &Server,
         publish: &mut impl FnMut(HandOff) -> Delivery,
     ) -> Said {
         let (now, open) = (server.now_us, &Gate::Open);
         match step {
-            Step::Claim(holder, intent) => self.claim_of_model(*holder, *intent, server, publish),
-            Step::Renew(holder, ttl_ms) => {
-                match self.model.renew(server, *holder as u128, *ttl_ms, 1_000_000).unwrap() {
-                    Renew::Renewed { waiters } => Said::Renewed(waiters),
-                    Renew::Absent => Said::Nobody,
-                    Renew::Taken(by) => Said::Taken(one(&by)),
-                    Renew::Shared(listed) => Said::Taken(ids(&listed)),
-                }
-            }
-            Step::Release(holder) => {
+            Op::Claim(holder, intent) => self.claim_of_model(*holder, *intent, server, publish),
+            Op::Renew(holder, ttl_ms) => match self.model.renew(server, *holder as u128, *ttl_ms, 1_000_000).unwrap() {
+                Renew::Renewed { waiters } => Said::Renewed(waiters),
+                Renew::Absent => Said::Nobody,
+                Renew::Taken(by) => Said::Taken(one(&by)),
+                Renew::Shared(listed) => Said::Taken(ids(&listed)),
+            },
+            Op::Release(holder) => {
                 match self.model.release(server, *holder as u128, now, HAND_OFF_MS, open, publish).unwrap() {
                     Release::Released(_) => Said::Yes,
                     Release::Absent(_) => Said::Nobody,
@@ -32,7 +30,7 @@ impl Pair {
                     Release::Shared(listed, _) => Said::Taken(ids(&listed)),
                 }
             }
-            Step::Downgrade(holder) => {
+            Op::Downgrade(holder) => {
                 let me = *holder as u128;
                 let claim = Claim { proposed: false, ..Claim::try_for(me, HOLDERS[*holder].0, now) };
                 match self.model.downgrade(server, &claim, open, publish).unwrap() {
@@ -45,7 +43,7 @@ impl Pair {
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Resize(limit) => {
+            Op::Resize(limit) => {
                 match self.model.resize(server, *limit, None, now, HAND_OFF_MS, open, publish).unwrap() {
                     Resize::Resized { before, used, held: holders, .. } => {
                         Said::Resized { before, limit: (*limit).into(), used, holders }
@@ -56,16 +54,16 @@ impl Pair {
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Raise(holder, _) => {
+            Op::Raise(holder, _) => {
                 let raised = self.model.raise(server, *holder as u128, self.to, open).unwrap();
                 if raised == Raise::Acked { Said::Yes } else { Said::No }
             }
-            Step::Inspect => self
+            Op::Inspect => self
                 .model
                 .inspect(server)
                 .map_or(Said::Nobody, |seen| Said::Held { by: holds(&seen), waiters: seen.waiters }),
-            Step::Evict(which) => self.evict_of_model(*which, server, publish),
-            Step::Wait(_) => Said::Yes,
+            Op::Evict(which) => self.evict_of_model(*which, server, publish),
+            Op::Wait(_) => Said::Yes,
         }
     }
 

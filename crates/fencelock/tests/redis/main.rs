@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-/// These tests check the queue on the server, so leases are not shared; `sharing` tests shared leases.
+/// These tests check the queue on the server, so leases are not shared; `sharing` tests those that are.
 const SHARING: bool = false;
 
 mod acks;

@@ -34,7 +34,7 @@ impl Hold<'_> {
     }
 
     /// The earliest time at which an event can affect the hold: a lease is not older than its TTL when it is granted, even if
-    /// the holder waited in the queue. A shared lease may be older than the request of its last task:
+    /// the holder waited in the queue. The lease of several tasks may be older than the request of its last task:
     /// its end shows when it was requested.
     pub(super) fn asked(&self) -> u64 {
         let Some(ttl) = self.acquire.ttl_us else { return self.acquire.invoke_us };

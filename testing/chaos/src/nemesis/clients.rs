@@ -3,7 +3,7 @@
 use super::{POLLS, SLICE};
 use crate::Failure;
 use crate::fault::Fault;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::Recorder;
 use crate::workers::Workers;
 use crate::workload::ELECTION;
@@ -26,7 +26,7 @@ pub(super) struct ClientNemesis<'a> {
 
 impl ClientNemesis<'_> {
     /// Stops or kills a worker while it holds a lock.
-    pub(super) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         if step.fault == Fault::KillClient {
             return self.kill(step.victim);
         }

@@ -5,12 +5,12 @@ use super::clients::ClientNemesis;
 use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
-use crate::line_probe::LineProbe;
 use crate::machine::errors;
 use crate::nodes::held_at;
 use crate::phases::Settings;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::pulse;
+use crate::queue_probe::QueueProbe;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::{self, Recovery};
 use crate::resumption::PROMISE;
@@ -46,7 +46,7 @@ pub(crate) struct ClusterNemesis {
     pub(crate) keys: Vec<String>,
     /// Those that are in use all the time.
     pub(super) busy: Vec<String>,
-    line: LineProbe,
+    queue: QueueProbe,
     pub(crate) client: Client,
     pub(super) recorder: Arc<Recorder>,
 }
@@ -61,14 +61,14 @@ impl ClusterNemesis {
         recorder: Arc<Recorder>,
     ) -> Result<Self, Failure> {
         let Settings { topology, ttl, .. } = *settings;
-        let line = LineProbe::connect(&cluster.url(&topology.options(ttl)), ttl)?;
+        let queue = QueueProbe::connect(&cluster.url(&topology.options(ttl)), ttl)?;
         let (masters, settled_us) = (cluster.masters(), now());
         let busy = workload::keys(settings.keys, topology);
-        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, busy, line, client, recorder })
+        Ok(Self { topology, ttl, cluster, masters, settled_us, workers, keys, busy, queue, client, recorder })
     }
 
     /// Injects a fault. When this returns, the nodes agree about all slots.
-    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         self.note_unplanned()?;
         let began = now();
         let (victim, keys, until) = match step.fault {
@@ -126,7 +126,7 @@ impl ClusterNemesis {
     }
 
     /// Each key must be granted soon.
-    pub(crate) fn recover(&self, step: &Step) {
+    pub(crate) fn recover(&self, step: &ScheduledFault) {
         let healed = now();
         let bound = recovery::bound(self.ttl, healed, healed);
         let Self { client, recorder, keys, ttl, topology, .. } = self;
@@ -145,7 +145,7 @@ impl ClusterNemesis {
         }
     }
 
-    fn with_clients(&mut self, step: &Step) -> Result<(), Failure> {
+    fn with_clients(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let owners: Vec<(String, usize)> = self.keys.iter().map(|key| (key.clone(), self.owner_of(key))).collect();
         let Self { cluster, workers, recorder, keys, ttl, .. } = self;
         let inspect = |key: &str| {
@@ -159,10 +159,10 @@ impl ClusterNemesis {
 /// Moves of slots.
 impl ClusterNemesis {
     /// Moves the slot of a key that clients use, while others wait in the queue of a key in the same slot.
-    fn move_slot(&self, step: &Step) -> Result<Injected, Failure> {
+    fn move_slot(&self, step: &ScheduledFault) -> Result<Injected, Failure> {
         let key = &self.busy[step.victim % self.busy.len()];
         let slot = self.cluster.slot_of(key);
-        let line = self.line.line_up(key)?;
+        let queue = self.queue.fill(key)?;
         for master in &self.masters {
             self.cluster.nodes[*master].command(&["CONFIG", "RESETSTAT"]);
         }
@@ -174,14 +174,14 @@ impl ClusterNemesis {
             std::thread::sleep(step.lasts);
             self.cluster.end_move(slot, to)?;
             self.demand_pulse(std::slice::from_ref(key), step.fault);
-            line.serve()?;
+            queue.serve()?;
         } else {
             // The waiting clients are served meanwhile.
             std::thread::scope(|scope| {
-                let served = scope.spawn(|| line.serve());
+                let served = scope.spawn(|| queue.serve());
                 self.move_back_and_forth(slot, turns, step.lasts)?;
                 self.demand_pulse(std::slice::from_ref(key), step.fault);
-                served.join().map_err(|_| "the clients in line panicked")?
+                served.join().map_err(|_| "the clients in the queue panicked")?
             })?;
         }
         let refusals: &[&str] = if step.fault == Fault::MoveSlot { &["MOVED"] } else { REFUSALS };

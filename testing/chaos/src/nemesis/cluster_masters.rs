@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;
 use crate::partition::CutOff;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::pulse::key_beside;
 use crate::recorder::{micros, now};
 use crate::recovery;
@@ -18,7 +18,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ClusterNemesis {
     /// Chooses a master that owns keys which are in use all the time.
-    pub(super) fn with_master(&mut self, step: &Step) -> Result<Injected, Failure> {
+    pub(super) fn with_master(&mut self, step: &ScheduledFault) -> Result<Injected, Failure> {
         let owners: Vec<usize> = self.keys.iter().map(|key| self.owner_of(key)).collect();
         let busy: Vec<usize> = self.busy.iter().map(|key| self.owner_of(key)).collect();
         let owning: Vec<usize> = self.masters.iter().copied().filter(|master| busy.contains(master)).collect();
@@ -48,7 +48,7 @@ impl ClusterNemesis {
     }
 
     /// The other masters promote a replica. Then the old master returns.
-    fn replace(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<(), Failure> {
+    fn replace(&mut self, step: &ScheduledFault, master: usize, keys: &[String]) -> Result<(), Failure> {
         let replica = self.replica_of(master)?;
         if step.fault == Fault::KillMaster {
             self.cluster.stop_replication(replica);
@@ -72,7 +72,7 @@ impl ClusterNemesis {
 
     /// The other masters are disconnected from it and promote its replica, while clients reach both. Returns when it
     /// stopped: from then on it grants and renews nothing, so there is no excuse.
-    fn cut_off(&mut self, step: &Step, master: usize, keys: &[String]) -> Result<u64, Failure> {
+    fn cut_off(&mut self, step: &ScheduledFault, master: usize, keys: &[String]) -> Result<u64, Failure> {
         let replica = self.replica_of(master)?;
         let mut alone = CutOff::of(&self.cluster.nodes[master], &keys[0])?;
         self.cluster.cut_off(master);

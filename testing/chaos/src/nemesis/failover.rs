@@ -6,7 +6,7 @@ use super::{POLLS, SLICE, reply};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::held_at;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::Recovery;
 use crate::topology::Topology;
@@ -43,7 +43,7 @@ impl SentinelNemesis {
     }
 
     /// Another server becomes the master. Then the old one returns.
-    pub(super) fn fail_over(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn fail_over(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let old = self.master;
         self.provoke(step)?;
         self.sentinels.wait_for_another_than(old);
@@ -66,7 +66,7 @@ impl SentinelNemesis {
         Ok(())
     }
 
-    fn provoke(&mut self, step: &Step) -> Result<(), Failure> {
+    fn provoke(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let old = self.master;
         match step.fault {
             Fault::KillMaster | Fault::WipeMaster => {
@@ -106,7 +106,7 @@ impl SentinelNemesis {
         }
     }
 
-    fn restore(&mut self, step: &Step, old: usize) -> Result<(), Failure> {
+    fn restore(&mut self, step: &ScheduledFault, old: usize) -> Result<(), Failure> {
         let server = &mut self.sentinels.servers[old];
         if step.fault == Fault::FreezeClientInFailover {
             std::thread::sleep(self.ttl);

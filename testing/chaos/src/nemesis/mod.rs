@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::nodes::Nodes;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, now};
 use crate::topology::Topology;
 use crate::workers::Workers;
@@ -55,7 +55,7 @@ impl Nemesis {
     }
 
     /// Injects a fault. It has ended when this returns.
-    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let began = now();
         let outcome = match step.fault {
             Fault::FreezeClient | Fault::KillClient => self.with_client(step),
@@ -79,7 +79,7 @@ impl Nemesis {
         outcome
     }
 
-    fn victim(&self, step: &Step) -> String {
+    fn victim(&self, step: &ScheduledFault) -> String {
         match step.fault {
             Fault::FreezeClient => format!("process {}", self.workers.pid(step.victim)),
             Fault::KillClient => format!("worker {}", step.victim),
@@ -88,13 +88,13 @@ impl Nemesis {
         }
     }
 
-    fn with_client(&mut self, step: &Step) -> Result<(), Failure> {
+    fn with_client(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let Self { nodes, workers, recorder, keys, ttl, .. } = self;
         let (inspect, quorum) = (|key: &str| nodes.inspect(key), nodes.quorum());
         ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum }.inject(step)
     }
 
-    fn with_clock(&self, step: &Step, shift: Shift) -> Result<(), Failure> {
+    fn with_clock(&self, step: &ScheduledFault, shift: Shift) -> Result<(), Failure> {
         let clock = &self.nodes.all[step.victim].machine.clock;
         clock.set(shift)?;
         std::thread::sleep(step.lasts);

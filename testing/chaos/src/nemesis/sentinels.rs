@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
 use crate::phases::Settings;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, micros, now};
 use crate::recovery::{self, Recovery};
 use crate::resumption::Resumption;
@@ -98,7 +98,7 @@ impl SentinelNemesis {
     }
 
     /// Injects a fault. When this returns, there is one master.
-    pub(crate) fn inject(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         self.note_unplanned();
         let began = now();
         match step.fault {
@@ -148,7 +148,7 @@ impl SentinelNemesis {
     }
 
     /// Each key must be granted soon.
-    pub(crate) fn recover(&mut self, step: &Step) {
+    pub(crate) fn recover(&mut self, step: &ScheduledFault) {
         for _ in 0..REPEATS {
             let healed = now();
             let bound = self.bound(healed);
@@ -164,7 +164,7 @@ impl SentinelNemesis {
     }
 }
 
-fn victim(step: &Step) -> String {
+fn victim(step: &ScheduledFault) -> String {
     match step.fault {
         Fault::FreezeSentinel => format!("sentinel {}", step.victim),
         fault if fault.is_for_clients() => format!("worker {}", step.victim),

@@ -4,13 +4,13 @@ use super::{Nemesis, POLLS, SLICE, reply, slices};
 use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::Node;
-use crate::plan::Step;
+use crate::plan::ScheduledFault;
 use crate::recorder::{micros, now};
 use fencelock_testkit::Then;
 use std::time::Duration;
 
 impl Nemesis {
-    pub(super) fn restart(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn restart(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];
         // No other program writes this key, so it shows whether the server has lost data.
@@ -28,7 +28,7 @@ impl Nemesis {
     }
 
     /// Clients reconnect immediately, and the first of them starts the quarantine.
-    fn watch_quarantine(&mut self, step: &Step) {
+    fn watch_quarantine(&mut self, step: &ScheduledFault) {
         if !self.topology.has_quarantine() {
             return;
         }
@@ -42,7 +42,7 @@ impl Nemesis {
         self.whole_at_us = now() + micros(self.quarantine());
     }
 
-    pub(super) fn with_node(&self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn with_node(&self, step: &ScheduledFault) -> Result<(), Failure> {
         let node = &self.nodes.all[step.victim];
         let wait = || std::thread::sleep(step.lasts);
         match step.fault {
@@ -135,7 +135,7 @@ impl Nemesis {
     }
 
     /// Kills a master while a lock is held that its replica does not have.
-    pub(super) fn fail_over(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn fail_over(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];
         let standby = node.standby.as_ref().ok_or("there is no replica")?;
@@ -154,7 +154,7 @@ impl Nemesis {
     }
 
     /// The clients must detect the change by the errors of the server.
-    pub(super) fn switch_over(&mut self, step: &Step) -> Result<(), Failure> {
+    pub(super) fn switch_over(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let quarantine = self.quarantine();
         let node = &mut self.nodes.all[step.victim];
         node.server().command(&["CONFIG", "RESETSTAT"]);

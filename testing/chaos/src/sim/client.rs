@@ -17,12 +17,12 @@ pub(super) struct Client {
     pub(super) paused_until: u64,
     /// Incremented on each restart; replies to earlier incarnations are dropped.
     pub(super) life: u32,
-    pub(super) memory: Memory,
+    pub(super) memory: ClientMemory,
 }
 
 /// State that a client loses when it crashes.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct ClientMemory {
     pub(super) engine: KeyEngine<(), ()>,
     pub(super) releases: ReleaseQueue,
     pub(super) health: Vec<NodeHealth>,
@@ -44,7 +44,7 @@ pub(super) struct Memory {
     pub(super) hold: Option<SimHold>,
 }
 
-impl Memory {
+impl ClientMemory {
     pub(super) fn new(nodes: usize) -> Self {
         Self { health: vec![NodeHealth::default(); nodes], ..Self::default() }
     }

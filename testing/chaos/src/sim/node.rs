@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A node: the model of its scripts, its loss of data, and its quarantine.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct SimNode {
     pub(super) clock: SimClock,
     model: NodeModel<usize>,
     /// The data on disk, which survives a crash.
@@ -41,7 +41,7 @@ struct Marker {
 
 /// The data that a node has after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(super) enum SurvivingData {
     All,
     Older,
     Nothing,
@@ -52,7 +52,7 @@ fn no_receiver(_: HandOff) -> Delivery {
     Delivery::NoSubscriber
 }
 
-impl Node {
+impl SimNode {
     pub(super) fn new(clock: SimClock, scenario: &Scenario) -> Self {
         let mut server = Server::at(clock.micros(0));
         // If `TIME` is refused, proposals are not clamped.
@@ -229,12 +229,12 @@ impl Node {
     }
 
     /// Starts the node after a crash.
-    pub(super) fn restart(&mut self, memory: Memory) {
+    pub(super) fn restart(&mut self, memory: SurvivingData) {
         self.up = true;
         match memory {
-            Memory::All => {}
-            Memory::Older => self.model = self.on_disk.clone(),
-            Memory::Nothing => self.forget(),
+            SurvivingData::All => {}
+            SurvivingData::Older => self.model = self.on_disk.clone(),
+            SurvivingData::Nothing => self.forget(),
         }
         if matches!(self.mutant, Some(Mutant::NoQuarantine | Mutant::ImmediateRestart)) {
             self.marker = Some(Marker { run: self.run, until_us: 0 });

@@ -10,7 +10,7 @@ use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Context, Downgrading, Duty, End, Ended, Grant, HoldId, KeyEngine, LeaseSharing,
-    Leaving, PendingRelease, ReleaseOutcome, Status, Step, WaiterId,
+    Leaving, PendingRelease, ReleaseOutcome, Status, TaskStep, WaiterId,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
@@ -104,7 +104,7 @@ impl World<'_> {
             let pause = self.rng.upto(GIVES_UP_US);
             self.after(pause, client, Timer::GiveUp(waiter));
         }
-        self.step(client, waiter, step.unwrap_or(Step::Wait));
+        self.step(client, waiter, step.unwrap_or(TaskStep::Wait));
     }
 
     /// Starts a new task after a pause.
@@ -114,25 +114,25 @@ impl World<'_> {
         self.after(pause, client, Timer::Start);
     }
 
-    fn step(&mut self, client: usize, waiter: WaiterId, step: Step) {
+    fn step(&mut self, client: usize, waiter: WaiterId, step: TaskStep) {
         match step {
-            Step::Wait | Step::TurnLost => {}
-            Step::Sleep { until, .. } => {
+            TaskStep::Wait | TaskStep::TurnLost => {}
+            TaskStep::Sleep { until, .. } => {
                 self.numbers += 1;
                 self.clients[client].memory.sleep = self.numbers;
                 let at = self.clients[client].clock.when(until, self.now);
                 self.after(at - self.now, client, Timer::Task(self.numbers));
             }
-            Step::Claim(claim) => {
+            TaskStep::Claim(claim) => {
                 self.engine(client, |engine, _| engine.claim_sent(waiter));
                 self.claim(client, waiter, &claim);
             }
-            Step::Granted(grant) => self.granted(client, grant),
-            Step::Refused(refusal) => {
-                self.trace(|| format!("c{client} gives up: {:?}", refusal.reason));
+            TaskStep::Granted(grant) => self.granted(client, grant),
+            TaskStep::Failed(failure) => {
+                self.trace(|| format!("c{client} gives up: {:?}", failure.reason));
                 self.restart_task(client);
             }
-            Step::Inspect | Step::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
+            TaskStep::Inspect | TaskStep::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
         }
     }
 

@@ -1,9 +1,9 @@
-use super::client::{Client, Memory as ClientMemory, Timer};
+use super::client::{Client, ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
 use super::message::{Reply, Request, RequestBody, Response, owner};
 use super::mix::Shares;
-use super::node::{Memory, Node};
+use super::node::{SimNode, SurvivingData};
 use super::queue::Queue;
 use super::scenario::Scenario;
 use super::{Mutant, Simulated, Trace};
@@ -34,7 +34,7 @@ pub(super) struct World<'a> {
     pub(super) now: u64,
     pub(super) queue: Queue<Event>,
     pub(super) rng: Rng,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<SimNode>,
     pub(super) clients: Vec<Client>,
     /// The last number given to a holder, call or timer.
     pub(super) numbers: u64,
@@ -63,7 +63,7 @@ pub(super) enum Event {
     /// The next fault is injected.
     Breakage,
     /// A node restarts.
-    Restart { node: usize, memory: Memory },
+    Restart { node: usize, memory: SurvivingData },
     /// Checks whether all nodes have recovered.
     Heal,
     /// All clients end.
@@ -94,7 +94,7 @@ impl<'a> World<'a> {
         let nodes = (0..scenario.nodes)
             .map(|_| {
                 let start_us = WALL_US + rng.around(scenario.node_skew_us);
-                Node::new(SimClock { start_us, ppm: rate(&mut rng, 1) }, scenario)
+                SimNode::new(SimClock { start_us, ppm: rate(&mut rng, 1) }, scenario)
             })
             .collect();
         let clients = (0..scenario.clients)
@@ -451,9 +451,9 @@ impl World<'_> {
 
     fn lose(&mut self, node: usize) {
         let (memory, coverage) = match self.rng.usize(..10) {
-            0..2 => (Memory::All, Coverage::Kept),
-            2..5 => (Memory::Older, Coverage::FellBack),
-            5..9 => (Memory::Nothing, Coverage::Forgot),
+            0..2 => (SurvivingData::All, Coverage::Kept),
+            2..5 => (SurvivingData::Older, Coverage::FellBack),
+            5..9 => (SurvivingData::Nothing, Coverage::Forgot),
             _ => {
                 self.trace(|| format!("n{node} is flushed"));
                 self.covered.saw(Coverage::Forgot);
@@ -468,7 +468,7 @@ impl World<'_> {
         self.queue.put(self.now + down, Event::Restart { node, memory });
     }
 
-    fn restart(&mut self, node: usize, memory: Memory) {
+    fn restart(&mut self, node: usize, memory: SurvivingData) {
         self.trace(|| format!("n{node} is back, with memory of: {memory:?}"));
         self.nodes[node].restart(memory);
     }

@@ -1,7 +1,7 @@
 use crate::Failure;
 use crate::history::{HistoryLine, Op, Outcome, SUPERSEDED_BY, SlotOf};
 use crate::recorder::{Recorder, assumed_lease, micros, now};
-use crate::resource::{Access, Writer, Written};
+use crate::resource::{AccessKind, Writer, Written};
 use fencelock::{Client, Error, FencingToken, Guard, Held, HolderId, LossReason, Mode, Released};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,8 +133,8 @@ impl RecordedHold {
     /// permits do not protect a resource.
     pub(crate) async fn access(&self, writer: &mut Writer) -> Result<(), Failure> {
         let (access, op) = match self.mode {
-            Mode::Exclusive => (Access::Write, Op::Write),
-            Mode::Shared => (Access::Read, Op::Read),
+            Mode::Exclusive => (AccessKind::Write, Op::Write),
+            Mode::Shared => (AccessKind::Read, Op::Read),
             _ => return Ok(()),
         };
         let invoke_us = now();
@@ -144,7 +144,11 @@ impl RecordedHold {
             Ok(Written::Taken(seq)) => line.seq = Some(seq),
             Ok(Written::Refused(greatest)) => {
                 line = line.result(Outcome::Fail).what(format!("{SUPERSEDED_BY}{greatest}"));
-                self.recorder.seen(if access == Access::Read { "a read was refused" } else { "a write was refused" });
+                self.recorder.seen(if access == AccessKind::Read {
+                    "a read was refused"
+                } else {
+                    "a write was refused"
+                });
             }
             Err(error) => {
                 self.recorder.note(&line.result(Outcome::Info));

@@ -5,7 +5,7 @@ use crate::history::{HistoryLine, Op, Outcome};
 use crate::recorder::{Recorder, micros, now};
 use crate::resource::Writer;
 use crate::rng_ext::RngExt as _;
-use crate::workload::{self, Request, Wanted};
+use crate::workload::{self, ClaimSettings, Wanted};
 use fastrand::Rng;
 use fencelock::{Client, Error, Guard, Mode};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Task {
     async fn acquire(&mut self, key: &str, stopped: Stopped) -> Option<(Guard, RecordedHold)> {
         let mode = workload::mode_of(key, self.job.writers_percent, &mut self.rng);
         let (wait, limit) = self.time_limits();
-        let request = Request { key, mode, ttl: self.ttl(), wait, label: self.label() };
+        let request = ClaimSettings { key, mode, ttl: self.ttl(), wait, label: self.label() };
         let invoke_us = now();
         let answer = answer(workload::acquire(&self.client, request), limit, stopped).await;
         let (guard, slot) = self.granted(key, mode, invoke_us, answer)?;

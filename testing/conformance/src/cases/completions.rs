@@ -3,7 +3,7 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case_for};
 use crate::test_client::{PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
-use fencelock_core::{Acquire, ClearCompletion, Completion, Done, FencingToken, WriteCompletion};
+use fencelock_core::{Acquire, ClearCompletion, Completion, CountedSuccess, FencingToken, WriteCompletion};
 use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -233,7 +233,7 @@ async fn confirming_a_completion_changes_nothing(fixture: &dyn Fixture) {
     let token = a.takes().await;
     let completion = ending_in(&a, HOUR, token).await;
     writes(&a, &completion).await;
-    let done = Done::new(completion.clone(), completion.until_micros);
+    let done = CountedSuccess::new(completion.clone(), completion.until_micros);
     expect_known(b.backend.confirm_completion(&b.key, &done).await);
     assert_eq!(reads(&a).await, Some(completion));
     a.still_holds_with(token).await;

@@ -7,7 +7,7 @@ use fencelock_core::{Acquire, Downgrade, Expiry, FencingToken, Intent, Mode, Rel
 
 pub(super) fn cases() -> Vec<Case> {
     const SHARED: &[Need] = &[Need::Shared];
-    const LINE: &[Need] = &[Need::Shared, Need::Queues];
+    const QUEUED: &[Need] = &[Need::Shared, Need::Queues];
     const LEASED: &[Need] = &[Need::Shared, Need::Expires];
     vec![
         case_for(SHARED, a_downgraded_writer_is_a_reader_with_a_new_token),
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(SHARED, a_late_claim_does_not_undo_a_downgrade),
         case_for(SHARED, a_downgrade_by_another_client_changes_nothing),
         case_for(SHARED, a_downgrade_of_a_free_key_finds_it_absent),
-        case_for(LINE, a_downgrade_lets_the_readers_in_up_to_the_next_writer).within(ALIVE),
+        case_for(QUEUED, a_downgrade_lets_the_readers_in_up_to_the_next_writer).within(ALIVE),
         case_for(LEASED, a_downgrade_after_the_expiry_finds_it_absent),
         case_for(LEASED, a_downgrade_renews_the_lease),
         case_for(&[Need::LacksShared], a_downgrade_without_shared_locks_is_refused),

@@ -42,12 +42,12 @@ async fn a_fence_increases_after_an_expiry(fixture: &dyn Fixture) {
 }
 
 async fn a_fence_increases_with_a_hand_off(fixture: &dyn Fixture) {
-    let line: [TestClient; 8] = test_clients(fixture).await;
-    let mut history = vec![line[0].takes().await];
-    for (ahead, waiter) in (0..).zip(&line[1..]) {
+    let clients: [TestClient; 8] = test_clients(fixture).await;
+    let mut history = vec![clients[0].takes().await];
+    for (ahead, waiter) in (0..).zip(&clients[1..]) {
         waiter.is_queued(ahead).await;
     }
-    for pair in line.windows(2) {
+    for pair in clients.windows(2) {
         assert_eq!(pair[0].releases().await, Release::Released);
         note(&mut history, pair[1].still_holds().await);
     }

@@ -6,7 +6,7 @@ use crate::{Fixture, Foreign, ForeignAttempt};
 use fencelock_core::{Acquire, Expiry, Occupant, Release, Renew};
 
 const NEEDS: &[Need] = &[Need::Foreign];
-const LINE: &[Need] = &[Need::Foreign, Need::Queues];
+const QUEUED: &[Need] = &[Need::Foreign, Need::Queues];
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -17,8 +17,8 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(NEEDS, a_hold_that_another_program_deletes_is_absent_and_not_taken_again),
         case_for(NEEDS, a_hold_that_another_program_replaces_is_taken),
         case_for(NEEDS, a_foreign_lock_expires_with_its_ttl),
-        case_for(LINE, a_waiter_gets_a_key_that_another_program_deletes).within(ALIVE),
-        case_for(LINE, a_waiter_behind_a_foreign_value_is_queued).within(ALIVE),
+        case_for(QUEUED, a_waiter_gets_a_key_that_another_program_deletes).within(ALIVE),
+        case_for(QUEUED, a_waiter_behind_a_foreign_value_is_queued).within(ALIVE),
     ]
 }
 

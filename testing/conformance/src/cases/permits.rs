@@ -7,7 +7,7 @@ use fencelock_core::{Acquire, Mode, Release, Renew};
 
 pub(super) fn cases() -> Vec<Case> {
     const PERMITS: &[Need] = &[Need::Permits];
-    const LINE: &[Need] = &[Need::Permits, Need::Queues];
+    const QUEUED: &[Need] = &[Need::Permits, Need::Queues];
     const LEASED: &[Need] = &[Need::Permits, Need::Expires];
     vec![
         case_for(PERMITS, there_are_as_many_permits_as_the_limit),
@@ -18,10 +18,10 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(PERMITS, a_second_release_returns_no_permits),
         case_for(PERMITS, an_exclusive_claim_waits_for_all_permits),
         case_for(PERMITS, a_free_key_takes_another_limit),
-        case_for(LINE, released_permits_go_to_as_many_waiters_as_fit).within(ALIVE),
-        case_for(LINE, a_small_claim_does_not_overtake_a_large_one).within(ALIVE),
-        case_for(LINE, a_large_claim_that_gives_up_lets_in_the_small_ones).within(ALIVE),
-        case_for(LINE, permits_wait_behind_an_exclusive_claim).within(ALIVE),
+        case_for(QUEUED, released_permits_go_to_as_many_waiters_as_fit).within(ALIVE),
+        case_for(QUEUED, a_small_claim_does_not_overtake_a_large_one).within(ALIVE),
+        case_for(QUEUED, a_large_claim_that_gives_up_lets_in_the_small_ones).within(ALIVE),
+        case_for(QUEUED, permits_wait_behind_an_exclusive_claim).within(ALIVE),
         case_for(LEASED, the_permits_of_a_holder_that_died_are_free),
         case_for(LEASED, an_expired_holder_returns_its_permits_once),
     ]

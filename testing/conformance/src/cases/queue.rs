@@ -9,36 +9,36 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(super) fn cases() -> Vec<Case> {
-    const LEASED_LINE: &[Need] = &[Need::Queues, Need::Expires];
+    const LEASED_QUEUE: &[Need] = &[Need::Queues, Need::Expires];
     vec![
         case_for(&[Need::Queues], waiters_are_served_in_the_order_of_arrival).within(ALIVE),
         case_for(&[Need::Queues], ahead_counts_the_waiters_in_front).within(ALIVE),
         case_for(&[Need::Queues], a_try_does_not_overtake_a_waiter).within(ALIVE),
         case_for(&[Need::Queues], an_enqueue_does_not_overtake_a_waiter).within(ALIVE),
-        case_for(LEASED_LINE, a_try_after_an_expiry_does_not_overtake_a_waiter).within(ALIVE),
-        case_for(LEASED_LINE, a_waiter_gets_the_key_of_a_holder_that_died),
+        case_for(LEASED_QUEUE, a_try_after_an_expiry_does_not_overtake_a_waiter).within(ALIVE),
+        case_for(LEASED_QUEUE, a_waiter_gets_the_key_of_a_holder_that_died),
         case_for(&[Need::Queues], a_waiter_that_gave_up_is_skipped).within(ALIVE),
         case_for(&[Need::Queues], a_waiter_can_release_a_key_it_was_just_handed).within(ALIVE),
-        case_for(LEASED_LINE, a_dead_waiter_is_skipped),
-        case_for(LEASED_LINE, a_hand_off_is_a_short_lease_and_the_claim_makes_it_a_full_one).within(ALIVE),
-        case_for(LEASED_LINE, an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_gone),
-        case_for(LEASED_LINE, a_waiter_that_polls_keeps_its_position),
+        case_for(LEASED_QUEUE, a_dead_waiter_is_skipped),
+        case_for(LEASED_QUEUE, a_hand_off_is_a_short_lease_and_the_claim_makes_it_a_full_one).within(ALIVE),
+        case_for(LEASED_QUEUE, an_unclaimed_hand_off_passes_to_the_next_waiter_and_the_late_claim_is_gone),
+        case_for(LEASED_QUEUE, a_waiter_that_polls_keeps_its_position),
     ]
 }
 
 async fn waiters_are_served_in_the_order_of_arrival(fixture: &dyn Fixture) {
-    let line: [TestClient; 6] = test_clients(fixture).await;
-    line[0].takes().await;
-    for (ahead, waiter) in (0..).zip(&line[1..]) {
+    let clients: [TestClient; 6] = test_clients(fixture).await;
+    clients[0].takes().await;
+    for (ahead, waiter) in (0..).zip(&clients[1..]) {
         waiter.is_queued(ahead).await;
     }
-    for served in 1..line.len() {
-        assert_eq!(line[served - 1].releases().await, Release::Released);
-        for (ahead, later) in (0..).zip(&line[served + 1..]) {
+    for served in 1..clients.len() {
+        assert_eq!(clients[served - 1].releases().await, Release::Released);
+        for (ahead, later) in (0..).zip(&clients[served + 1..]) {
             let answer = later.polls().await;
             assert!(matches!(answer, Acquire::Queued { ahead: before, .. } if before == ahead), "{answer:?}");
         }
-        line[served].still_holds().await;
+        clients[served].still_holds().await;
     }
 }
 

@@ -8,7 +8,7 @@ use fencelock_core::{Acquire, Intent, Mode, Renew, Resize, Resized};
 
 pub(super) fn cases() -> Vec<Case> {
     const PERMITS: &[Need] = &[Need::Permits];
-    const LINE: &[Need] = &[Need::Permits, Need::Queues];
+    const QUEUED: &[Need] = &[Need::Permits, Need::Queues];
     vec![
         case_for(PERMITS, a_larger_limit_admits_more_holders),
         case_for(PERMITS, a_smaller_limit_admits_no_waiter_until_the_sum_fits),
@@ -17,9 +17,9 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(PERMITS, an_exclusive_lock_is_not_resized),
         case_for(&[Need::Permits, Need::Shared], a_shared_lock_is_not_resized),
         case_for(PERMITS, limits_that_no_semaphore_has_are_refused),
-        case_for(LINE, a_larger_limit_lets_waiters_in_at_once).within(ALIVE),
-        case_for(LINE, a_waiter_keeps_its_position_when_its_semaphore_is_resized).within(ALIVE),
-        case_for(LINE, a_waiter_that_wants_more_than_there_is_after_a_resize_is_refused).within(ALIVE),
+        case_for(QUEUED, a_larger_limit_lets_waiters_in_at_once).within(ALIVE),
+        case_for(QUEUED, a_waiter_keeps_its_position_when_its_semaphore_is_resized).within(ALIVE),
+        case_for(QUEUED, a_waiter_that_wants_more_than_there_is_after_a_resize_is_refused).within(ALIVE),
     ]
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) fn cases() -> Vec<Case> {
     const SHARED: &[Need] = &[Need::Shared];
     const LEASED: &[Need] = &[Need::Shared, Need::Expires];
-    const LINE: &[Need] = &[Need::Shared, Need::Queues];
+    const QUEUED: &[Need] = &[Need::Shared, Need::Queues];
     const EVICTED: &[Need] = &[Need::Shared, Need::Evicts];
     vec![
         case_for(SHARED, each_holder_has_its_own_grant_after_repeated_claims),
@@ -25,8 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(LEASED, one_holder_expires_and_the_others_stay),
         case_for(LEASED, a_renewal_extends_the_lease_of_its_holder_only),
         case_for(LEASED, a_row_ends_with_its_last_lease),
-        case_for(LINE, each_reader_is_notified_of_its_grant),
-        case_for(LINE, a_renewal_counts_the_waiters_of_a_row).within(ALIVE),
+        case_for(QUEUED, each_reader_is_notified_of_its_grant),
+        case_for(QUEUED, a_renewal_counts_the_waiters_of_a_row).within(ALIVE),
         case_for(EVICTED, an_eviction_ends_one_hold_of_many),
         case_for(EVICTED, an_eviction_of_a_released_reader_changes_nothing),
         case_for(EVICTED, an_eviction_of_all_holders_frees_the_key),

@@ -8,20 +8,20 @@ use fencelock_core::{Acquire, Mode, Release};
 
 pub(super) fn cases() -> Vec<Case> {
     const SHARED: &[Need] = &[Need::Shared];
-    const LINE: &[Need] = &[Need::Shared, Need::Queues];
-    const LEASED_LINE: &[Need] = &[Need::Shared, Need::Queues, Need::Expires];
+    const QUEUED: &[Need] = &[Need::Shared, Need::Queues];
+    const LEASED_QUEUE: &[Need] = &[Need::Shared, Need::Queues, Need::Expires];
     vec![
         case_for(SHARED, readers_hold_a_key_together),
         case_for(SHARED, a_writer_is_refused_during_readers),
         case_for(SHARED, a_reader_is_refused_during_a_writer),
         case_for(SHARED, a_writer_gets_the_key_after_the_last_reader),
         case_for(SHARED, the_fences_of_readers_and_writers_increase),
-        case_for(LINE, readers_in_a_row_are_let_in_together).within(ALIVE),
-        case_for(LINE, a_reader_does_not_overtake_a_waiting_writer).within(ALIVE),
-        case_for(LINE, a_reader_behind_a_writer_is_let_in_when_the_writer_gives_up).within(ALIVE),
-        case_for(LINE, the_last_reader_hands_over_to_the_writer).within(ALIVE),
-        case_for(LEASED_LINE, a_writer_gets_the_key_of_readers_that_died),
-        case_for(LEASED_LINE, a_writer_that_died_in_the_queue_does_not_stop_readers),
+        case_for(QUEUED, readers_in_a_row_are_let_in_together).within(ALIVE),
+        case_for(QUEUED, a_reader_does_not_overtake_a_waiting_writer).within(ALIVE),
+        case_for(QUEUED, a_reader_behind_a_writer_is_let_in_when_the_writer_gives_up).within(ALIVE),
+        case_for(QUEUED, the_last_reader_hands_over_to_the_writer).within(ALIVE),
+        case_for(LEASED_QUEUE, a_writer_gets_the_key_of_readers_that_died),
+        case_for(LEASED_QUEUE, a_writer_that_died_in_the_queue_does_not_stop_readers),
     ]
 }
 

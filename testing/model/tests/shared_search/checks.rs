@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::world::{Setting, World, holder};
 use fencelock_core::Mode;
-use fencelock_model::{KeyModel, Name, Value, Waiter};
+use fencelock_model::{KeyModel, Name, Value, WaiterEntry};
 
 /// Why clients may not believe at the same time that they hold the key in these modes.
 fn conflict(beliefs: &[Mode]) -> Option<&'static str> {
@@ -88,7 +88,7 @@ fn holders(key: &KeyModel) -> Vec<u128> {
 }
 
 /// A live waiter that this version can read.
-fn waiter<'a>(key: &'a KeyModel, name: &Name, now_us: u64) -> Option<&'a Waiter> {
+fn waiter<'a>(key: &'a KeyModel, name: &Name, now_us: u64) -> Option<&'a WaiterEntry> {
     let alive = key.deadlines.until_ms.get(name).is_some_and(|until_ms| until_ms * 1000 > now_us);
     key.waiters.read(name).filter(|_| alive)
 }

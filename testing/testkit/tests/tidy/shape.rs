@@ -86,3 +86,27 @@ fn impls_of_types_are_told_from_those_of_traits() {
     assert_eq!(inherent_impls(code), ["A", "B", "E"]);
     assert!(definitions(code).eq(["A"]));
 }
+
+/// What the architecture is described with: each word names one type that is visible outside of its file, in all of the product.
+const CONCEPTS: [&str; 7] = ["Driver", "KeyEngine", "Lease", "Queue", "Refusal", "Slots", "Waiter"];
+
+/// Words that say nothing about a type where its module is not seen.
+const PRIVATE_ONLY: [&str; 4] = ["Engine", "Slot", "State", "Step"];
+
+#[test]
+fn a_word_of_the_architecture_names_one_type() {
+    // The blocking types have the names of the async ones.
+    let in_product = |path: &Path| {
+        let mut parts = path.iter().filter_map(|part| part.to_str());
+        (parts.next(), parts.nth(1)) == (Some("crates"), Some("src")) && parts.all(|part| part != "blocking")
+    };
+    let mut visible = Vec::new();
+    for file in files(".rs").into_iter().filter(|file| in_product(&file.path)) {
+        let code = without_words(&file.text);
+        let public = code.lines().filter(|line| line.trim_start().starts_with("pub"));
+        visible.extend(public.flat_map(definitions).map(str::to_owned));
+    }
+    let count = |word: &&str| visible.iter().filter(|name| name == word).count();
+    assert_eq!(CONCEPTS.map(|word| (word, count(&word))), CONCEPTS.map(|word| (word, 1)));
+    assert_eq!(PRIVATE_ONLY.map(|word| (word, count(&word))), PRIVATE_ONLY.map(|word| (word, 0)));
+}

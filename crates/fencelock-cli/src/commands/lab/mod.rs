@@ -9,8 +9,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use args::{Lab, fault, property};
 use fencelock_lab::{
-    Fault, Faults, Lang, Property, PropertyResult, Scheme, SchemeResults, Trace, catalog, diagram, find, json_table,
-    table,
+    Fault, Faults, Lang, LockScheme, Property, PropertyResult, SchemeResults, Trace, catalog, diagram, find,
+    json_table, table,
 };
 use serde_json::Value;
 use std::fmt::Write;
@@ -44,7 +44,7 @@ async fn overview(lang: Lang, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Searches all schemes, each on a separate thread.
-async fn searched(schemes: Vec<Scheme>) -> Result<Vec<SchemeResults>, Failure> {
+async fn searched(schemes: Vec<LockScheme>) -> Result<Vec<SchemeResults>, Failure> {
     let search = |scheme| tokio::task::spawn_blocking(move || SchemeResults::of(scheme));
     let searches: Vec<_> = schemes.into_iter().map(search).collect();
     let mut results = Vec::new();

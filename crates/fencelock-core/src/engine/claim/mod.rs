@@ -3,7 +3,7 @@
 mod request;
 
 use super::context::spread;
-use super::{Config, PendingRelease, Refusal, RefusalReason, Rng};
+use super::{AcquireFailure, Config, FailureReason, PendingRelease, Rng};
 use crate::{
     Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
 };
@@ -76,16 +76,16 @@ impl PendingClaim {
     }
 
     /// The lease of a hand-off, if its message is trusted.
-    pub(crate) fn believe(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
+    pub(crate) fn accept_hand_off(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
         let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
-        let lease = self.answered?.believe(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
+        let lease = self.answered?.accept_hand_off(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
     }
 
     /// The reply to a poll after a hand-off contains only the last token. The message of that hand-off, if it has
     /// arrived, contains all of them. A token is granted once, so a block that ends with the same token belongs to the
     /// same grant.
-    pub(crate) fn whole(&mut self, tokens: TokenBlock) -> TokenBlock {
+    pub(crate) fn complete_block(&mut self, tokens: TokenBlock) -> TokenBlock {
         let same = |hand_off: &HandOff| !hand_off.claim_ttl.is_zero() && hand_off.tokens.last() == tokens.last();
         self.hand_off.take().filter(same).map_or(tokens, |hand_off| hand_off.tokens)
     }
@@ -129,7 +129,7 @@ pub(crate) enum Phase {
     /// A notification, or the time of the next poll.
     Sleeping,
     /// The reply to a release; this result follows.
-    Leaving(Box<RefusalReason>),
+    Leaving(Box<FailureReason>),
 }
 
 impl Claiming {
@@ -191,7 +191,7 @@ impl Claiming {
         mut cause: Unknown,
         known: Option<&Occupied>,
         now: Moment,
-    ) -> Result<Unknown, RefusalReason> {
+    ) -> Result<Unknown, FailureReason> {
         self.failures = self.failures.saturating_add(1);
         let over = self.is_over(request, now);
         if cause.is_quarantine() {
@@ -209,10 +209,10 @@ impl Claiming {
             && let Some(occupied) = self.occupied.as_ref().or(known)
         {
             // The holder was reported before.
-            return Err(RefusalReason::Busy(Some(occupied.clone())));
+            return Err(FailureReason::Busy(Some(occupied.clone())));
         }
         if cause.is_permanent() || now.since(since) >= request.ttl.get() || over {
-            return Err(RefusalReason::Unreachable(cause));
+            return Err(FailureReason::Unreachable(cause));
         }
         Ok(cause)
     }
@@ -321,7 +321,7 @@ impl Claiming {
         Some(attempt)
     }
 
-    pub(crate) fn refusal(&self, reason: RefusalReason, now: Moment) -> Refusal {
-        Refusal { reason, waited: now.since(self.started), attempts: self.attempts }
+    pub(crate) fn failure(&self, reason: FailureReason, now: Moment) -> AcquireFailure {
+        AcquireFailure { reason, waited: now.since(self.started), attempts: self.attempts }
     }
 }

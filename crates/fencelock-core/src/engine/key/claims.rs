@@ -1,11 +1,11 @@
 //! The claims of its tasks, and what the backend answers.
 
 use super::KeyEngine;
-use super::waiter::{State, Waiter, WaiterId};
+use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
 use crate::engine::{
-    Action, ClaimReport, Config, Context, Grant, PendingRelease, Refusal, RefusalReason, Source, Step,
+    AcquireFailure, Action, ClaimReport, Config, Context, FailureReason, Grant, PendingRelease, Source, TaskStep,
 };
 use crate::{
     Acquire, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied, QueuePosition,
@@ -19,7 +19,7 @@ const SPARE: Duration = Duration::from_millis(5);
 
 /// Claims of one task.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The claim of [`Step::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
+    /// The claim of [`TaskStep::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
     pub fn claim_sent(&mut self, id: WaiterId) -> bool {
         self.claiming(id).map(Claiming::sent).is_some()
     }
@@ -32,8 +32,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         sent: Moment,
         answer: Result<Acquire, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    ) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         let was_sent = claiming.in_flight;
         claiming.in_flight = false;
         let cause = match answer {
@@ -61,7 +61,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         };
         claiming.unanswered(&cause, was_sent, cx.now);
         if cause.not_replicated().is_some() || cause.is_permanent() {
-            return self.leave_then(id, RefusalReason::Unconfirmed(cause), cx);
+            return self.leave_then(id, FailureReason::Unconfirmed(cause), cx);
         }
         // The claim may have been executed. A poll finds out without adding a second queue position.
         let left_behind = claiming.left_behind;
@@ -72,126 +72,130 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         match self.on_trouble(id, cause, cx) {
             Ok(()) => self.claim_later(id, cx),
-            Err(reason) => self.refuse(id, reason, cx),
+            Err(reason) => self.fail(id, reason, cx),
         }
     }
 
-    /// The reply to [`Step::Inspect`].
+    /// The reply to [`TaskStep::Inspect`].
     pub fn inspected(
         &mut self,
         id: WaiterId,
         answer: Result<Option<Holding>, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Step {
+    ) -> TaskStep {
         match answer {
             Ok(seen) => {
-                let first = self.first_in_line().unwrap_or_else(unknown_occupant);
+                let first = self.first_in_queue().unwrap_or_else(unknown_occupant);
                 self.on_busy(id, None, seen.map_or(first, Occupied::from), cx);
             }
             Err(cause) => {
                 if let Err(reason) = self.on_trouble(id, cause, cx) {
-                    return self.refuse(id, reason, cx);
+                    return self.fail(id, reason, cx);
                 }
             }
         }
         self.claim_later(id, cx)
     }
 
-    /// The reply to [`Step::Leave`].
-    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    /// The reply to [`TaskStep::Leave`].
+    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         // A server that does not allow it now will not do so later.
         claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());
         match std::mem::replace(&mut claiming.phase, Phase::Requesting) {
-            Phase::Leaving(reason) => self.refuse(id, *reason, cx),
-            _ => Step::Wait,
+            Phase::Leaving(reason) => self.fail(id, *reason, cx),
+            _ => TaskStep::Wait,
         }
     }
 
     pub(super) fn claiming(&mut self, id: WaiterId) -> Option<&mut Claiming> {
-        match &mut self.queue.get_mut(id)?.state {
-            State::Claiming(claiming) => Some(claiming),
-            State::Queued | State::Called(_) => None,
+        match &mut self.waiters.get_mut(id)?.state {
+            WaiterState::Claiming(claiming) => Some(claiming),
+            WaiterState::Queued | WaiterState::Called(_) => None,
         }
     }
 
-    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let in_line = self.queue.is_in_line(id);
+    pub(super) fn begin_claiming(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let in_queue = self.waiters.is_in_queue(id);
         let (failing_since, yield_until) = (self.failing_since, self.leases.yield_until);
-        let Some(waiter) = self.queue.get_mut(id) else { return Step::Wait };
-        let fails = in_line && failing_since != Moment::NEVER;
+        let Some(waiter) = self.waiters.get_mut(id) else { return TaskStep::Wait };
+        let fails = in_queue && failing_since != Moment::NEVER;
         let failing_since = fails.then(|| failing_since.max(waiter.arrived));
         let mut claiming = Claiming::new(&waiter.request, waiter.arrived, failing_since);
-        if let State::Called(Some(pending)) = std::mem::replace(&mut waiter.state, State::Queued) {
+        if let WaiterState::Called(Some(pending)) = std::mem::replace(&mut waiter.state, WaiterState::Queued) {
             claiming.resume(*pending);
         }
-        let (yields, until) = (in_line && !claiming.is_notified(), yield_until.min(claiming.deadline));
+        let (yields, until) = (in_queue && !claiming.is_notified(), yield_until.min(claiming.deadline));
         if let Some(until) = claiming.sleeps_on(cx.now) {
-            waiter.state = State::Claiming(Box::new(claiming));
-            return Step::Sleep { until, wakes: true };
+            waiter.state = WaiterState::Claiming(Box::new(claiming));
+            return TaskStep::Sleep { until, wakes: true };
         }
-        waiter.state = State::Claiming(Box::new(claiming));
+        waiter.state = WaiterState::Claiming(Box::new(claiming));
         if yields && cx.now < until {
-            return Step::Sleep { until, wakes: false };
+            return TaskStep::Sleep { until, wakes: false };
         }
         self.attempt(id, cx)
     }
 
-    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    pub(super) fn attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         if claiming.attempt.is_some() {
             // It takes over the claim of a task that gave up; the key may have been handed to it meanwhile.
             return self.hand_off(id, cx).unwrap_or_else(|| self.claim_now(id, cx));
         }
         let holder = match cx.rng.holder_id() {
             Ok(holder) => holder,
-            Err(invalid) => return self.refuse(id, RefusalReason::Invalid(invalid), cx),
+            Err(invalid) => return self.fail(id, FailureReason::Invalid(invalid), cx),
         };
-        if let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) {
+        if let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) {
             claiming.begin(cx.key, request, holder);
             cx.act(Action::ClaimBegan(request.mode));
         }
         self.claim_now(id, cx)
     }
 
-    fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    fn next_attempt(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         claiming.phase = Phase::Delayed;
         if claiming.out_of_queue > HASTY_ATTEMPTS {
-            return Step::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
+            return TaskStep::Sleep { until: cx.now + Duration::from_millis(10), wakes: false };
         }
         self.attempt(id, cx)
     }
 
-    fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let block = self.queue.is_in_line(id).then(|| NonZeroU32::new(self.block)).flatten();
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
-            return Step::Wait;
+    fn claim_now(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let block = self.waiters.is_in_queue(id).then(|| NonZeroU32::new(self.block)).flatten();
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
+            return TaskStep::Wait;
         };
-        let Some(claim) = claiming.next_claim(block) else { return Step::Wait };
+        let Some(claim) = claiming.next_claim(block) else { return TaskStep::Wait };
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
-        if last && self.queue.is_known_to_wait(claim.mode) { Step::Inspect } else { Step::Claim(Box::new(claim)) }
+        if last && self.waiters.is_known_to_wait(claim.mode) {
+            TaskStep::Inspect
+        } else {
+            TaskStep::Claim(Box::new(claim))
+        }
     }
 
     /// Sleeps before the next claim, unless the wait is over.
-    fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
-            return Step::Wait;
+    fn claim_later(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
+            return TaskStep::Wait;
         };
         if claiming.is_over(request, cx.now) {
-            let busy = RefusalReason::Busy(claiming.occupied.clone());
+            let busy = FailureReason::Busy(claiming.occupied.clone());
             if self.has_successor(id, cx.config) {
-                return self.refuse(id, busy, cx);
+                return self.fail(id, busy, cx);
             }
             return self.leave_then(id, busy, cx);
         }
         let until = cx.now + claiming.pause(request, cx.config, cx.now, cx.rng);
         (claiming.phase, claiming.polls_at) = (Phase::Sleeping, until);
-        Step::Sleep { until, wakes: request.retry.is_none() }
+        TaskStep::Sleep { until, wakes: request.retry.is_none() }
     }
 
-    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    pub(super) fn wake_up(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         if cx.config.capabilities.fresh_holders {
             // A rollback of this claim may still be in flight; it must not release the next claim of the same holder.
             self.end_attempt(id, cx);
@@ -201,15 +205,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Starts the hold immediately on a trusted hand-off message. The first renewal makes it a full lease.
-    fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+    fn hand_off(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         let (config, now) = (cx.config, cx.now);
-        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.believe(config, now)?;
+        let (tokens, lease) = self.claiming(id)?.attempt.as_mut()?.accept_hand_off(config, now)?;
         self.grant(id, tokens, lease, Source::HandedOff, cx)
     }
 
-    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else { return Step::Wait };
-        let tokens = attempt.whole(tokens);
+    fn granted(&mut self, id: WaiterId, sent: Moment, tokens: TokenBlock, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(attempt) = self.claiming(id).and_then(|claiming| claiming.attempt.as_mut()) else {
+            return TaskStep::Wait;
+        };
+        let tokens = attempt.complete_block(tokens);
         let lease = cx.config.lease(sent, attempt.claim.ttl);
         if let Some(step) = self.grant(id, tokens, lease, Source::Claimed, cx) {
             return step;
@@ -227,7 +233,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.end_attempt(id, cx);
                 self.next_attempt(id, cx)
             }
-            Err(reason) => self.refuse(id, reason, cx),
+            Err(reason) => self.fail(id, reason, cx),
         }
     }
 
@@ -239,48 +245,50 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Context<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         if lease.lapsed(cx.now) {
             cx.act(Action::GrantedTooLate);
             return None;
         }
-        let in_line = self.queue.is_in_line(id);
-        if in_line && self.queue.get(id)?.request.has_permits() {
+        let in_queue = self.waiters.is_in_queue(id);
+        if in_queue && self.waiters.get(id)?.request.has_permits() {
             return self.grant_permits(id, tokens, lease, source, cx);
         }
-        let Waiter { request, state: State::Claiming(claiming), .. } = self.queue.remove(id)? else { return None };
+        let Waiter { request, state: WaiterState::Claiming(claiming), .. } = self.waiters.remove(id)? else {
+            return None;
+        };
         let PendingClaim { claim, stray_until, .. } = claiming.attempt?;
         cx.act(Action::ClaimEnded(claim.mode));
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
-        if in_line && let Some(limits) = &cx.config.sharing {
+        if in_queue && let Some(limits) = &cx.config.sharing {
             (self.last_busy, self.failing_since) = (None, Moment::NEVER);
             self.leases.share(hold, tokens, limits, cx);
             self.admit(cx);
         }
         self.settle(None, cx);
-        Some(Step::Granted(Grant { hold, tenure, source }))
+        Some(TaskStep::Granted(Grant { hold, tenure, source }))
     }
 
     fn on_busy(&mut self, id: WaiterId, ahead: Option<u32>, occupied: Occupied, cx: &mut Context<'_, W, L>) {
-        let in_line = self.queue.is_in_line(id);
+        let in_queue = self.waiters.is_in_queue(id);
         let Some(claiming) = self.claiming(id) else { return };
         let again = claiming.on_busy(occupied.clone());
-        if in_line {
+        if in_queue {
             (self.last_busy, self.failing_since) = (Some(Box::new((ahead, occupied.clone()))), Moment::NEVER);
         }
-        self.leases.on_own_claim(in_line, ahead.is_some(), cx);
+        self.leases.on_own_claim(in_queue, ahead.is_some(), cx);
         cx.act(Action::Report(Box::new(ClaimReport::Busy { ahead, occupied, again })));
     }
 
-    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), RefusalReason> {
-        let in_line = self.queue.is_in_line(id);
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get_mut(id) else {
+    fn on_trouble(&mut self, id: WaiterId, cause: Unknown, cx: &mut Context<'_, W, L>) -> Result<(), FailureReason> {
+        let in_queue = self.waiters.is_in_queue(id);
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get_mut(id) else {
             return Ok(());
         };
-        let known = self.last_busy.as_ref().filter(|_| in_line).map(|known| &known.1);
+        let known = self.last_busy.as_ref().filter(|_| in_queue).map(|known| &known.1);
         let outcome = claiming.on_trouble(request, cause, known, cx.now);
         let quarantined = claiming.in_quarantine();
-        if in_line {
+        if in_queue {
             let since = claiming.failing_since.filter(|_| !quarantined);
             let known = Some(self.failing_since).filter(|known| *known != Moment::NEVER);
             self.failing_since = since.map_or(Moment::NEVER, |since| known.unwrap_or(since));
@@ -290,45 +298,46 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Releases everything that the attempt may have, waits for the reply, and returns this result to the task.
-    fn leave_then(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
+    fn leave_then(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         claiming.transferable = false;
         match claiming.holder().filter(|_| claiming.left_behind) {
             Some(holder) => {
                 claiming.phase = Phase::Leaving(Box::new(reason));
-                Step::Leave(holder)
+                TaskStep::Leave(holder)
             }
-            None => self.refuse(id, reason, cx),
+            None => self.fail(id, reason, cx),
         }
     }
 
-    fn refuse(&mut self, id: WaiterId, reason: RefusalReason, cx: &mut Context<'_, W, L>) -> Step {
-        let Some(claiming) = self.claiming(id) else { return Step::Wait };
-        let refusal = Box::new(claiming.refusal(reason, cx.now));
-        if self.queue.is_in_line(id) {
-            self.last_busy.take_if(|_| !matches!(refusal.reason, RefusalReason::Busy(_)));
-            self.fail_others(id, &refusal, cx);
+    fn fail(&mut self, id: WaiterId, reason: FailureReason, cx: &mut Context<'_, W, L>) -> TaskStep {
+        let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
+        let failure = Box::new(claiming.failure(reason, cx.now));
+        if self.waiters.is_in_queue(id) {
+            self.last_busy.take_if(|_| !matches!(failure.reason, FailureReason::Busy(_)));
+            self.fail_others(id, &failure, cx);
         }
         let pending = self.remove(id, cx);
         self.settle(pending, cx);
-        Step::Refused(refusal)
+        TaskStep::Failed(failure)
     }
 
     /// The leader gives up because the backend does not answer. So do all tasks whose own limit has passed.
-    fn fail_others(&mut self, leader: WaiterId, refusal: &Refusal, cx: &mut Context<'_, W, L>) {
-        let permanent = match &refusal.reason {
-            RefusalReason::Busy(_) => return,
-            RefusalReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
-            RefusalReason::Unreachable(cause) | RefusalReason::Unconfirmed(cause) => cause.is_permanent(),
-            RefusalReason::Invalid(_) => true,
+    fn fail_others(&mut self, leader: WaiterId, failure: &AcquireFailure, cx: &mut Context<'_, W, L>) {
+        let permanent = match &failure.reason {
+            FailureReason::Busy(_) => return,
+            FailureReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
+            FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
+            FailureReason::Invalid(_) => true,
         };
         let since = self.failing_since.min(cx.now);
         let gives_up =
             |waiter: &Waiter<W>| permanent || cx.now.since(since.max(waiter.arrived)) >= waiter.request.ttl.get();
-        let others = self.queue.line().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
+        let others =
+            self.waiters.queue().filter(|(id, waiter)| *id != leader && waiter.is_queued() && gives_up(waiter));
         let others: Vec<_> = others.map(|(id, _)| id).collect();
         for id in others {
-            if let Some((task, _)) = self.queue.serve(id, Step::Refused(Box::new(refusal.clone()))) {
+            if let Some((task, _)) = self.waiters.serve(id, TaskStep::Failed(Box::new(failure.clone()))) {
                 cx.act(Action::Wake(task));
             }
         }
@@ -337,12 +346,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Removes a task. Returns the attempt that the next task may take over; everything else is released.
     pub(super) fn remove(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
         let successor = self.has_successor(id, cx.config);
-        let removed = self.queue.remove(id)?.state;
-        self.last_busy.take_if(|_| self.queue.line_is_empty());
+        let removed = self.waiters.remove(id)?.state;
+        self.last_busy.take_if(|_| self.waiters.queue_is_empty());
         match removed {
-            State::Queued => None,
-            State::Called(pending) => pending,
-            State::Claiming(mut claiming) => {
+            WaiterState::Queued => None,
+            WaiterState::Called(pending) => pending,
+            WaiterState::Claiming(mut claiming) => {
                 if successor && let Some(pending) = claiming.transfer(cx.now) {
                     return Some(Box::new(pending));
                 }
@@ -360,16 +369,18 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether another task could take over the queue position of this task at the server.
     fn has_successor(&self, id: WaiterId, config: &Config) -> bool {
-        let Some((front, first)) = self.queue.front().filter(|_| config.capabilities.queues) else { return false };
-        let Some(Waiter { request, state: State::Claiming(claiming), .. }) = self.queue.get(id) else { return false };
-        if !claiming.transferable || !claiming.left_behind || !self.queue.is_in_line(id) {
+        let Some((front, first)) = self.waiters.front().filter(|_| config.capabilities.queues) else { return false };
+        let Some(Waiter { request, state: WaiterState::Claiming(claiming), .. }) = self.waiters.get(id) else {
+            return false;
+        };
+        if !claiming.transferable || !claiming.left_behind || !self.waiters.is_in_queue(id) {
             return false;
         }
         if first.request.has_permits() {
-            return self.queue.last_queued().is_some();
+            return self.waiters.last_queued().is_some();
         }
         let fits = |next: &Waiter<W>| next.is_queued() && next.request.matches(request.ttl, &request.owner);
-        front == id && self.queue.second().is_some_and(fits)
+        front == id && self.waiters.second().is_some_and(fits)
     }
 }
 
@@ -398,21 +409,21 @@ fn unknown_occupant() -> Occupied {
 /// All queued tasks request the same permits, with the same TTL and owner. Other tasks claim for themselves.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether the queued tasks share leases with a task that has this request.
-    pub(super) fn has_line_for(&self, request: &AcquireRequest) -> bool {
+    pub(super) fn has_queue_for(&self, request: &AcquireRequest) -> bool {
         let alike = |mode: Mode, matches: bool| {
             let permits = request.has_permits() || matches!(mode, Mode::Permits { .. });
             !permits || mode == request.mode && matches
         };
-        if let Some((_, first)) = self.queue.front() {
+        if let Some((_, first)) = self.waiters.front() {
             return alike(first.request.mode, request.matches(first.request.ttl, &first.request.owner));
         }
-        let hold = self.leases.any_shared();
+        let hold = self.leases.any_task_hold();
         hold.is_none_or(|hold| alike(hold.tenure.mode, request.matches(hold.ttl(), &hold.owner)))
     }
 
     /// Passes this lease after `from` to the first queued task without a request in flight.
     pub(super) fn hand_over_permits(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let Some((next, waiter)) = self.queue.first_at_rest() else { return false };
+        let Some((next, waiter)) = self.waiters.first_at_rest() else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
         self.serve_permits(next, grant, cx);
@@ -427,11 +438,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         lease: Lease,
         source: Source,
         cx: &mut Context<'_, W, L>,
-    ) -> Option<Step> {
+    ) -> Option<TaskStep> {
         let PendingClaim { claim, stray_until, .. } = self.claiming(id)?.attempt.take()?;
         cx.act(Action::ClaimEnded(claim.mode));
-        self.queue.requeue(id);
-        let (next, waiter) = self.queue.first_at_rest()?;
+        self.waiters.requeue(id);
+        let (next, waiter) = self.waiters.first_at_rest()?;
         let request = waiter.request.clone();
         let (hold, tenure) = self.leases.begin(claim.holder.id, &request, tokens, lease, stray_until, cx);
         (self.last_busy, self.failing_since) = (None, Moment::NEVER);
@@ -440,22 +451,22 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         let grant = Grant { hold, tenure, source };
         if next == id {
-            self.queue.remove(id);
+            self.waiters.remove(id);
             self.settle(None, cx);
-            return Some(Step::Granted(grant));
+            return Some(TaskStep::Granted(grant));
         }
         self.serve_permits(next, grant, cx);
-        Some(Step::Wait)
+        Some(TaskStep::Wait)
     }
 
     /// Gives a lease to a queued task. If the task has sent a claim, another task takes it over.
     fn serve_permits(&mut self, id: WaiterId, grant: Grant, cx: &mut Context<'_, W, L>) {
-        let Some((task, state)) = self.queue.serve(id, Step::Granted(grant)) else { return };
+        let Some((task, state)) = self.waiters.serve(id, TaskStep::Granted(grant)) else { return };
         cx.act(Action::Wake(task));
         let mut pending = match state {
-            State::Queued => None,
-            State::Called(pending) => pending,
-            State::Claiming(claiming) => let_go(*claiming, cx),
+            WaiterState::Queued => None,
+            WaiterState::Called(pending) => pending,
+            WaiterState::Claiming(claiming) => detach_claim(*claiming, cx),
         };
         self.call_for_permits(&mut pending, cx);
         let spare = pending.take_if(|claim| claim.answered.is_some() && !claim.notified && cx.now < claim.polled_at);
@@ -491,7 +502,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let index = self.spares.iter().position(|spare| spare.claim.claim.holder.id == holder);
         let Some(Spare { mut claim, .. }) = index.and_then(|index| self.spares.remove(index)) else { return false };
         (claim.hand_off, claim.notified) = (Some(hand_off), true);
-        if let Some(id) = self.queue.last_queued().filter(|_| self.has_line_of(claim.claim.mode)) {
+        if let Some(id) = self.waiters.last_queued().filter(|_| self.has_queue_of(claim.claim.mode)) {
             self.call(id, Some(claim), cx);
         } else {
             cx.act(Action::ClaimEnded(claim.claim.mode));
@@ -500,19 +511,19 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         true
     }
 
-    fn has_line_of(&self, mode: Mode) -> bool {
-        self.queue.front().is_some_and(|(_, first)| first.request.mode == mode)
+    fn has_queue_of(&self, mode: Mode) -> bool {
+        self.waiters.front().is_some_and(|(_, first)| first.request.mode == mode)
     }
 
     /// While more permits may be available, queued tasks send claims, starting from the back of the queue, because
     /// those tasks have the longest wait ahead.
     pub(super) fn call_for_permits(&mut self, pending: &mut Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        let Some((_, first)) = self.queue.front() else { return };
+        let Some((_, first)) = self.waiters.front() else { return };
         let Mode::Permits { weight, limit } = first.request.mode else { return };
         let most = (limit / weight.max(1)) as usize;
-        let wanted = self.queue.line_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
-        while self.queue.claiming_in_line() < wanted
-            && let Some(id) = self.queue.last_queued()
+        let wanted = self.waiters.queue_len().min(most.saturating_sub(self.leases.permits_to_pass(cx)));
+        while self.waiters.claiming_in_queue() < wanted
+            && let Some(id) = self.waiters.last_queued()
         {
             let claim = pending.take().or_else(|| self.spares.pop().map(|spare| spare.claim));
             self.call(id, claim, cx);
@@ -522,14 +533,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The backend reports the number of waiters. The claims of this client are subtracted.
     pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
         let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
-        let claims = self.queue.waiting_at_backend().saturating_add(spares);
+        let claims = self.waiters.waiting_at_backend().saturating_add(spares);
         self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
         self.settle(None, cx);
     }
 }
 
 /// Takes the claim of a task that has got a lease, for another task. A claim that cannot be transferred is released.
-fn let_go<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
+fn detach_claim<W, L>(mut claiming: Claiming, cx: &mut Context<'_, W, L>) -> Option<Box<PendingClaim>> {
     let polled_at = claiming.polls_at;
     let pending = if cx.config.capabilities.queues { claiming.transfer(cx.now) } else { None };
     end_attempt(&mut claiming, cx);

@@ -1,29 +1,29 @@
 //! One key: the tasks that acquire it, and what the backend and the holders say.
 
 mod claims;
-mod ordered_waiters;
 mod queue;
 mod served;
 mod turns;
 mod waiter;
+mod waiters;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
 use super::hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, Renewed};
-use super::{Action, Config, Context, Grant, Source, Step};
+use super::{Action, Config, Context, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
     TokenBlock, Unknown,
 };
 use std::time::Duration;
 
-use queue::Queue;
 use turns::Turns;
 pub use waiter::WaiterId;
-use waiter::{State, Waiter};
+use waiter::{Waiter, WaiterState};
+use waiters::Waiters;
 
-/// The number of fencing tokens that the first claim of a shared lease requests, and the maximum, reached if blocks are
+/// The number of fencing tokens that the first claim of a task lease requests, and the maximum, reached if blocks are
 /// used up: 0.1 s in microseconds. A single task requests one, unless its lease is kept for the next task: such a lease ends when
 /// its tokens are used up.
 const FIRST_BLOCK: u32 = 128;
@@ -33,7 +33,7 @@ const LARGEST_BLOCK: u32 = 100_000;
 /// The state of one key in one client. `W` wakes a task, `L` is the driver's data for a lease.
 #[derive(Debug, Clone, Hash)]
 pub struct KeyEngine<W, L> {
-    queue: Queue<W>,
+    waiters: Waiters<W>,
     leases: Leases<L>,
     /// The last reply to the leader: the number of waiters before it, and the holder.
     last_busy: Option<Box<(Option<u32>, Occupied)>>,
@@ -50,7 +50,7 @@ pub struct KeyEngine<W, L> {
 impl<W: Default, L: Default> Default for KeyEngine<W, L> {
     fn default() -> Self {
         Self {
-            queue: Queue::new(),
+            waiters: Waiters::new(),
             leases: Leases::new(),
             last_busy: None,
             failing_since: Moment::NEVER,
@@ -74,7 +74,7 @@ pub struct View {
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Whether no task waits, claims or holds. An engine in this state may be dropped.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.leases.is_empty() && self.spares.is_empty()
+        self.waiters.is_empty() && self.leases.is_empty() && self.spares.is_empty()
     }
 
     /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
@@ -85,16 +85,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         first: bool,
         cx: &mut Context<'_, W, L>,
     ) -> WaiterId {
-        let in_line = cx.config.is_in_line(&request) && self.has_line_for(&request);
+        let in_queue = cx.config.is_in_queue(&request) && self.has_queue_for(&request);
         // The last reply may be outdated.
-        self.last_busy.take_if(|_| in_line && self.queue.line_is_empty());
-        let state = if in_line { State::Queued } else { State::Called(None) };
+        self.last_busy.take_if(|_| in_queue && self.waiters.queue_is_empty());
+        let state = if in_queue { WaiterState::Queued } else { WaiterState::Called(None) };
         let keeps_idle = cx.config.sharing.is_some_and(|limits| !limits.idle_timeout.is_zero());
-        let joined = request.mode == Mode::Shared || self.leases.any_shared().is_some() || !self.queue.line_is_empty();
-        if in_line && (keeps_idle || joined) {
+        let joined =
+            request.mode == Mode::Shared || self.leases.any_task_hold().is_some() || !self.waiters.queue_is_empty();
+        if in_queue && (keeps_idle || joined) {
             self.block = self.block.max(if keeps_idle { KEPT_BLOCK } else { FIRST_BLOCK });
         }
-        let id = self.queue.add(Waiter { request, arrived, task: W::default(), state }, in_line, first);
+        let id = self.waiters.add(Waiter { request, arrived, task: W::default(), state }, in_queue, first);
         if let Some((hold, idle)) = self.leases.idle() {
             self.hand_over(hold, idle, cx);
         }
@@ -104,62 +105,62 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The next step of a task that is new or was woken; `None` if it keeps waiting.
-    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Step> {
+    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         if !self.is_present(id) {
-            return Some(Step::TurnLost);
+            return Some(TaskStep::TurnLost);
         }
-        if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
+        if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
             // A lease that has ended meanwhile is released here, because no task has it.
             self.status(hold, tenure, cx);
         }
-        if let Some(step) = self.queue.take_served(id) {
+        if let Some(step) = self.waiters.take_served(id) {
             return Some(step);
         }
-        match &mut self.queue.get_mut(id)?.state {
-            State::Called(_) => Some(self.begin_claiming(id, cx)),
-            State::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
+        match &mut self.waiters.get_mut(id)?.state {
+            WaiterState::Called(_) => Some(self.begin_claiming(id, cx)),
+            WaiterState::Claiming(claiming) if claiming.phase == Phase::Sleeping => {
                 let notified = claiming.attempt.as_mut().is_some_and(|attempt| std::mem::take(&mut attempt.notified));
                 notified.then(|| self.wake_up(id, cx))
             }
-            State::Queued | State::Claiming(_) => None,
+            WaiterState::Queued | WaiterState::Claiming(_) => None,
         }
     }
 
     /// Whether the task waits for other tasks of this client, so that [`KeyEngine::poll`] has no step for it.
     pub fn is_queued(&self, id: WaiterId) -> bool {
-        self.queue.get(id).is_some_and(Waiter::is_queued)
+        self.waiters.get(id).is_some_and(Waiter::is_queued)
     }
 
     /// Sets the driver's data that wakes the task.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
-        if let Some(waiter) = self.queue.get_mut(id) {
+        if let Some(waiter) = self.waiters.get_mut(id) {
             waiter.task = task;
         }
     }
 
     /// The driver's data that wakes the task.
     pub fn task(&self, id: WaiterId) -> Option<&W> {
-        self.queue.get(id).map(|waiter| &waiter.task)
+        self.waiters.get(id).map(|waiter| &waiter.task)
     }
 
-    /// The timer of [`Step::Sleep`] has fired.
-    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Step {
+    /// The timer of [`TaskStep::Sleep`] has fired.
+    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         match self.claiming(id).map(|claiming| &claiming.phase) {
             Some(Phase::Delayed) => self.attempt(id, cx),
             Some(Phase::Sleeping) => {
                 cx.act(Action::FallbackPoll);
                 self.wake_up(id, cx)
             }
-            _ => Step::Wait,
+            _ => TaskStep::Wait,
         }
     }
 
     /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
     pub fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if let Some(step) = self.queue.take_served(id) {
+        if let Some(step) = self.waiters.take_served(id) {
             self.settle(None, cx);
             return match step {
-                Step::Granted(grant) => Some(grant),
+                TaskStep::Granted(grant) => Some(grant),
                 _ => None,
             };
         }
@@ -190,12 +191,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// The number of waiting tasks of this client.
     pub fn waiting(&self) -> usize {
-        self.queue.line_len() + self.queue.claimants_waiting()
+        self.waiters.queue_len() + self.waiters.claimants_waiting()
     }
 
     /// The known holder of the key, for a queued task.
     pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
-        let before = u32::try_from(self.queue.before(id)).unwrap_or(u32::MAX);
+        let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
         if let Some(occupied) = self.leases.occupied(now).filter(|_| is_complete) {
@@ -207,7 +208,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Removes and returns the driver's data of all tasks, for a client that is being closed.
     pub fn wake_all(&mut self, cx: &mut Context<'_, W, L>) {
-        for waiter in self.queue.all_mut() {
+        for waiter in self.waiters.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
         }
     }
@@ -224,7 +225,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         cx: &mut Context<'_, W, L>,
     ) -> bool {
         let hand_off = HandOff { tokens, claim_ttl };
-        let Some((pending, task)) = self.queue.claim_of(holder) else {
+        let Some((pending, task)) = self.waiters.claim_of(holder) else {
             return self.spare_granted(holder, hand_off, cx);
         };
         pending.hand_off = Some(hand_off);
@@ -237,7 +238,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// without a queue grants to all claims that fit, so all tasks that may hold the key together claim.
     pub fn on_changed(&mut self, cx: &mut Context<'_, W, L>) {
         let (queues, mut notified) = (cx.config.capabilities.queues, false);
-        for waiter in self.queue.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
+        for waiter in self.waiters.all_mut().filter(|waiter| waiter.request.retry.is_none()) {
             let together = !queues && waiter.request.mode != Mode::Exclusive;
             if !notified || together {
                 notified |= waiter.notify(cx);
@@ -260,7 +261,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Events may have been missed: every task claims again, and every hold is renewed after `after`. A hand-off that no task has
     /// taken yet may have expired, so it is confirmed by a poll.
     pub fn on_reset(&mut self, after: Duration, cx: &mut Context<'_, W, L>) {
-        for waiter in self.queue.all_mut() {
+        for waiter in self.waiters.all_mut() {
             if let Some(pending) = waiter.state.claim_mut() {
                 pending.hand_off = None;
             }
@@ -273,30 +274,30 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 }
 
-/// The shared lease and the queue.
+/// The task lease and the queue.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Passes a shared lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
+    /// Passes a task lease after `from` to the first queued task, if it waits for one and the lease may be passed on.
     fn hand_over(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let next = self.queue.front().filter(|(_, waiter)| waiter.is_queued());
+        let next = self.waiters.front().filter(|(_, waiter)| waiter.is_queued());
         let Some((_, waiter)) = next else { return false };
         let Some(grant) = self.leases.hand_over(id, from, &waiter.request, cx) else { return false };
         self.grow_block(id);
-        if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
+        if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
             cx.act(Action::Wake(task));
         }
         true
     }
 
-    /// The next claim requests more tokens if those of this shared lease are used up.
+    /// The next claim requests more tokens if those of this task lease are used up.
     fn grow_block(&mut self, id: HoldId) {
         if self.leases.is_used_up(id) {
             self.block = self.block.saturating_mul(8).min(LARGEST_BLOCK);
         }
     }
 
-    /// Passes a shared lease to the next task, or keeps it idle for a moment.
+    /// Passes a task lease to the next task, or keeps it idle for a moment.
     fn pass_on(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        if self.queue.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
+        if self.waiters.front().is_some_and(|(_, waiter)| waiter.request.has_permits()) {
             return self.hand_over_permits(id, from, cx);
         }
         let passed = self.hand_over(id, from, cx) || !self.has_waiters() && self.leases.keep_idle(id, from, cx);
@@ -308,18 +309,18 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// Whether a task of this client waits for a release of the key.
     fn has_waiters(&self) -> bool {
-        !self.queue.line_is_empty() || self.queue.has_waiting_claimant()
+        !self.waiters.queue_is_empty() || self.waiters.has_waiting_claimant()
     }
 
     /// Makes this queued task claim.
     fn call(&mut self, id: WaiterId, claim: Option<Box<PendingClaim>>, cx: &mut Context<'_, W, L>) {
-        if let Some(task) = self.queue.call(id, claim) {
+        if let Some(task) = self.waiters.call(id, claim) {
             cx.act(Action::Wake(task));
         }
     }
 
     fn leader_claims(&self) -> bool {
-        self.queue.front().is_some_and(|(_, waiter)| !waiter.is_queued())
+        self.waiters.front().is_some_and(|(_, waiter)| !waiter.is_queued())
     }
 
     /// Makes the first queued task claim, if no lease of this client can serve it: there is none, it does not match, or this
@@ -332,9 +333,9 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         {
             // It may have ended before its timer fired.
             self.leases.stop_sharing(hold, false, cx);
-            self.leases.give_back(hold, true, cx);
+            self.leases.end_unused(hold, true, cx);
         }
-        match self.queue.front() {
+        match self.waiters.front() {
             Some((_, waiter)) if waiter.request.has_permits() => self.call_for_permits(&mut pending, cx),
             Some((id, waiter)) if waiter.is_queued() && !self.leases.is_worth_waiting(&waiter.request, cx) => {
                 let (ttl, owner) = (waiter.request.ttl, &waiter.request.owner);
@@ -355,8 +356,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The first queued task, as reported to a task outside the queue.
-    fn first_in_line(&self) -> Option<Occupied> {
-        let (_, waiter) = self.queue.front()?;
+    fn first_in_queue(&self) -> Option<Occupied> {
+        let (_, waiter) = self.waiters.front()?;
         // Its holder id is unknown until it is granted.
         let holder = Holder { id: HolderId::from_bytes([0; 16]), owner: waiter.request.owner.clone() };
         Some(Occupied::new(Occupant::Holder(holder), Expiry::In(waiter.request.ttl.get())))
@@ -406,14 +407,14 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.leases.leave(id, tenure) {
             return Leaving::PassedOn;
         }
-        if self.leases.is_shared(id) {
+        if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
             }
             let queued = self.leader_claims();
             self.leases.stop_sharing(id, queued, cx);
         }
-        self.leases.give_back(id, background, cx);
+        self.leases.end_unused(id, background, cx);
         self.settle(None, cx);
         Leaving::Release
     }
@@ -493,7 +494,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.on_permit_waiters(waiters, cx);
             }
             // If a leader is already claiming, it may be the reported waiter; then the lease is no longer passed on.
-            Some(Renewed::Waiters(Some(others))) if self.leases.is_shared(id) && !self.leader_claims() => {
+            Some(Renewed::Waiters(Some(others))) if self.leases.is_sharing(id) && !self.leader_claims() => {
                 self.leases.on_waiters(others, cx);
                 self.settle(None, cx);
             }
@@ -506,7 +507,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Releases the lease that is kept for the next task, if there is one, and forgets the last one.
     pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
         if let Some((id, _)) = self.leases.idle() {
-            self.leases.give_back(id, true, cx);
+            self.leases.end_unused(id, true, cx);
             self.settle(None, cx);
         }
         self.leases.forget_history(cx);
@@ -515,13 +516,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {
         if reason == LossReason::MaxHold && self.leases.idle().is_some_and(|(idle, _)| idle == id) {
             self.leases.stop_sharing(id, false, cx);
-            self.leases.give_back(id, true, cx);
+            self.leases.end_unused(id, true, cx);
             return self.settle(None, cx);
         }
         // A task that received the lease and has not run since cannot release it.
         let taken = self.leases.get(id).is_some_and(|hold| {
             let (one, mut others) = hold.tenures();
-            !self.queue.is_granted(id, one) || others.any(|tenure| !self.queue.is_granted(id, tenure))
+            !self.waiters.is_granted(id, one) || others.any(|tenure| !self.waiters.is_granted(id, tenure))
         });
         self.leases.lose(id, reason, taken, cx);
         self.settle(None, cx);
@@ -535,22 +536,22 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 /// within the batch for tasks of this client. After that, the first reader in the queue claims for itself, behind the
 /// waiters at the server.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Admits the readers at the front of the queue, as long as they may join the shared lease.
+    /// Admits the readers at the front of the queue, as long as they may join the task lease.
     fn admit(&mut self, cx: &mut Context<'_, W, L>) {
-        while let Some((_, waiter)) = self.queue.front()
+        while let Some((_, waiter)) = self.waiters.front()
             && waiter.is_queued()
             && let Some(grant) = self.leases.join(&waiter.request, cx)
         {
             self.grow_block(grant.hold);
-            if let Some(task) = self.queue.serve_front(Step::Granted(grant)) {
+            if let Some(task) = self.waiters.serve_front(TaskStep::Granted(grant)) {
                 cx.act(Action::Wake(task));
             }
         }
     }
 
-    /// Joins the shared lease without waiting, unless readers are in the queue.
+    /// Joins the task lease without waiting, unless readers are in the queue.
     fn join_now(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        if !request.shares() || !self.queue.line_is_empty() {
+        if !request.shares() || !self.waiters.queue_is_empty() {
             return None;
         }
         self.leases.join(request, cx)
@@ -581,7 +582,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if is_over || tenure.mode != Mode::Exclusive {
             return None;
         }
-        if self.leases.is_shared(id) {
+        if self.leases.is_sharing(id) {
             let queued = self.leader_claims();
             self.leases.stop_sharing(id, queued, cx);
         }

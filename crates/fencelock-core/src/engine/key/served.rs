@@ -1,5 +1,5 @@
 use super::waiter::WaiterId;
-use crate::engine::Step;
+use crate::engine::TaskStep;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
@@ -9,10 +9,10 @@ use std::hash::{Hash, Hasher};
 /// inline, because a map would allocate for each hand-off.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
-    one: Option<(WaiterId, Step)>,
+    one: Option<(WaiterId, TaskStep)>,
     /// The others; empty for most keys.
     #[allow(clippy::box_collection, reason = "there may be very many keys")]
-    others: Option<Box<BTreeMap<WaiterId, Step>>>,
+    others: Option<Box<BTreeMap<WaiterId, TaskStep>>>,
 }
 
 impl Served {
@@ -24,21 +24,21 @@ impl Served {
         self.one.is_none() && self.others.as_ref().is_none_or(|others| others.is_empty())
     }
 
-    pub(super) fn insert(&mut self, id: WaiterId, step: Step) {
+    pub(super) fn insert(&mut self, id: WaiterId, step: TaskStep) {
         match &self.one {
             None => self.one = Some((id, step)),
             Some(_) => _ = self.others.get_or_insert_default().insert(id, step),
         }
     }
 
-    pub(super) fn get(&self, id: WaiterId) -> Option<&Step> {
+    pub(super) fn get(&self, id: WaiterId) -> Option<&TaskStep> {
         match &self.one {
             Some((one, step)) if *one == id => Some(step),
             _ => self.others.as_ref()?.get(&id),
         }
     }
 
-    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Step> {
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<TaskStep> {
         if self.one.as_ref().is_some_and(|(one, _)| *one == id) {
             return self.one.take().map(|(_, step)| step);
         }
@@ -49,7 +49,7 @@ impl Served {
         self.one.iter().map(|(id, _)| *id).chain(self.others.iter().flat_map(|others| others.keys().copied()))
     }
 
-    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = &TaskStep> {
         self.one.iter().map(|(_, step)| step).chain(self.others.iter().flat_map(|others| others.values()))
     }
 }
@@ -72,12 +72,15 @@ mod tests {
         let mut served = Served::new();
         let ids = [7, -3, 9].map(WaiterId);
         for id in ids {
-            served.insert(id, Step::Sleep { until: crate::Moment::from_micros(id.0.unsigned_abs()), wakes: id.0 > 0 });
+            served.insert(
+                id,
+                TaskStep::Sleep { until: crate::Moment::from_micros(id.0.unsigned_abs()), wakes: id.0 > 0 },
+            );
         }
         assert!(served.steps().count() == 3 && served.get(WaiterId(8)).is_none());
         for id in [9, 7, -3].map(WaiterId) {
-            assert!(matches!(served.get(id), Some(Step::Sleep { wakes, .. }) if *wakes == (id.0 > 0)));
-            assert!(matches!(served.remove(id), Some(Step::Sleep { wakes, .. }) if wakes == (id.0 > 0)));
+            assert!(matches!(served.get(id), Some(TaskStep::Sleep { wakes, .. }) if *wakes == (id.0 > 0)));
+            assert!(matches!(served.remove(id), Some(TaskStep::Sleep { wakes, .. }) if wakes == (id.0 > 0)));
             assert!(served.remove(id).is_none() && served.get(id).is_none());
         }
         assert!(served.is_empty());

@@ -3,7 +3,7 @@
 //! A task that claims, or that was granted a lease and has not taken it, keeps others from the key. If its future is neither polled
 //! nor dropped, for example because a `select!` polls another branch, this could last forever. So while it may matter, a timer ticks.
 //! A task that has not run between two ticks loses its turn, as if it had left. When it runs again, it is told so
-//! ([`crate::engine::Step::TurnLost`]), and enters again as the first.
+//! ([`crate::engine::TaskStep::TurnLost`]), and enters again as the first.
 //!
 //! A task that waits for long, while one task of this client has the key, may wait for itself. It is reported once.
 //!
@@ -32,12 +32,12 @@ const REPORT_AFTER: u32 = 5;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
-    /// [`KeyEngine::poll`] returns [`crate::engine::Step::TurnLost`].
+    /// [`KeyEngine::poll`] returns [`crate::engine::TaskStep::TurnLost`].
     pub fn is_present(&mut self, id: WaiterId) -> bool {
         if let Some(turns) = &mut self.turns {
             turns.suspects.retain(|suspect| *suspect != id);
         }
-        self.queue.has(id)
+        self.waiters.has(id)
     }
 
     /// Ends the timer of an engine that is empty. A driver calls this after each other call.
@@ -50,7 +50,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// Sets the timer, if a task may keep others from the key.
     pub(super) fn watch_turns(&mut self, cx: &mut Context<'_, W, L>) {
         if self.turns.is_none()
-            && (self.queue.may_block() || self.waits_for_own().is_some())
+            && (self.waiters.may_block() || self.waits_for_own().is_some())
             && let Some(limit) = cx.config.turn_limit
         {
             self.set_turns(Some(Turns { at: cx.now + limit, suspects: Vec::new(), reported: None }), cx);
@@ -62,17 +62,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         let Some(turns) = self.turns.take_if(|turns| turns.at == fired) else { return };
         for id in turns.suspects {
             // A lease that has ended meanwhile is released here, because no task has it.
-            if let Some(Grant { hold, tenure, .. }) = self.queue.granted_to(id) {
+            if let Some(Grant { hold, tenure, .. }) = self.waiters.granted_to(id) {
                 self.status(hold, tenure, cx);
             }
-            if self.queue.blocks(id)
+            if self.waiters.blocks(id)
                 && let Some(grant) = self.leave(id, cx)
             {
                 self.release(grant.hold, grant.tenure, true, cx);
             }
         }
         let reported = self.report_own_wait(turns.reported, cx);
-        let (suspects, tasks) = self.queue.suspects();
+        let (suspects, tasks) = self.waiters.suspects();
         for task in tasks {
             cx.act(Action::Wake(task));
         }
@@ -96,7 +96,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The first task that waits while one task has the key exclusively, and since when it waits for that one.
     fn waits_for_own(&self) -> Option<(WaiterId, Moment, &'static Location<'static>)> {
         // First, because mostly nobody waits, and readers may be many.
-        let (id, waiter) = self.queue.first_waiter()?;
+        let (id, waiter) = self.waiters.first_waiter()?;
         let place = waiter.request.place?;
         let held = self.leases.holds.iter().map(|hold| hold.tenure);
         let exclusive = held.filter(|tenure| tenure.mode == Mode::Exclusive && !tenure.idle);

@@ -13,11 +13,11 @@ pub(super) struct Waiter<W> {
     pub(super) arrived: Moment,
     /// The driver's data that wakes it.
     pub(super) task: W,
-    pub(super) state: State,
+    pub(super) state: WaiterState,
 }
 
 #[derive(Debug, Clone, Hash)]
-pub(super) enum State {
+pub(super) enum WaiterState {
     /// The task waits for the lease of this client.
     Queued,
     /// The task must claim the key on the backend. It takes over the attempt of a task that gave up, if there is one.
@@ -29,7 +29,7 @@ pub(super) enum State {
 impl<W> Waiter<W> {
     /// Whether it waits for the lease of this client.
     pub(super) const fn is_queued(&self) -> bool {
-        matches!(self.state, State::Queued)
+        matches!(self.state, WaiterState::Queued)
     }
 }
 
@@ -43,7 +43,7 @@ impl<W: Default> Waiter<W> {
     }
 }
 
-impl State {
+impl WaiterState {
     pub(super) fn claim_mut(&mut self) -> Option<&mut PendingClaim> {
         match self {
             Self::Queued => None,

@@ -1,6 +1,6 @@
 //! The leases of one key, and how the tasks of a client share them.
 
-mod shared_lease;
+mod task_lease;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::AcquireRequest;
@@ -13,12 +13,12 @@ use crate::{
 };
 use std::time::Duration;
 
-use shared_lease::{LeaseHistory, SharedLease};
+use task_lease::{LeaseHistory, TaskLease};
 
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
 /// reports changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
-/// After a shared lease was released for clients outside a queue, the key is not claimed again for this time: waking
+/// After a task lease was released for clients outside a queue, the key is not claimed again for this time: waking
 /// them takes one or two round trips.
 const YIELD_BLIND: Duration = Duration::from_millis(4);
 
@@ -27,10 +27,10 @@ const YIELD_BLIND: Duration = Duration::from_millis(4);
 pub(crate) struct Leases<L> {
     pub(crate) holds: Vec<Hold<L>>,
     /// The lease that tasks share.
-    shared: Option<SharedLease>,
+    task_lease: Option<TaskLease>,
     /// The leases of permits that tasks share, in the order of their holds.
-    pub(crate) permits: BoxedVec<SharedLease>,
-    /// The history of the last shared lease.
+    pub(crate) permits: BoxedVec<TaskLease>,
+    /// The history of the last task lease.
     history: LeaseHistory,
     /// When the history ends, if the engine is kept until then; [`Moment::NEVER`] if it is not.
     history_timer: Moment,
@@ -61,8 +61,8 @@ pub(crate) enum Renewed {
 impl<L: Default> Leases<L> {
     pub(crate) fn new() -> Self {
         let (history, history_timer, yield_until) = (LeaseHistory::default(), Moment::NEVER, Moment::default());
-        let (shared, permits) = (None, BoxedVec::new());
-        Self { holds: Vec::new(), shared, permits, history, history_timer, yield_until, last_hold: 0 }
+        let (task_lease, permits) = (None, BoxedVec::new());
+        Self { holds: Vec::new(), task_lease, permits, history, history_timer, yield_until, last_hold: 0 }
     }
 
     /// Whether there is no lease, and the next one does not depend on the last.
@@ -109,7 +109,7 @@ impl<L: Default> Leases<L> {
 
     /// Removes a hold that is over.
     pub(crate) fn end<W>(&mut self, id: HoldId, end: End, cx: &mut Context<'_, W, L>) {
-        self.take_shared(id);
+        self.take_task_lease(id);
         let Some(index) = self.holds.iter().position(|hold| hold.id == id) else { return };
         let hold = self.holds.swap_remove(index);
         let (tenure, others) = hold.tenures();
@@ -130,7 +130,7 @@ impl<L: Default> Leases<L> {
     }
 
     /// Ends a lease that no task has.
-    pub(crate) fn give_back<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn end_unused<W>(&mut self, id: HoldId, background: bool, cx: &mut Context<'_, W, L>) {
         if background && let Some(release) = self.pending_release(id, cx) {
             cx.act(Action::Release(release));
         }
@@ -161,7 +161,7 @@ impl<L: Default> Leases<L> {
     }
 
     fn renew_soon<W>(&mut self, expedite: impl Fn(&mut Hold<L>, Moment), cx: &mut Context<'_, W, L>) {
-        self.shared.iter_mut().chain(self.permits.iter_mut()).for_each(SharedLease::unannounced);
+        self.task_lease.iter_mut().chain(self.permits.iter_mut()).for_each(TaskLease::unannounced);
         for hold in &mut self.holds {
             expedite(hold, cx.now);
             hold.set_timer(cx);
@@ -225,66 +225,67 @@ impl<L: Default> Leases<L> {
 
 /// The leases that the tasks of the client share: one after another, or, for readers and permits, at the same time.
 impl<L: Default> Leases<L> {
-    pub(crate) fn is_shared(&self, id: HoldId) -> bool {
+    pub(crate) fn is_sharing(&self, id: HoldId) -> bool {
         self.sharing(id).is_some()
     }
 
-    fn sharing(&self, id: HoldId) -> Option<&SharedLease> {
-        self.shared.iter().chain(self.permits.iter()).find(|shared| shared.hold == id)
+    fn sharing(&self, id: HoldId) -> Option<&TaskLease> {
+        self.task_lease.iter().chain(self.permits.iter()).find(|task_lease| task_lease.hold == id)
     }
 
-    fn sharing_mut(&mut self, id: HoldId) -> Option<(&mut SharedLease, &mut Hold<L>)> {
-        let shared = self.shared.iter_mut().chain(self.permits.iter_mut()).find(|shared| shared.hold == id)?;
+    fn sharing_mut(&mut self, id: HoldId) -> Option<(&mut TaskLease, &mut Hold<L>)> {
+        let task_lease =
+            self.task_lease.iter_mut().chain(self.permits.iter_mut()).find(|task_lease| task_lease.hold == id)?;
         let hold = self.holds.iter_mut().find(|hold| hold.id == id)?;
-        Some((shared, hold))
+        Some((task_lease, hold))
     }
 
     /// Stops sharing a lease.
-    fn take_shared(&mut self, id: HoldId) -> Option<SharedLease> {
-        let one = self.shared.take_if(|shared| shared.hold == id);
+    fn take_task_lease(&mut self, id: HoldId) -> Option<TaskLease> {
+        let one = self.task_lease.take_if(|task_lease| task_lease.hold == id);
         one.or_else(|| {
-            let index = self.permits.iter().position(|shared| shared.hold == id)?;
+            let index = self.permits.iter().position(|task_lease| task_lease.hold == id)?;
             self.permits.remove(index)
         })
     }
 
     /// A lease that tasks share: the exclusive or shared one, or one of permits.
-    pub(crate) fn any_shared(&self) -> Option<&Hold<L>> {
-        self.shared.iter().chain(self.permits.iter()).next().and_then(|shared| self.get(shared.hold))
+    pub(crate) fn any_task_hold(&self) -> Option<&Hold<L>> {
+        self.task_lease.iter().chain(self.permits.iter()).next().and_then(|task_lease| self.get(task_lease.hold))
     }
 
-    fn shared_hold_mut(&mut self) -> Option<(&mut SharedLease, &mut Hold<L>)> {
-        let shared = self.shared.as_mut()?;
-        let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold)?;
-        Some((shared, hold))
+    fn task_hold_mut(&mut self) -> Option<(&mut TaskLease, &mut Hold<L>)> {
+        let task_lease = self.task_lease.as_mut()?;
+        let hold = self.holds.iter_mut().find(|hold| hold.id == task_lease.hold)?;
+        Some((task_lease, hold))
     }
 
-    /// The shared lease, if it is idle.
+    /// The task lease, if it is idle.
     pub(crate) fn idle(&self) -> Option<(HoldId, Tenure)> {
-        let shared = self.shared.as_ref().filter(|shared| shared.idle)?;
-        self.get(shared.hold).map(|hold| (hold.id, hold.tenure))
+        let task_lease = self.task_lease.as_ref().filter(|task_lease| task_lease.idle)?;
+        self.get(task_lease.hold).map(|hold| (hold.id, hold.tenure))
     }
 
-    /// Whether this shared lease has no token left for another tenure.
+    /// Whether this task lease has no token left for another tenure.
     pub(crate) fn is_used_up(&self, id: HoldId) -> bool {
-        self.sharing(id).is_some_and(SharedLease::is_used_up)
+        self.sharing(id).is_some_and(TaskLease::is_used_up)
     }
 
     /// Shares this lease, unless it has already expired. Several leases of permits are shared at the same time.
     pub(crate) fn share<W>(&mut self, id: HoldId, tokens: TokenBlock, limits: &SharingLimits, cx: &Context<'_, W, L>) {
         let history = std::mem::take(&mut self.history);
         let alive = self.get(id).is_some_and(|hold| hold.lapse(cx.now).is_none());
-        let shared = alive.then(|| SharedLease::new(id, tokens, cx.now, history, cx.config, limits));
+        let task_lease = alive.then(|| TaskLease::new(id, tokens, cx.now, history, cx.config, limits));
         if self.get(id).is_some_and(Hold::has_permits) {
-            return self.share_permits(shared, cx);
+            return self.share_permits(task_lease, cx);
         }
-        self.shared = shared;
+        self.task_lease = task_lease;
         if let Some(hold) = self.get_mut(id).filter(|hold| alive && hold.tenure.mode == Mode::Shared) {
             hold.open_to_readers();
         }
     }
 
-    /// Passes a shared lease to a task with this request, if the request matches and the lease may be passed on.
+    /// Passes a task lease to a task with this request, if the request matches and the lease may be passed on.
     pub(crate) fn hand_over<W>(
         &mut self,
         id: HoldId,
@@ -292,18 +293,18 @@ impl<L: Default> Leases<L> {
         request: &AcquireRequest,
         cx: &mut Context<'_, W, L>,
     ) -> Option<Grant> {
-        let (shared, hold) = self.sharing_mut(id)?;
+        let (task_lease, hold) = self.sharing_mut(id)?;
         let permits = hold.has_permits() || request.has_permits();
         if !request.matches(hold.ttl(), &hold.owner) || permits && request.mode != from.mode {
             return None;
         }
-        let fence = shared.next(cx.config, cx.now)?;
+        let fence = task_lease.next(cx.config, cx.now)?;
         let ends = request.max_hold.map_or(Moment::NEVER, |max_hold| cx.now + max_hold);
         let next = Tenure { number: 0, mode: request.mode, fence, since: cx.now, idle: false };
         if !hold.pass(from, next, ends) {
             return None;
         }
-        let inspects = shared.passed(cx.config, cx.now);
+        let inspects = task_lease.passed(cx.config, cx.now);
         if inspects {
             hold.expedite(cx.now, Duration::ZERO);
         }
@@ -315,19 +316,21 @@ impl<L: Default> Leases<L> {
         Some(grant)
     }
 
-    /// Keeps the shared lease after its last tenure, if no other client is known to wait for it.
+    /// Keeps the task lease after its last tenure, if no other client is known to wait for it.
     pub(crate) fn keep_idle<W>(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
         let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
         // Permits are not kept.
-        let Some((shared, hold)) = self.shared_hold_mut().filter(|(shared, _)| shared.hold == id) else { return false };
-        if shared.others_wait(cx.config) || shared.next(cx.config, cx.now).is_none() {
+        let Some((task_lease, hold)) = self.task_hold_mut().filter(|(task_lease, _)| task_lease.hold == id) else {
+            return false;
+        };
+        if task_lease.others_wait(cx.config) || task_lease.next(cx.config, cx.now).is_none() {
             return false;
         }
         let idle = Tenure { number: 0, since: cx.now, idle: true, ..from };
-        if !hold.pass(from, idle, shared.idle_until(cx.now, &limits)) {
+        if !hold.pass(from, idle, task_lease.idle_until(cx.now, &limits)) {
             return false;
         }
-        if shared.begin_idle(cx.now) {
+        if task_lease.begin_idle(cx.now) {
             hold.expedite(cx.now, Duration::ZERO);
         }
         hold.set_timer(cx);
@@ -338,11 +341,11 @@ impl<L: Default> Leases<L> {
     /// The backend announces that another client waits.
     pub(crate) fn on_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
         self.on_permits_queued(cx);
-        let Some((shared, hold)) = self.shared_hold_mut() else { return };
-        shared.unannounced();
-        if shared.idle {
+        let Some((task_lease, hold)) = self.task_hold_mut() else { return };
+        task_lease.unannounced();
+        if task_lease.idle {
             let id = hold.id;
-            self.give_back(id, true, cx);
+            self.end_unused(id, true, cx);
         } else if hold.is_renewing() {
             // The answer to that renewal may be older than the waiter.
             hold.expedite(cx.now, Duration::ZERO);
@@ -351,35 +354,35 @@ impl<L: Default> Leases<L> {
 
     /// The server reports the number of other waiting clients.
     pub(crate) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
-        let (Some((shared, hold)), Some(limits)) = (self.shared_hold_mut(), &cx.config.sharing) else { return };
-        shared.on_waiters(others, cx.config, limits, cx.now);
-        if !shared.idle {
+        let (Some((task_lease, hold)), Some(limits)) = (self.task_hold_mut(), &cx.config.sharing) else { return };
+        task_lease.on_waiters(others, cx.config, limits, cx.now);
+        if !task_lease.idle {
             return;
         }
         if others > 0 {
             let id = hold.id;
-            self.give_back(id, true, cx);
+            self.end_unused(id, true, cx);
         } else {
-            hold.limit(shared.idle_until(hold.tenure.since, limits));
+            hold.limit(task_lease.idle_until(hold.tenure.since, limits));
             hold.set_timer(cx);
         }
     }
 
-    /// Whether the first queued task should wait within this client: for a tenure of the shared lease, or until the
+    /// Whether the first queued task should wait within this client: for a tenure of the task lease, or until the
     /// time for other clients is over.
     pub(crate) fn is_worth_waiting<W>(&self, request: &AcquireRequest, cx: &Context<'_, W, L>) -> bool {
-        let (Some(shared), Some(limits)) = (&self.shared, &cx.config.sharing) else { return false };
+        let (Some(task_lease), Some(limits)) = (&self.task_lease, &cx.config.sharing) else { return false };
         if request.mode == Mode::Shared {
             // It would have joined already, if it could.
             return false;
         }
-        let suits = self.get(shared.hold).is_some_and(|hold| request.matches(hold.ttl(), &hold.owner));
-        suits && shared.has_more() || shared.yields(cx.config, limits, cx.now)
+        let suits = self.get(task_lease.hold).is_some_and(|hold| request.matches(hold.ttl(), &hold.owner));
+        suits && task_lease.has_more() || task_lease.yields(cx.config, limits, cx.now)
     }
 
-    /// The holder of the shared lease, for tasks that wait.
+    /// The holder of the task lease, for tasks that wait.
     pub(crate) fn occupied(&self, now: Moment) -> Option<Occupied> {
-        let hold = self.any_shared()?;
+        let hold = self.any_task_hold()?;
         let by = Occupant::Holder(Holder { id: hold.holder, owner: hold.owner.clone() });
         let rest = hold.rest(now);
         let expiry = if rest == Duration::MAX { Expiry::Never } else { Expiry::In(rest) };
@@ -389,14 +392,14 @@ impl<L: Default> Leases<L> {
 
 /// Readers.
 impl<L: Default> Leases<L> {
-    /// Begins another tenure of the shared lease, if the request matches and the lease may be joined.
+    /// Begins another tenure of the task lease, if the request matches and the lease may be joined.
     pub(crate) fn join<W>(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> Option<Grant> {
-        let (shared, hold) = self.shared_hold_mut()?;
+        let (task_lease, hold) = self.task_hold_mut()?;
         if request.mode != Mode::Shared || !request.matches(hold.ttl(), &hold.owner) {
             return None;
         }
-        let tenure = hold.join(shared.next_reader(cx.now)?, cx.now)?;
-        if shared.passed(cx.config, cx.now) {
+        let tenure = hold.join(task_lease.next_reader(cx.now)?, cx.now)?;
+        if task_lease.passed(cx.config, cx.now) {
             hold.expedite(cx.now, Duration::ZERO);
             hold.set_timer(cx);
         }
@@ -412,45 +415,45 @@ impl<L: Default> Leases<L> {
 /// Permits.
 impl<L: Default> Leases<L> {
     pub(crate) fn shares_permits(&self, id: HoldId) -> bool {
-        self.permits.iter().any(|shared| shared.hold == id)
+        self.permits.iter().any(|task_lease| task_lease.hold == id)
     }
 
     /// Adds a lease. It starts with what the other leases know about waiters.
-    fn share_permits<W>(&mut self, shared: Option<SharedLease>, cx: &Context<'_, W, L>) {
-        let (Some(mut shared), Some(limits)) = (shared, &cx.config.sharing) else { return };
+    fn share_permits<W>(&mut self, task_lease: Option<TaskLease>, cx: &Context<'_, W, L>) {
+        let (Some(mut task_lease), Some(limits)) = (task_lease, &cx.config.sharing) else { return };
         if let Some(other) = self.permits.last() {
-            shared.inspect_with(other);
+            task_lease.inspect_with(other);
             if other.others_wait(cx.config) {
-                shared.on_waiters(1, cx.config, limits, cx.now);
+                task_lease.on_waiters(1, cx.config, limits, cx.now);
             }
         }
-        self.permits.push(shared);
+        self.permits.push(task_lease);
     }
 
     /// This lease checks whether other clients wait, so the other leases need not check.
     fn inspect_together(&mut self, id: HoldId) {
-        let Some(inspecting) = self.permits.iter().find(|shared| shared.hold == id).cloned() else { return };
-        for shared in self.permits.iter_mut() {
-            shared.inspect_with(&inspecting);
+        let Some(inspecting) = self.permits.iter().find(|task_lease| task_lease.hold == id).cloned() else { return };
+        for task_lease in self.permits.iter_mut() {
+            task_lease.inspect_with(&inspecting);
         }
     }
 
     pub(crate) fn on_permit_waiters<W>(&mut self, others: u32, claims: u32, cx: &mut Context<'_, W, L>) {
         let Some(limits) = &cx.config.sharing else { return };
-        for shared in self.permits.iter_mut() {
-            shared.on_waiters(others, cx.config, limits, cx.now);
+        for task_lease in self.permits.iter_mut() {
+            task_lease.on_waiters(others, cx.config, limits, cx.now);
             if claims > 0 {
                 // The next message may be about a claim of this client.
-                shared.unannounced();
+                task_lease.unannounced();
             }
         }
     }
 
     /// The backend announces a waiter, of another client or of this one.
     fn on_permits_queued<W>(&mut self, cx: &mut Context<'_, W, L>) {
-        for shared in self.permits.iter_mut() {
-            shared.unannounced();
-            let hold = self.holds.iter_mut().find(|hold| hold.id == shared.hold);
+        for task_lease in self.permits.iter_mut() {
+            task_lease.unannounced();
+            let hold = self.holds.iter_mut().find(|hold| hold.id == task_lease.hold);
             if let Some(hold) = hold.filter(|hold| hold.is_renewing()) {
                 // The answer to that renewal may be older than the waiter.
                 hold.expedite(cx.now, Duration::ZERO);
@@ -459,10 +462,10 @@ impl<L: Default> Leases<L> {
     }
 
     /// A claim of this client is refused, or is `queued` on the backend. The backend announces only the waiters of other clients, and
-    /// this one may have replaced the announcement of the next. A claim that is in the queue for a shared lease needs no other one.
-    pub(crate) fn on_own_claim<W>(&mut self, in_line: bool, queued: bool, cx: &mut Context<'_, W, L>) {
-        if in_line {
-            self.permits.iter_mut().for_each(SharedLease::unannounced);
+    /// this one may have replaced the announcement of the next. A claim that is in the queue for a task lease needs no other one.
+    pub(crate) fn on_own_claim<W>(&mut self, in_queue: bool, queued: bool, cx: &mut Context<'_, W, L>) {
+        if in_queue {
+            self.permits.iter_mut().for_each(TaskLease::unannounced);
         } else if queued {
             self.on_queued(cx);
         }
@@ -471,8 +474,8 @@ impl<L: Default> Leases<L> {
     /// Makes the timer of one of these leases fire at `at` or earlier. If all of them are being renewed, the next reply
     /// calls this again.
     pub(crate) fn wake_at<W>(&mut self, at: Moment, cx: &mut Context<'_, W, L>) {
-        let is_shared = |id: HoldId| self.permits.iter().any(|shared| shared.hold == id);
-        if let Some(hold) = self.holds.iter_mut().find(|hold| is_shared(hold.id) && !hold.is_renewing()) {
+        let is_sharing = |id: HoldId| self.permits.iter().any(|task_lease| task_lease.hold == id);
+        if let Some(hold) = self.holds.iter_mut().find(|hold| is_sharing(hold.id) && !hold.is_renewing()) {
             hold.expedite(cx.now, at.since(cx.now));
             hold.set_timer(cx);
         }
@@ -481,21 +484,21 @@ impl<L: Default> Leases<L> {
     /// How many leases will be passed on, or must be left free after their current tenures.
     pub(crate) fn permits_to_pass<W>(&self, cx: &Context<'_, W, L>) -> usize {
         let Some(limits) = &cx.config.sharing else { return 0 };
-        let goes_on = |shared: &&SharedLease| shared.has_more() || shared.yields(cx.config, limits, cx.now);
+        let goes_on = |task_lease: &&TaskLease| task_lease.has_more() || task_lease.yields(cx.config, limits, cx.now);
         self.permits.iter().filter(goes_on).count()
     }
 }
 
-/// What remains of a shared lease after its end: the history that the next lease continues, and the time for which the key is left
+/// What remains of a task lease after its end: the history that the next lease continues, and the time for which the key is left
 /// free.
 impl<L: Default> Leases<L> {
-    /// This shared lease is about to be released. `queued` says whether a task of this client waits at the backend.
+    /// This task lease is about to be released. `queued` says whether a task of this client waits at the backend.
     pub(crate) fn stop_sharing<W>(&mut self, id: HoldId, queued: bool, cx: &mut Context<'_, W, L>) {
-        let (Some(shared), Some(limits)) = (self.take_shared(id), cx.config.sharing) else { return };
-        if shared.yields(cx.config, &limits, cx.now) {
+        let (Some(task_lease), Some(limits)) = (self.take_task_lease(id), cx.config.sharing) else { return };
+        if task_lease.yields(cx.config, &limits, cx.now) {
             self.yield_until = cx.now + yield_for(cx.config, &limits, cx.rng.next_u64());
         }
-        self.history = shared.ended(queued, cx.config, &limits, cx.now);
+        self.history = task_lease.ended(queued, cx.config, &limits, cx.now);
         // A lease that is kept is passed on although no task waits, so the next task may come to an engine that is empty. A task
         // that waits at the backend keeps the engine. Only exclusive leases are kept.
         let is_kept = !queued && !limits.idle_timeout.is_zero();

@@ -6,7 +6,7 @@ use super::inspect::{LockState, foreign, pause};
 use super::open::tighten_file;
 use super::record::{Damage, Record, RecordState};
 use super::row::Row;
-use super::slot::{self, Slots};
+use super::slot_files::{self, SlotFiles};
 use super::table::HeldFile;
 use super::writer_mark;
 use fencelock_core::{
@@ -102,10 +102,10 @@ impl File {
     fn take_alone(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
         let Some(lock) = self.opened(FlockGuard::take(path), path)? else { return Ok(None) };
         let last = lock.read().map_err(|error| self.io_error("read", path, &error))?;
-        let slots = slot::count(path, &last);
+        let slots = slot_files::count(path, &last);
         if slots > 0 {
             // A holder that is being downgraded, or whose process is exiting, may have only its slot.
-            let slots = Slots::probe(path, slots, |_| true);
+            let slots = SlotFiles::probe(path, slots, |_| true);
             if !slots.map_err(|error| self.io_error("inspect", path, &error))?.are_free() {
                 return Ok(None);
             }

@@ -4,7 +4,7 @@ use super::File;
 use super::flock_guard::{Probe, probe};
 use super::holds::Holds;
 use super::record::{Damage, Record, RecordState};
-use super::slot::{self, Slots};
+use super::slot_files::{self, SlotFiles};
 use fencelock_core::{Expiry, Foreign, HolderInfo, Holders, Holding, Key, Occupant, Occupied, Unknown};
 use std::io;
 use std::path::Path;
@@ -73,7 +73,7 @@ fn inspect(path: &Path, belongs: impl Fn(&Record) -> bool) -> io::Result<Option<
         }
         // An exclusive holder that is being downgraded has a slot.
         Probe::Held(record) => {
-            let slots = Slots::probe(path, record.map_or(0, |record| record.slots), belongs)?;
+            let slots = SlotFiles::probe(path, record.map_or(0, |record| record.slots), belongs)?;
             Ok((!slots.holds.is_empty()).then_some(LockState::Held(slots.holds)))
         }
         Probe::Row(record) => inspect_row(path, &record, belongs),
@@ -87,7 +87,7 @@ fn inspect_row(
     record: &Result<Record, Damage>,
     belongs: impl Fn(&Record) -> bool,
 ) -> io::Result<Option<LockState>> {
-    let slots = Slots::probe(path, slot::count(path, record), belongs)?;
+    let slots = SlotFiles::probe(path, slot_files::count(path, record), belongs)?;
     if !slots.holds.is_empty() {
         return Ok(Some(LockState::Held(slots.holds.resized_by(record.as_ref().ok()))));
     }

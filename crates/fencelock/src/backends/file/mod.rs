@@ -31,7 +31,7 @@
 //!   overtaken by claims of few.
 //!
 //! # Files
-//! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot` are for several holders of a
+//! `flock_guard` is the kernel's lock, `claim` acquires, `inspect` reads the holders, `row` and `slot_files` are for several holders of a
 //! key, `writer_mark` keeps them out for a writer, `table` has the locks of this process, `watch` reads inotify, `record` is the
 //! content of a file.
 
@@ -53,7 +53,7 @@ mod scan;
 pub(crate) mod scheme;
 #[cfg(test)]
 mod scratch;
-mod slot;
+mod slot_files;
 mod table;
 mod trial;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

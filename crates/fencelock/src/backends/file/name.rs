@@ -58,7 +58,7 @@ pub(super) fn completion_file_name(key: &Key) -> String {
     name + COMPLETION_SUFFIX
 }
 
-/// The file of a holder of a row; see the module `slot`.
+/// The file of a holder of a row; see the module `slot_files`.
 pub(super) fn slot_path(lock_file: &Path, slot: u32) -> PathBuf {
     beside(lock_file, &format!(".{slot}"))
 }

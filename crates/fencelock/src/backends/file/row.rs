@@ -8,7 +8,7 @@ use super::flock::TryLock;
 use super::flock_guard::FlockGuard;
 use super::name::row_path;
 use super::record::{Damage, MOST_SLOTS, Record};
-use super::slot::{self, Slots};
+use super::slot_files::{self, SlotFiles};
 use super::table::HeldFile;
 use fencelock_core::{Key, Mode};
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ const CONVERSIONS: u32 = 24;
 /// The row of a key. No other process can enter it while this value exists.
 #[derive(Debug)]
 pub(super) struct Row {
-    pub(super) slots: Slots,
+    pub(super) slots: SlotFiles,
     /// The record of the last grant.
     pub(super) record: Result<Record, Damage>,
     /// The lock on the lock file.
@@ -50,8 +50,8 @@ impl Row {
     fn read(entry: FlockGuard, lock: Arc<FlockGuard>, key: &Key) -> io::Result<Self> {
         entry.share_permissions_of(&lock)?;
         let record = lock.read()?;
-        let count = slot::count(lock.path(), &record);
-        let mut slots = Slots::probe(lock.path(), count, |record| record.key == *key)?;
+        let count = slot_files::count(lock.path(), &record);
+        let mut slots = SlotFiles::probe(lock.path(), count, |record| record.key == *key)?;
         slots.holds = slots.holds.resized_by(record.as_ref().ok());
         Ok(Self { slots, record, lock, _entry: entry })
     }

@@ -2,8 +2,8 @@
 
 mod completions;
 mod holder_set;
+mod key_state;
 mod scheme;
-mod slot;
 
 use completions::Completions;
 use fencelock_core::{
@@ -11,8 +11,8 @@ use fencelock_core::{
     Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener,
     Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
+use key_state::{KeyState, StepContext};
 pub(crate) use scheme::MemoryScheme;
-use slot::{Slot, Step};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -26,18 +26,18 @@ pub struct Memory {
     name: String,
     clock: Arc<dyn Clock>,
     leases: bool,
-    slots: Mutex<Slots>,
+    keys: Mutex<KeyTable>,
     completions: Completions,
     listeners: Listeners,
 }
 
 /// The keys that are in use.
 #[derive(Debug, Default)]
-struct Slots {
-    by_key: HashMap<Key, Slot>,
+struct KeyTable {
+    by_key: HashMap<Key, KeyState>,
     /// No token of a key that was removed is greater, so a key that comes back continues after it.
     greatest: u64,
-    /// Keys whose last token was young when they became free: each once, as its slot says.
+    /// Keys whose last token was young when they became free: each once, as its state says.
     young: VecDeque<Key>,
 }
 
@@ -48,18 +48,18 @@ const ROOM: usize = 1024;
 /// removed, and each microsecond gives one token: so every key can have a block of this many, however busy the others are.
 const YOUNG: u64 = 10_000;
 
-impl Slots {
-    fn slot(&mut self, key: &Key) -> &mut Slot {
-        self.by_key.entry(key.clone()).or_insert(Slot::after(self.greatest))
+impl KeyTable {
+    fn state(&mut self, key: &Key) -> &mut KeyState {
+        self.by_key.entry(key.clone()).or_insert(KeyState::after(self.greatest))
     }
 
     /// Removes a key that is free, unless it is young, and those that were.
     fn settle(&mut self, key: &Key, wall: u64) {
-        let is_young = |slot: &Slot| slot.fence().saturating_add(YOUNG) > wall;
+        let is_young = |state: &KeyState| state.fence().saturating_add(YOUNG) > wall;
         match self.by_key.get_mut(key) {
-            Some(slot) if slot.is_listed => {}
-            Some(slot) if is_young(slot) => {
-                slot.is_listed = true;
+            Some(state) if state.is_listed => {}
+            Some(state) if is_young(state) => {
+                state.is_listed = true;
                 self.young.push_back(key.clone());
             }
             _ => self.remove(key),
@@ -68,8 +68,8 @@ impl Slots {
         for _ in 0..2 {
             let Some(next) = self.young.pop_front() else { break };
             match self.by_key.get_mut(&next) {
-                Some(slot) if is_young(slot) => self.young.push_back(next),
-                Some(slot) if !slot.is_free() => slot.is_listed = false,
+                Some(state) if is_young(state) => self.young.push_back(next),
+                Some(state) if !state.is_free() => state.is_listed = false,
                 _ => self.remove(&next),
             }
         }
@@ -77,7 +77,7 @@ impl Slots {
 
     /// Removes a key, and the memory of very many of them.
     fn remove(&mut self, key: &Key) {
-        let fence = self.by_key.remove(key).map_or(0, |slot| slot.fence());
+        let fence = self.by_key.remove(key).map_or(0, |state| state.fence());
         self.greatest = self.greatest.max(fence);
         if self.by_key.capacity() > ROOM.max(8 * self.by_key.len()) {
             self.by_key.shrink_to(ROOM.max(2 * self.by_key.len()) / 2);
@@ -118,26 +118,26 @@ impl Memory {
     }
 
     fn build(name: String, clock: Arc<dyn Clock>, leases: bool) -> Self {
-        let (slots, completions, listeners) = (Mutex::default(), Completions::default(), Listeners::default());
-        Self { name, clock, leases, slots, completions, listeners }
+        let (keys, completions, listeners) = (Mutex::default(), Completions::default(), Listeners::default());
+        Self { name, clock, leases, keys, completions, listeners }
     }
 
     /// Runs one atomic step on a key, like a script on a server, and then sends its events.
-    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut Slot, Step<'_>) -> T) -> T {
+    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut KeyState, StepContext<'_>) -> T) -> T {
         let mut events = Vec::new();
         let now = self.clock.now();
         let answer = {
-            let mut slots = self.lock();
-            let slot = slots.slot(key);
-            slot.expire(now);
+            let mut keys = self.lock();
+            let state = keys.state(key);
+            state.expire(now);
             let (backend, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
-            let answer = step(slot, Step { backend, key, now, wall, leases, events: &mut events });
-            if slot.watched_has_ended() {
+            let answer = step(state, StepContext { backend, key, now, wall, leases, events: &mut events });
+            if state.watched_has_ended() {
                 events.push(Event::Changed { key: key.clone() });
             }
             // Like a server, a memory with leases keeps the last token of each key: the nodes of a quorum compare them.
-            if slot.is_free() && !(leases && slot.fence() > 0) {
-                slots.settle(key, wall);
+            if state.is_free() && !(leases && state.fence() > 0) {
+                keys.settle(key, wall);
             }
             answer
         };
@@ -147,8 +147,8 @@ impl Memory {
         answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, KeyTable> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,34 +178,34 @@ impl Backend for Memory {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
         Box::pin(async {
             claim.supported_by(self)?;
-            self.step(&claim.key, |slot, step| slot.claim(claim, None, step))
+            self.step(&claim.key, |state, step| state.claim(claim, None, step))
         })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async {
-            self.step(key, |slot, mut step| slot.watch(&mut step));
+            self.step(key, |state, mut step| state.watch(&mut step));
             Ok(())
         })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let renew = |renewal: &Renewal| self.step(&renewal.key, |slot, step| slot.renew(renewal, &step));
+        let renew = |renewal: &Renewal| self.step(&renewal.key, |state, step| state.renew(renewal, &step));
         Box::pin(async move { renewals.iter().map(|renewal| Ok(renew(renewal))).collect() })
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async { self.step(key, |slot, step| slot.release(holder, step)) })
+        Box::pin(async { self.step(key, |state, step| state.release(holder, step)) })
     }
 
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, None, step)) })
+        Box::pin(async { self.step(&renewal.key, |state, step| state.downgrade(renewal, None, step)) })
     }
 
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
         Box::pin(async move {
             Resize::check(&self.name, limit)?;
-            self.step(key, |slot, step| slot.resize(limit, step))
+            self.step(key, |state, step| state.resize(limit, step))
         })
     }
 
@@ -220,8 +220,8 @@ impl Backend for Memory {
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
         Box::pin(async {
-            Ok(self.step(key, |slot, _| {
-                if !slot.is_exclusive_to(holder) {
+            Ok(self.step(key, |state, _| {
+                if !state.is_exclusive_to(holder) {
                     return WriteCompletion::NotHeld;
                 }
                 self.completions.write(key, completion, self.clock.wall_micros());
@@ -235,18 +235,18 @@ impl Backend for Memory {
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.step(key, |slot, step| slot.holding(key, step.now))) })
+        Box::pin(async { Ok(self.step(key, |state, step| state.holding(key, step.now))) })
     }
 
     fn list(&self) -> Answer<'_, Vec<Holding>> {
         Box::pin(async {
             let now = self.clock.now();
-            Ok(self.lock().by_key.iter().filter_map(|(key, slot)| slot.holding(key, now)).collect())
+            Ok(self.lock().by_key.iter().filter_map(|(key, state)| state.holding(key, now)).collect())
         })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.step(&seen.key, |slot, step| slot.evict(seen, step)) })
+        Box::pin(async { self.step(&seen.key, |state, step| state.evict(seen, step)) })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
@@ -261,16 +261,16 @@ impl QuorumNode for Memory {
     fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
         Box::pin(async move {
             claim.supported_by(self)?;
-            self.step(&claim.key, |slot, step| slot.claim(claim, Some(proposal), step))
+            self.step(&claim.key, |state, step| state.claim(claim, Some(proposal), step))
         })
     }
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { Ok(self.step(key, |slot, _| slot.raise(holder, to))) })
+        Box::pin(async move { Ok(self.step(key, |state, _| state.raise(holder, to))) })
     }
 
     fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        Box::pin(async move { self.step(&renewal.key, |slot, step| slot.downgrade(renewal, Some(proposal), step)) })
+        Box::pin(async move { self.step(&renewal.key, |state, step| state.downgrade(renewal, Some(proposal), step)) })
     }
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
@@ -301,11 +301,11 @@ mod tests {
 
     /// Keys and the room for them, when those that are free are no longer young.
     fn keys(memory: &Memory) -> (usize, usize) {
-        let mut slots = memory.lock();
-        for _ in 0..=slots.young.len() {
-            slots.settle(&Key::new("none").unwrap(), memory.clock.wall_micros() + YOUNG);
+        let mut keys = memory.lock();
+        for _ in 0..=keys.young.len() {
+            keys.settle(&Key::new("none").unwrap(), memory.clock.wall_micros() + YOUNG);
         }
-        (slots.by_key.len(), slots.by_key.capacity())
+        (keys.by_key.len(), keys.by_key.capacity())
     }
 
     async fn tokens(memory: &Memory, claim: &Claim) -> TokenBlock {

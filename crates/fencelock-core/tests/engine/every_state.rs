@@ -9,11 +9,11 @@ use crate::{modes, permits};
 const LIMIT: usize = 300_000;
 
 /// The users with these numbers, and this budget.
-fn whole(scenario: &Scenario, users: &[usize], budget: Budget, covers: &'static [Coverage]) {
-    whole_within(scenario, users, budget, covers, LIMIT);
+fn search(scenario: &Scenario, users: &[usize], budget: Budget, covers: &'static [Coverage]) {
+    search_within(scenario, users, budget, covers, LIMIT);
 }
 
-fn whole_within(scenario: &Scenario, users: &[usize], budget: Budget, covers: &'static [Coverage], limit: usize) {
+fn search_within(scenario: &Scenario, users: &[usize], budget: Budget, covers: &'static [Coverage], limit: usize) {
     let users: Vec<_> = users.iter().map(|number| scenario.users[*number]).collect();
     let scenario = Scenario { users: Box::leak(users.into_boxed_slice()), budget, covers, ..*scenario };
     holds_within(&scenario, limit);
@@ -33,17 +33,17 @@ fn every_state_of_readers_and_writers() {
 fn every_state_of_readers() {
     holds_within(&modes::READERS, LIMIT);
     let covers = &[Coverage::LostTogether, Coverage::Deleted];
-    whole(&modes::LOST_READERS, &[0, 1, 2], Budget { time: 3, ..DELETED }, covers);
-    whole(&modes::LOST_READERS, &[0, 1, 2], Budget { time: 1, long: 1, ..DELETED }, covers);
+    search(&modes::LOST_READERS, &[0, 1, 2], Budget { time: 3, ..DELETED }, covers);
+    search(&modes::LOST_READERS, &[0, 1, 2], Budget { time: 1, long: 1, ..DELETED }, covers);
 }
 
 #[test]
 fn every_state_of_a_downgrade() {
     const LATER: &[Coverage] = &[Coverage::Downgraded, Coverage::DowngradeGivenUp, Coverage::HandedOff];
     const COVERS: &[Coverage] = &[Coverage::Downgraded, Coverage::DowngradeLost];
-    whole(&modes::DOWNGRADE, &[0, 1, 2], LOST, modes::DOWNGRADE.covers);
-    whole(&modes::DOWNGRADE, &[0, 1, 2], TIME, LATER);
-    whole(&modes::LOST_DOWNGRADE, &[0, 1], Budget { time: 1, broken: 1, ..DELETED }, COVERS);
+    search(&modes::DOWNGRADE, &[0, 1, 2], LOST, modes::DOWNGRADE.covers);
+    search(&modes::DOWNGRADE, &[0, 1, 2], TIME, LATER);
+    search(&modes::LOST_DOWNGRADE, &[0, 1], Budget { time: 1, broken: 1, ..DELETED }, COVERS);
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn every_state_of_permits_of_different_weights() {
 
 #[test]
 fn every_state_of_permits_that_are_passed_on() {
-    whole(&permits::PASSED, &[0, 2, 4], NO_BUDGET, &[Coverage::HandedOff, Coverage::Inherited]);
-    whole(&permits::PASSED, &[0, 1, 4], NO_BUDGET, &[Coverage::HandedOff, Coverage::Released]);
-    whole(&permits::BOUNDED, &[0, 1, 2], NO_BUDGET, &[Coverage::Shared]);
-    whole(&permits::UNLIKE, &[0, 1, 2], NO_BUDGET, &[Coverage::HandedOff, Coverage::Together]);
+    search(&permits::PASSED, &[0, 2, 4], NO_BUDGET, &[Coverage::HandedOff, Coverage::Inherited]);
+    search(&permits::PASSED, &[0, 1, 4], NO_BUDGET, &[Coverage::HandedOff, Coverage::Released]);
+    search(&permits::BOUNDED, &[0, 1, 2], NO_BUDGET, &[Coverage::Shared]);
+    search(&permits::UNLIKE, &[0, 1, 2], NO_BUDGET, &[Coverage::HandedOff, Coverage::Together]);
 }
 
 #[test]
@@ -68,24 +68,24 @@ fn every_state_of_permits_beside_another_client() {
 #[test]
 fn every_state_of_permits_beside_a_large_claim() {
     const COVERS: &[Coverage] = &[Coverage::Shared, Coverage::HandedOff, Coverage::Together];
-    whole(&permits::BESIDE_A_LARGE_CLAIM, &[0, 1, 2, 3], NO_BUDGET, COVERS);
-    whole(&permits::BESIDE_A_LARGE_CLAIM, &[0, 1, 2], TWICE, &[Coverage::Shared, Coverage::Duplicated]);
-    whole(&permits::BESIDE_A_LARGE_CLAIM, &[0, 2, 3], TWICE, &[Coverage::HandedOff, Coverage::Duplicated]);
+    search(&permits::BESIDE_A_LARGE_CLAIM, &[0, 1, 2, 3], NO_BUDGET, COVERS);
+    search(&permits::BESIDE_A_LARGE_CLAIM, &[0, 1, 2], TWICE, &[Coverage::Shared, Coverage::Duplicated]);
+    search(&permits::BESIDE_A_LARGE_CLAIM, &[0, 2, 3], TWICE, &[Coverage::HandedOff, Coverage::Duplicated]);
 }
 
 #[test]
 fn every_state_of_permits_that_are_lost() {
-    whole(&permits::LOST, &[0, 1, 2, 3], DELETED, &[Coverage::Deleted, Coverage::Shared, Coverage::Together]);
+    search(&permits::LOST, &[0, 1, 2, 3], DELETED, &[Coverage::Deleted, Coverage::Shared, Coverage::Together]);
 }
 
 #[test]
 fn every_state_of_permits_that_are_given_away() {
-    whole(&permits::DETACHED, &[0, 1, 2, 3, 4], NO_BUDGET, permits::DETACHED.covers);
+    search(&permits::DETACHED, &[0, 1, 2, 3, 4], NO_BUDGET, permits::DETACHED.covers);
 }
 
 #[test]
 fn every_state_of_permits_where_the_backend_has_no_queue() {
-    whole(&permits::POLLED, &[0, 1, 3], NO_BUDGET, &[Coverage::Together]);
+    search(&permits::POLLED, &[0, 1, 3], NO_BUDGET, &[Coverage::Together]);
 }
 
 /// `.ci/run` runs these too.
@@ -97,13 +97,13 @@ mod in_ci {
     fn every_state_of_a_downgrade_whose_lease_ends() {
         const COVERS: &[Coverage] = &[Coverage::Downgraded, Coverage::DowngradeLost, Coverage::Deleted];
         let budget = Budget { time: 1, long: 1, ..DELETED };
-        whole_within(&modes::LOST_DOWNGRADE, &[0, 1], budget, COVERS, 3_000_000);
+        search_within(&modes::LOST_DOWNGRADE, &[0, 1], budget, COVERS, 3_000_000);
     }
 
     #[test]
     #[ignore = "a million states: a minute"]
     fn every_state_of_readers_whose_lease_ends() {
-        whole_within(
+        search_within(
             &modes::LOST_READERS,
             &[0, 1, 2],
             Budget { long: 3, ..DELETED },

@@ -16,46 +16,46 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The clients.
 #[derive(Debug)]
-pub(crate) struct LineProbe {
+pub(crate) struct QueueProbe {
     clients: Vec<Client>,
     ttl: Duration,
 }
 
 /// Clients that wait in the queue, and the holder that they wait for.
 #[derive(Debug)]
-pub(crate) struct WaitingLine {
+pub(crate) struct ProbedQueue {
     key: String,
     held: Guard,
     order: Arc<Mutex<Vec<usize>>>,
     waiters: Vec<JoinHandle<Result<(), fencelock::Error>>>,
 }
 
-impl LineProbe {
+impl QueueProbe {
     pub(crate) fn connect(url: &str, ttl: Duration) -> Result<Self, Failure> {
         Ok(Self { clients: (0..=WAITERS).map(|_| connect(url)).collect::<Result<_, _>>()?, ttl })
     }
 
     /// Queues the clients for a key in the slot of another one, in a known order.
-    pub(crate) fn line_up(&self, beside: &str) -> Result<WaitingLine, Failure> {
+    pub(crate) fn fill(&self, beside: &str) -> Result<ProbedQueue, Failure> {
         let key = format!("{{{beside}}}:line");
         let holder = &self.clients[WAITERS];
         let held = holder.lock(&key).ttl(self.ttl).wait(TIMEOUT).acquire()?;
-        let mut line = WaitingLine { key, held, order: Arc::default(), waiters: Vec::new() };
+        let mut queue = ProbedQueue { key, held, order: Arc::default(), waiters: Vec::new() };
         for (number, client) in self.clients[..WAITERS].iter().enumerate() {
-            let lock = client.lock(&line.key).ttl(self.ttl).wait(TIMEOUT);
-            let order = Arc::clone(&line.order);
-            line.waiters.push(std::thread::spawn(move || {
+            let lock = client.lock(&queue.key).ttl(self.ttl).wait(TIMEOUT);
+            let order = Arc::clone(&queue.order);
+            queue.waiters.push(std::thread::spawn(move || {
                 let guard = lock.acquire()?;
                 order.lock().unwrap_or_else(PoisonError::into_inner).push(number);
                 guard.release().map(drop)
             }));
-            line.await_length(holder)?;
+            queue.await_length(holder)?;
         }
-        Ok(line)
+        Ok(queue)
     }
 }
 
-impl WaitingLine {
+impl ProbedQueue {
     /// Waits until the server reports all waiters.
     fn await_length(&self, client: &Client) -> Result<(), Failure> {
         let until = now() + micros(TIMEOUT);
@@ -65,7 +65,7 @@ impl WaitingLine {
                 return Ok(());
             }
             if now() > until {
-                return Err(format!("{waiters} of {} waiters are in line", self.waiters.len()).into());
+                return Err(format!("{waiters} of {} waiters are in the queue", self.waiters.len()).into());
             }
             std::thread::sleep(PAUSE);
         }

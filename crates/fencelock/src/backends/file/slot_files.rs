@@ -15,7 +15,7 @@ const SPARE: u32 = 64;
 
 /// The slots of a lock file at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct SlotFiles {
     pub(super) holds: Holds,
     /// The number of locked slots without a record of their holder: locked by another program, or locked and not yet
     /// written.
@@ -24,7 +24,7 @@ pub(super) struct Slots {
     locked: Vec<u32>,
 }
 
-impl Slots {
+impl SlotFiles {
     /// Probes the slots below `count`.
     pub(super) fn probe(lock_file: &Path, count: u32, belongs: impl Fn(&Record) -> bool) -> io::Result<Self> {
         let (mut locked, mut records) = (Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ const QUESTION: Duration = Duration::from_millis(5);
 
 /// A lease that is passed from task to task, and for how long.
 #[derive(Debug, Clone, Hash)]
-pub(crate) struct SharedLease {
+pub(crate) struct TaskLease {
     pub(crate) hold: HoldId,
     next: u64,
     last: u64,
@@ -25,7 +25,7 @@ pub(crate) struct SharedLease {
     pub(crate) idle: bool,
 }
 
-/// What the end of one shared lease means for the next lease of the key.
+/// What the end of one task lease means for the next lease of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseHistory {
     /// Another client waited when it was released.
@@ -49,7 +49,7 @@ impl LeaseHistory {
     }
 }
 
-impl SharedLease {
+impl TaskLease {
     /// Creates a lease whose first task uses the first of `tokens`.
     pub(crate) fn new(
         hold: HoldId,
@@ -159,7 +159,7 @@ impl SharedLease {
         self.is_over(config, now) && !self.others_wait(config) && !(queues && limits.pause.is_zero())
     }
 
-    /// Ends the shared lease. `queued` says whether a task of this client already waits at the backend.
+    /// Ends the task lease. `queued` says whether a task of this client already waits at the backend.
     pub(crate) fn ended(&self, queued: bool, config: &Config, limits: &SharingLimits, now: Moment) -> LeaseHistory {
         let others_waited = self.others_wait(config);
         // After a longer time another client may have had the key, or it was free. If it was handed to a waiting task

@@ -12,15 +12,15 @@ use std::time::Duration;
 const CLAIM_TTL: Duration = Duration::from_secs(3);
 const WAITER_LIFE: Duration = Duration::from_secs(3);
 
-/// The state of a key. A free key keeps its slot only while tasks wait, and with leases its fence.
+/// The state of a key. A free key keeps its state only while tasks wait, and with leases its fence.
 ///
 /// The first waiter that does not fit stops the queue, in every mode: so no waiter is overtaken, and no writer and no large weight
-/// starves. Every call that can free the key or permits ends with [`Slot::advance`].
+/// starves. Every call that can free the key or permits ends with [`KeyState::advance`].
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct KeyState {
     fence: u64,
     holders: HolderSet,
-    line: VecDeque<Waiter>,
+    queue: VecDeque<QueueEntry>,
     /// The holder whose end has a subscriber.
     watched: Option<HolderId>,
     /// The backend has reported that no client waits, and will announce the next waiter.
@@ -30,7 +30,7 @@ pub(super) struct Slot {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct QueueEntry {
     holder: Holder,
     mode: Mode,
     ttl: Duration,
@@ -38,7 +38,7 @@ struct Waiter {
     seen: Moment,
 }
 
-impl Waiter {
+impl QueueEntry {
     /// The mode of its next claim: its semaphore may have been resized, although its client still names the old limit.
     fn mode_of(&self, claimed: Mode) -> Mode {
         let limit = self.mode.limit().filter(|limit| claimed.weight() <= *limit);
@@ -47,7 +47,7 @@ impl Waiter {
 }
 
 /// The inputs of a step.
-pub(super) struct Step<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) backend: &'a str,
     pub(super) key: &'a Key,
     pub(super) now: Moment,
@@ -56,12 +56,12 @@ pub(super) struct Step<'a> {
     pub(super) events: &'a mut Vec<Event>,
 }
 
-impl Step<'_> {
+impl StepContext<'_> {
     fn end(&self, ttl: Duration) -> Moment {
         if self.leases { self.now + ttl } else { Moment::NEVER }
     }
 
-    fn is_alive(&self, waiter: &Waiter) -> bool {
+    fn is_alive(&self, waiter: &QueueEntry) -> bool {
         !self.leases || self.now.since(waiter.seen) < WAITER_LIFE
     }
 
@@ -70,7 +70,7 @@ impl Step<'_> {
     }
 }
 
-impl Slot {
+impl KeyState {
     /// A free key whose tokens come after this one.
     pub(super) fn after(fence: u64) -> Self {
         Self { fence, ..Self::default() }
@@ -83,7 +83,7 @@ impl Slot {
 
     /// Whether nothing is held or waited for.
     pub(super) fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.line.is_empty()
+        self.holders.is_empty() && self.queue.is_empty()
     }
 
     /// Ends the holds that are over.
@@ -96,20 +96,20 @@ impl Slot {
         &mut self,
         claim: &Claim,
         proposal: Option<u64>,
-        mut step: Step<'_>,
+        mut step: StepContext<'_>,
     ) -> Result<Acquire, Unknown> {
         let (me, mut mode) = (claim.holder.id, claim.mode);
-        if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.holder.id == me) {
+        if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
             (waiter.seen, waiter.block, waiter.mode) = (step.now, claim.block, mode);
         }
         if let Some(present) = self.conflict(me, mode, &step) {
-            self.line.retain(|waiter| waiter.holder.id != me);
+            self.queue.retain(|waiter| waiter.holder.id != me);
             self.advance(None, &mut step)?;
             return Err(claim.conflicting(step.backend, present));
         }
         let mut granted = self.advance(Some(me), &mut step)?;
-        let is_free = self.line.is_empty() && self.holders.fits(mode) && self.holders.get(&me).is_none();
+        let is_free = self.queue.is_empty() && self.holders.fits(mode) && self.holders.get(&me).is_none();
         if is_free && claim.intent != Intent::Poll {
             let tokens = next_tokens(self.fence, proposal, claim.block, &step);
             granted = Some(self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens, &step)?);
@@ -123,29 +123,29 @@ impl Slot {
     }
 
     /// The mode in which the key is held or waited for by others and that never fits the mode of this claim.
-    fn conflict(&self, me: HolderId, mode: Mode, step: &Step<'_>) -> Option<Mode> {
+    fn conflict(&self, me: HolderId, mode: Mode, step: &StepContext<'_>) -> Option<Mode> {
         if mode == Mode::Exclusive || self.holders.get(&me).is_some() {
             return None;
         }
-        let others = self.line.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
+        let others = self.queue.iter().filter(|waiter| waiter.holder.id != me && step.is_alive(waiter));
         let mut present = self.holders.mode().into_iter().chain(others.map(|waiter| waiter.mode));
         present.find(|present| present.conflicts(mode))
     }
 
     /// The answer to a claim that does not fit.
-    fn wait(&mut self, claim: &Claim, step: &mut Step<'_>) -> Acquire {
-        let position = self.line.iter().position(|waiter| waiter.holder.id == claim.holder.id);
+    fn wait(&mut self, claim: &Claim, step: &mut StepContext<'_>) -> Acquire {
+        let position = self.queue.iter().position(|waiter| waiter.holder.id == claim.holder.id);
         let position = match (position, claim.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return self.holders.occupied(step.now).map_or(Acquire::Gone, Acquire::Busy),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                self.line.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: step.now });
+                self.queue.push_back(QueueEntry { holder, mode, ttl, block: claim.block, seen: step.now });
                 if std::mem::take(&mut self.announces) {
                     step.events.push(Event::Queued { key: step.key.clone() });
                 }
-                self.line.len() - 1
+                self.queue.len() - 1
             }
         };
         let ahead = u32::try_from(position).unwrap_or(u32::MAX);
@@ -163,7 +163,7 @@ impl Slot {
         mode: Mode,
         ttl: Duration,
         tokens: Result<TokenBlock, Invalid>,
-        step: &Step<'_>,
+        step: &StepContext<'_>,
     ) -> Result<TokenBlock, Unknown> {
         let tokens = tokens.map_err(|invalid| step.refused(&invalid))?;
         self.fence = tokens.last().get();
@@ -173,17 +173,17 @@ impl Slot {
 
     /// Grants the key to the live waiters at the head of the queue that fit, and sends them their tokens. Returns the tokens
     /// of `me`, which gets its full lease at once.
-    fn advance(&mut self, me: Option<HolderId>, step: &mut Step<'_>) -> Result<Option<TokenBlock>, Unknown> {
+    fn advance(&mut self, me: Option<HolderId>, step: &mut StepContext<'_>) -> Result<Option<TokenBlock>, Unknown> {
         let mut mine = None;
         while self.holders.is_open()
-            && let Some(waiter) = self.line.front()
+            && let Some(waiter) = self.queue.front()
         {
             let is_me = me == Some(waiter.holder.id);
             let is_alive = is_me || step.is_alive(waiter);
             if is_alive && !self.holders.fits(waiter.mode) {
                 break;
             }
-            let Some(waiter) = self.line.pop_front().filter(|_| is_alive) else { continue };
+            let Some(waiter) = self.queue.pop_front().filter(|_| is_alive) else { continue };
             let tokens = next_block(self.fence, step.wall, waiter.block);
             if is_me {
                 mine = Some(self.grant(waiter.holder, waiter.mode, waiter.ttl, tokens, step)?);
@@ -196,7 +196,7 @@ impl Slot {
         Ok(mine)
     }
 
-    pub(super) fn renew(&mut self, renewal: &Renewal, step: &Step<'_>) -> Renew {
+    pub(super) fn renew(&mut self, renewal: &Renewal, step: &StepContext<'_>) -> Renew {
         let waiters = self.waiters();
         if let Some(held) = self.holders.get_mut(&renewal.holder) {
             held.extend(step.end(renewal.ttl.get()));
@@ -206,8 +206,8 @@ impl Slot {
         self.holders.holders().map_or(Renew::Absent, Renew::TakenBy)
     }
 
-    pub(super) fn release(&mut self, holder: &HolderId, mut step: Step<'_>) -> Result<Release, Unknown> {
-        self.line.retain(|waiter| waiter.holder.id != *holder);
+    pub(super) fn release(&mut self, holder: &HolderId, mut step: StepContext<'_>) -> Result<Release, Unknown> {
+        self.queue.retain(|waiter| waiter.holder.id != *holder);
         let answer = if self.holders.remove(holder) {
             Release::Released
         } else {
@@ -223,7 +223,7 @@ impl Slot {
         &mut self,
         renewal: &Renewal,
         proposal: Option<u64>,
-        mut step: Step<'_>,
+        mut step: StepContext<'_>,
     ) -> Result<Downgrade, Unknown> {
         let Some(held) = self.holders.get_mut(&renewal.holder) else {
             return Ok(self.holders.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
@@ -245,13 +245,13 @@ impl Slot {
     }
 
     /// Changes the limit of the semaphore.
-    pub(super) fn resize(&mut self, limit: u32, mut step: Step<'_>) -> Result<Resize, Unknown> {
+    pub(super) fn resize(&mut self, limit: u32, mut step: StepContext<'_>) -> Result<Resize, Unknown> {
         let (Some(mode), Some(holders)) = (self.holders.mode(), self.holders.holders()) else {
             return Ok(Resize::Free);
         };
         let Some(before) = mode.limit() else { return Ok(Resize::OtherMode { mode, holders }) };
         self.holders.resize(limit);
-        self.line.retain_mut(|waiter| {
+        self.queue.retain_mut(|waiter| {
             let mode = waiter.mode.taken_over(before, limit);
             waiter.mode = mode.unwrap_or(waiter.mode);
             mode.is_some()
@@ -262,7 +262,7 @@ impl Slot {
     }
 
     /// Ends the holds that `seen` lists and that have not ended since.
-    pub(super) fn evict(&mut self, seen: &Holding, mut step: Step<'_>) -> Result<Eviction, Unknown> {
+    pub(super) fn evict(&mut self, seen: &Holding, mut step: StepContext<'_>) -> Result<Eviction, Unknown> {
         let listed = seen.holders.iter().filter_map(fencelock_core::HolderInfo::holder_id);
         let ended = listed.filter(|holder| self.holders.remove(holder)).count();
         if ended == 0 {
@@ -290,7 +290,7 @@ impl Slot {
     }
 
     /// The end of the hold that is there now has a subscriber.
-    pub(super) fn watch(&mut self, step: &mut Step<'_>) {
+    pub(super) fn watch(&mut self, step: &mut StepContext<'_>) {
         self.watched = self.holders.first();
         if self.watched.is_none() {
             step.events.push(Event::Changed { key: step.key.clone() });
@@ -304,7 +304,7 @@ impl Slot {
     }
 
     fn waiters(&self) -> u32 {
-        u32::try_from(self.line.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.queue.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -313,7 +313,7 @@ fn next_tokens(
     previous: u64,
     proposal: Option<u64>,
     wanted: NonZeroU32,
-    step: &Step<'_>,
+    step: &StepContext<'_>,
 ) -> Result<TokenBlock, Invalid> {
     match proposal {
         Some(proposal) => next_proposed_block(previous, proposal, Some(step.wall), wanted),

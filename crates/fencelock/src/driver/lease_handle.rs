@@ -24,12 +24,12 @@ pub(crate) struct Departure {
 
 /// A lease of this client, as its guards use it.
 #[derive(Debug, Clone)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseHandle {
     cell: Arc<KeyCell>,
     state: Arc<LeaseState>,
 }
 
-impl Lease {
+impl LeaseHandle {
     /// The lease of a grant; `None` if it has already ended.
     pub(super) fn of(cell: &Arc<KeyCell>, engine: &mut Engine, grant: &Grant) -> Option<Self> {
         let (holder, ttl, stray_until) = engine.facts(grant.hold)?;

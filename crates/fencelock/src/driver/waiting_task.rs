@@ -1,23 +1,23 @@
 //! A task in the engine of its key.
 
 use super::key_cell::{Cx, Engine, KeyCell, WakeBy};
-use super::lease::Lease;
+use super::lease_handle::LeaseHandle;
 use super::{ClientInner, Driver};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::request::{Request, Waiting};
-use fencelock_core::engine::{ClaimReport, Grant, Step, View, WaiterId};
+use fencelock_core::engine::{ClaimReport, Grant, TaskStep, View, WaiterId};
 use fencelock_core::{Moment, Occupied};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// When its wait ends, a waiter inspects the key once more, and waits this long for the reply: a healthy server needs less.
+/// When its wait ends, a task inspects the key once more, and waits this long for the reply: a healthy server needs less.
 pub(super) const LAST_ANSWER: Duration = Duration::from_millis(50);
 
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
-pub(super) struct Waiter<'a> {
+pub(super) struct WaitingTask<'a> {
     pub(super) client: &'a Arc<ClientInner>,
     pub(super) request: &'a Request,
     pub(super) arrived: Moment,
@@ -37,9 +37,9 @@ pub(super) enum First {
 }
 
 /// A step, and the lease of a grant, unless the lease has already ended.
-pub(super) type Next = (Step, Option<Lease>);
+pub(super) type Next = (TaskStep, Option<LeaseHandle>);
 
-impl<'a> Waiter<'a> {
+impl<'a> WaitingTask<'a> {
     /// `again` is the arrival of a task that has lost its lease and enters again.
     pub(super) fn enter(
         client: &'a Arc<ClientInner>,
@@ -63,9 +63,9 @@ impl<'a> Waiter<'a> {
                 (id, arrived, first)
             });
             if let Some(((id, arrived, first), report)) = entered {
-                let waiter = Self { client, request, arrived, cell, id, entered: true, first };
-                waiter.on_report(report);
-                return waiter;
+                let task = Self { client, request, arrived, cell, id, entered: true, first };
+                task.on_report(report);
+                return task;
             }
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Waiter<'a> {
         self.next_unless(false).await
     }
 
-    /// As [`Waiter::next`]; for a `parked` task, the first poll only waits, because its waker is already set.
+    /// As [`WaitingTask::next`]; for a `parked` task, the first poll only waits, because its waker is already set.
     pub(super) async fn next_unless(&self, mut parked: bool) -> Result<Next, Error> {
         poll_fn(|context| {
             self.client.check_open()?;
@@ -108,7 +108,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Calls the engine for this task, and passes the report to its callbacks.
-    pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Step) -> Next {
+    pub(super) fn answer(&self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> TaskStep) -> Next {
         let (next, report) = self.cell.with_report(|engine, cx| {
             let step = call(engine, cx);
             with_lease(&self.cell, step, engine)
@@ -153,19 +153,19 @@ impl<'a> Waiter<'a> {
     }
 }
 
-fn with_lease(cell: &Arc<KeyCell>, step: Step, engine: &mut Engine) -> Next {
-    let lease = if let Step::Granted(grant) = &step { Lease::of(cell, engine, grant) } else { None };
+fn with_lease(cell: &Arc<KeyCell>, step: TaskStep, engine: &mut Engine) -> Next {
+    let lease = if let TaskStep::Granted(grant) = &step { LeaseHandle::of(cell, engine, grant) } else { None };
     (step, lease)
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for WaitingTask<'_> {
     fn drop(&mut self) {
         if !self.entered || !self.client.process().is_current() {
             return;
         }
         let granted = self.cell.with(|engine, cx| {
             let grant = engine.leave(self.id, cx)?;
-            Lease::of(&self.cell, engine, &grant).map(|lease| (grant, lease))
+            LeaseHandle::of(&self.cell, engine, &grant).map(|lease| (grant, lease))
         });
         if let Some((grant, lease)) = granted {
             // Its guard passes it on.
@@ -174,7 +174,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-pub(super) fn guard(client: &Arc<ClientInner>, grant: Grant, lease: Lease, waited: Duration) -> Guard {
+pub(super) fn guard(client: &Arc<ClientInner>, grant: Grant, lease: LeaseHandle, waited: Duration) -> Guard {
     client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
     Guard::new(Arc::clone(client), lease, grant)
 }

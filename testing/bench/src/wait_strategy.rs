@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a waiter learns that it can retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Scheme {
+pub(crate) enum WaitStrategy {
     /// fencelock.
     Fencelock,
     /// A message on release wakes one waiter in each process, like the plain lock of Redisson.
@@ -15,7 +15,7 @@ pub(crate) enum Scheme {
     Polling,
 }
 
-impl Scheme {
+impl WaitStrategy {
     pub(crate) const ALL: [Self; 4] = [Self::Fencelock, Self::OnePerProcess, Self::All, Self::Polling];
 
     pub(crate) const fn words(self) -> &'static str {

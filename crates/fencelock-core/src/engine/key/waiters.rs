@@ -1,0 +1,258 @@
+use super::queue::Queue;
+use super::served::Served;
+use super::waiter::{Waiter, WaiterId, WaiterState};
+use crate::engine::claim::PendingClaim;
+use crate::engine::hold::{HoldId, Tenure};
+use crate::engine::{Grant, TaskStep};
+use crate::{HolderId, Mode};
+use std::collections::BTreeMap;
+
+/// The tasks of one client that acquire one key.
+///
+/// Tasks that share leases wait in `queue`, in the order of their arrival. Only the first of them, the leader, claims;
+/// for permits, as many as may hold some at the same time. Tasks outside the queue claim for themselves.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Waiters<W> {
+    queue: Queue<W>,
+    /// The number of tasks in the queue that claim, or are about to.
+    claiming: usize,
+    claimants: BTreeMap<WaiterId, Waiter<W>>,
+    /// Tasks with a result that they have not read yet.
+    served: Served,
+    last: i64,
+    first: i64,
+}
+
+impl<W: Default> Waiters<W> {
+    pub(super) const fn new() -> Self {
+        Self { queue: Queue::new(), claiming: 0, claimants: BTreeMap::new(), served: Served::new(), last: 0, first: 0 }
+    }
+
+    /// Adds a task to the queue, at its front if `first`; or to the tasks that claim for themselves.
+    pub(super) fn add(&mut self, waiter: Waiter<W>, in_queue: bool, first: bool) -> WaiterId {
+        let id = if first {
+            self.first -= 1;
+            WaiterId(self.first)
+        } else {
+            self.last += 1;
+            WaiterId(self.last)
+        };
+        if in_queue {
+            self.queue.insert(id, waiter);
+        } else {
+            self.claimants.insert(id, waiter);
+        }
+        id
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.claimants.is_empty() && self.served.is_empty()
+    }
+
+    /// Whether the queue is empty.
+    pub(super) fn queue_is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The number of tasks that claim for themselves and wait for a release.
+    pub(super) fn claimants_waiting(&self) -> usize {
+        self.claimants.values().filter(|waiter| waiter.request.queues()).count()
+    }
+
+    pub(super) fn has_waiting_claimant(&self) -> bool {
+        self.claimants.values().any(|waiter| waiter.request.queues())
+    }
+
+    /// The first task that waits for a release, in the queue or for itself.
+    pub(super) fn first_waiter(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        let waits = |(_, waiter): &(&WaiterId, &Waiter<W>)| waiter.request.queues();
+        self.front().or_else(|| self.claimants.iter().find(waits).map(|(id, waiter)| (*id, waiter)))
+    }
+
+    /// The number of tasks in the queue before this one.
+    pub(super) fn before(&self, id: WaiterId) -> usize {
+        self.queue.before(id)
+    }
+
+    pub(super) fn is_in_queue(&self, id: WaiterId) -> bool {
+        self.queue.get(id).is_some()
+    }
+
+    pub(super) fn front(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.queue.first()
+    }
+
+    /// The number of tasks in the queue that claim, or are about to.
+    pub(super) const fn claiming_in_queue(&self) -> usize {
+        self.claiming
+    }
+
+    /// The last task in the queue that does not claim.
+    pub(super) fn last_queued(&self) -> Option<WaiterId> {
+        self.queue.iter().rev().find(|(_, waiter)| waiter.is_queued()).map(|(id, _)| id)
+    }
+
+    /// Makes a queued task claim, and passes it this claim if there is one. Returns what wakes it.
+    pub(super) fn call(&mut self, id: WaiterId, pending: Option<Box<PendingClaim>>) -> Option<W> {
+        let waiter = self.queue.get_mut(id)?;
+        waiter.state = WaiterState::Called(pending);
+        self.claiming += 1;
+        Some(std::mem::take(&mut waiter.task))
+    }
+
+    /// A task that claimed returns to waiting for a lease of this client.
+    pub(super) fn requeue(&mut self, id: WaiterId) {
+        if let Some(waiter) = self.queue.get_mut(id).filter(|waiter| !waiter.is_queued()) {
+            waiter.state = WaiterState::Queued;
+            self.claiming -= 1;
+        }
+    }
+
+    /// The second task in the queue.
+    pub(super) fn second(&self) -> Option<&Waiter<W>> {
+        self.queue.iter().nth(1).map(|(_, waiter)| waiter)
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<W>> {
+        self.queue.get(id).or_else(|| self.claimants.get(&id))
+    }
+
+    pub(super) fn get_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<W>> {
+        match self.queue.get_mut(id) {
+            Some(waiter) => Some(waiter),
+            None => self.claimants.get_mut(&id),
+        }
+    }
+
+    /// Removes a task that gives up.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let waiter = self.remove_from_queue(id).or_else(|| self.claimants.remove(&id));
+        self.shrink();
+        waiter
+    }
+
+    fn remove_from_queue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
+        let waiter = self.queue.remove(id)?;
+        self.claiming -= usize::from(!waiter.is_queued());
+        Some(waiter)
+    }
+
+    /// Stores the result of the first task in the queue, which does not claim. Returns what wakes it.
+    pub(super) fn serve_front(&mut self, step: TaskStep) -> Option<W> {
+        let (id, waiter) = self.queue.pop_first()?;
+        self.served.insert(id, step);
+        Some(waiter.task)
+    }
+
+    /// Stores the result of a task in the queue. Returns what wakes it, and its previous state.
+    pub(super) fn serve(&mut self, id: WaiterId, step: TaskStep) -> Option<(W, WaiterState)> {
+        let waiter = self.remove_from_queue(id)?;
+        self.served.insert(id, step);
+        Some((waiter.task, waiter.state))
+    }
+
+    /// Takes the result of a task.
+    pub(super) fn take_served(&mut self, id: WaiterId) -> Option<TaskStep> {
+        let step = self.served.remove(id)?;
+        self.shrink();
+        Some(step)
+    }
+
+    /// Whether the task waits, claims, or has a result that it has not read.
+    pub(super) fn has(&self, id: WaiterId) -> bool {
+        self.get(id).is_some() || self.served.get(id).is_some()
+    }
+
+    /// The grant of a task that has not read it yet.
+    pub(super) fn granted_to(&self, id: WaiterId) -> Option<Grant> {
+        match self.served.get(id) {
+            Some(TaskStep::Granted(grant)) => Some(*grant),
+            _ => None,
+        }
+    }
+
+    /// Whether a task has been granted this tenure and has not read the grant yet.
+    pub(super) fn is_granted(&self, hold: HoldId, tenure: Tenure) -> bool {
+        let this =
+            |step: &TaskStep| matches!(step, TaskStep::Granted(grant) if (grant.hold, grant.tenure) == (hold, tenure));
+        self.served.steps().any(this)
+    }
+
+    /// The tasks in the queue, in order.
+    pub(super) fn queue(&self) -> impl Iterator<Item = (WaiterId, &Waiter<W>)> {
+        self.queue.iter()
+    }
+
+    /// All tasks that wait or claim.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+        self.queue.iter_mut().chain(self.claimants.values_mut())
+    }
+
+    /// The claim with this holder id, in the queue or not.
+    pub(super) fn claim_of(&mut self, holder: HolderId) -> Option<(&mut PendingClaim, &mut W)> {
+        self.all_mut().find_map(|waiter| {
+            let Waiter { state, task, .. } = waiter;
+            state.claim_mut().filter(|pending| pending.claim.holder.id == holder).map(|pending| (pending, task))
+        })
+    }
+
+    /// Whether a task may keep others from the key: it claims while others wait behind it, or has not read its grant.
+    pub(super) fn may_block(&self) -> bool {
+        self.queue.len() > self.claiming || !self.served.is_empty()
+    }
+
+    /// Whether this is such a task.
+    pub(super) fn blocks(&self, id: WaiterId) -> bool {
+        let claims = self.queue.get(id).is_some_and(|waiter| !waiter.is_queued());
+        claims && self.queue.len() > self.claiming || self.granted_to(id).is_some()
+    }
+
+    /// All such tasks, and what wakes those that claim.
+    pub(super) fn suspects(&mut self) -> (Vec<WaiterId>, Vec<W>) {
+        let claiming = if self.queue.len() > self.claiming { self.claiming } else { 0 };
+        let claimants = self.queue.iter().filter(|(_, waiter)| !waiter.is_queued());
+        let claimants: Vec<_> = claimants.take(claiming).map(|(id, _)| id).collect();
+        let ids = self.served.ids().chain(claimants.iter().copied()).collect();
+        let mut task_of = |id| self.queue.get_mut(id).map(|waiter| std::mem::take(&mut waiter.task));
+        (ids, claimants.into_iter().filter_map(&mut task_of).collect())
+    }
+
+    /// Frees unused memory: a client may have very many keys with one task at a time.
+    fn shrink(&mut self) {
+        if self.is_empty() {
+            (self.queue, self.claimants, self.served) = (Queue::new(), BTreeMap::new(), Served::new());
+        }
+    }
+}
+
+/// Tasks that share permits: several of them may claim.
+impl<W: Default> Waiters<W> {
+    /// The first queued task without a request in flight.
+    pub(super) fn first_at_rest(&self) -> Option<(WaiterId, &Waiter<W>)> {
+        self.queue().find(|(_, waiter)| waiter.state.is_at_rest())
+    }
+
+    /// The number of claims of queued tasks that are known to wait at the backend.
+    pub(super) fn waiting_at_backend(&self) -> u32 {
+        let mut left = self.claiming_in_queue();
+        let claims = self.queue().take_while(|(_, waiter)| {
+            let more = left > 0;
+            left -= usize::from(!waiter.is_queued() && more);
+            more
+        });
+        let waiting = claims.filter(|(_, waiter)| waiter.state.waits_at_backend()).count();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a task that tries once in this mode would overtake a queued task. Several permits may be free, so claims
+    /// of tasks that have just arrived do not count.
+    pub(super) fn is_known_to_wait(&self, mode: Mode) -> bool {
+        let waits = |waiter: &Waiter<W>| waiter.is_queued() || waiter.state.waits_at_backend();
+        let permits = matches!(mode, Mode::Permits { .. });
+        !self.queue_is_empty() && (!permits || self.queue().any(|(_, waiter)| waits(waiter)))
+    }
+}
