@@ -84,6 +84,9 @@ pub(crate) enum Command {
     #[cfg(feature = "bench")]
     Bench(Bench),
     /// Write a completion script for a shell.
+    ///
+    /// In ~/.bashrc: source <(fencelock completions bash). For zsh, write it to a file _fencelock in a directory of $fpath; for fish,
+    /// to ~/.config/fish/completions/fencelock.fish. It offers commands, options, and the keys that are held.
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
@@ -93,6 +96,13 @@ pub(crate) enum Command {
         /// Print the page of one command, such as `run` [default: the page of the whole program].
         command: Option<String>,
     },
+    /// Show the help of the program or of a command.
+    Help {
+        /// The command, such as `run`.
+        command: Vec<String>,
+    },
+    /// Show the version.
+    Version,
 }
 
 impl Command {

@@ -17,6 +17,7 @@ mod json;
 mod kill_policy;
 mod locks;
 mod logging;
+mod mistakes;
 mod mode;
 mod nesting;
 mod not_found;
@@ -49,6 +50,7 @@ use std::process::ExitCode;
 
 /// The only exit of the program, except that by a signal of the terminal.
 fn main() -> ExitCode {
+    stderr::report_panics();
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(role).into();
     }
@@ -63,11 +65,7 @@ fn main() -> ExitCode {
             Exit::Success.into()
         }
         Err(error) => {
-            if requests_json(std::env::args_os()) {
-                Reporter { json: true, ..Reporter::default() }.fail(&Failure::of_arguments(&error));
-            } else {
-                let _ = error.print();
-            }
+            Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() }.reject(&error);
             Exit::Usage.into()
         }
     }
