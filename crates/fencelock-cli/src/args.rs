@@ -161,7 +161,7 @@ pub(crate) struct Run {
     pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
     #[allow(clippy::doc_markdown, reason = "this is help text")]
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Exit with CODE instead of 75 if another client holds the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
@@ -398,7 +398,7 @@ mod tests {
         let notes = commands.flat_map(|command| [command.get_after_help(), command.get_after_long_help()]);
         for notes in notes.flatten().map(ToString::to_string) {
             for line in notes.lines() {
-                assert!(line.chars().count() <= 100, "{line}");
+                assert!(line.chars().count() <= 80, "{line}");
             }
         }
     }
