@@ -29,7 +29,8 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
     }
     // "to pass '-t' as a value, use '-- -t'": of `run`, it would become the command.
     error.remove(ContextKind::Suggested);
-    if let Some(advice) = text_of(&error, ContextKind::InvalidArg).and_then(|word| option_elsewhere(&name, word)) {
+    let advice = text_of(&error, ContextKind::InvalidArg).and_then(|word| option_elsewhere(&name, word));
+    if let Some(advice) = advice {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     }
     for (typed, similar) in
@@ -84,8 +85,11 @@ fn elsewhere(word: &str) -> Option<&'static str> {
 /// For what an option is called elsewhere, or by another command.
 fn option_elsewhere(command: &str, word: &str) -> Option<&'static str> {
     Some(match (command, word) {
-        ("acquire" | "wait", word) if !word.starts_with('-') => {
+        ("acquire" | "wait", word) if !word.starts_with(['-', '<']) => {
             "to run a command under a lock: fencelock run KEY -- COMMAND"
+        }
+        ("release" | "renew", "--holder <HOLDER>") => {
+            "`acquire` printed the ID of the holder; to release the lock of somebody else: fencelock break KEY"
         }
         ("break", "-f" | "-y" | "--force") => "to break the lock: --yes",
         ("run" | "elect" | "acquire" | "wait", "-t") => "to wait at most that long: -w DURATION",
@@ -119,6 +123,7 @@ fn has_commands(command: &Command) -> bool {
 fn text_of(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text),
+        Some(ContextValue::Strings(all)) => all.first().map(String::as_str),
         _ => None,
     }
 }

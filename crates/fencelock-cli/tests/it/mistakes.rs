@@ -73,6 +73,7 @@ fn a_command_of_another_program_leads_to_ours() {
         ("nonsense k", "the commands are: run, elect,"),
         ("acquire k -- ls", "fencelock run KEY -- COMMAND"),
         ("break --force k", "--yes"),
+        ("release k", "`acquire` printed the ID"),
         ("run -t 5 k -- ls", "-w DURATION"),
     ] {
         let output = said(line);
