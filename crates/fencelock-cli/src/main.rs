@@ -1,8 +1,9 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 //!
-//! `args` and `parse` read the arguments, `plan` checks them, and `commands/` has one file for each command. For `run` and `elect`,
-//! `kill_policy` decides when the command must end, `supervisor` ends it, `parent_death_watcher/` is the second process, and
-//! `descendants` finds what the command has started. `exit`, `failure`, `report` and `json` are exit codes and output.
+//! `args` and `parse` read the arguments, `mistakes` words their errors, `plan` checks them, and `commands/` has one file for each
+//! command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends it, `parent_death_watcher/` is
+//! the second process, and `descendants` finds what the command has started. `exit`, `failure`, `report` and `json` are exit codes and
+//! output.
 
 mod args;
 mod change;

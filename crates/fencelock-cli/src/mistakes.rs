@@ -14,14 +14,8 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
     }
     // The usage of the error leaves out options, or has one that nobody typed.
     let command = usage.map(|usage| named_in(&program, &usage));
-    if let (ErrorKind::InvalidSubcommand, Some(word)) = (error.kind(), text_of(&error, ContextKind::InvalidSubcommand))
-    {
-        return match command {
-            Some(mut command) if !has_commands(&command) => {
-                command.error(ErrorKind::UnknownArgument, format!("unexpected argument '{word}' found"))
-            }
-            _ => no_command(&mut program, word),
-        };
+    if let Some(word) = text_of(&error, ContextKind::InvalidSubcommand) {
+        return no_command(&mut command.unwrap_or(program), word);
     }
     let name = command.as_ref().map(|command| command.get_name().to_owned()).unwrap_or_default();
     if let Some(mut command) = command {
@@ -114,10 +108,6 @@ fn is_slip(typed: &str, name: &str) -> bool {
 fn named_in(program: &Command, usage: &str) -> Command {
     let named = usage.split_whitespace().nth(2).and_then(|name| program.find_subcommand(name));
     named.unwrap_or(program).clone()
-}
-
-fn has_commands(command: &Command) -> bool {
-    command.get_subcommands().any(|command| !command.is_hide_set())
 }
 
 fn text_of(error: &clap::Error, kind: ContextKind) -> Option<&str> {

@@ -173,7 +173,7 @@ impl Reporter {
             return self.fail(&Failure::of_arguments(error));
         }
         let text = error.render().to_string();
-        let lines: Vec<_> = text.trim_start_matches("error: ").trim_end().lines().map(plain).collect();
+        let lines: Vec<_> = text.strip_prefix("error: ").unwrap_or(&text).trim_end().lines().map(plain).collect();
         line(&format!("fencelock: {}", lines.join("\n")));
     }
 
