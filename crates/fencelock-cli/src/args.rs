@@ -84,6 +84,9 @@ pub(crate) enum Command {
     #[cfg(feature = "bench")]
     Bench(Bench),
     /// Write a completion script for a shell.
+    ///
+    /// In ~/.bashrc: source <(fencelock completions bash). For zsh, write it to a file _fencelock in a directory of $fpath; for fish,
+    /// to ~/.config/fish/completions/fencelock.fish. It offers commands, options, and the keys that are held.
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
@@ -93,6 +96,13 @@ pub(crate) enum Command {
         /// Print the page of one command, such as `run` [default: the page of the whole program].
         command: Option<String>,
     },
+    /// Show the help of the program or of a command.
+    Help {
+        /// The command, such as `run`.
+        command: Vec<String>,
+    },
+    /// Show the version.
+    Version,
 }
 
 impl Command {
@@ -151,7 +161,7 @@ pub(crate) struct Run {
     pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
     #[allow(clippy::doc_markdown, reason = "this is help text")]
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Exit with CODE instead of 75 if another client holds the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
@@ -417,7 +427,7 @@ mod tests {
         let notes = commands.flat_map(|command| [command.get_after_help(), command.get_after_long_help()]);
         for notes in notes.flatten().map(ToString::to_string) {
             for line in notes.lines() {
-                assert!(line.chars().count() <= 100, "{line}");
+                assert!(line.chars().count() <= 80, "{line}");
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 //!
-//! `args` and `parse` read the arguments, `plan` checks them, and `commands/` has one file for each command. For `run` and `elect`,
-//! `kill_policy` decides when the command must end, `supervisor` ends it, `parent_death_watcher/` is the second process, and
-//! `descendants` finds what the command has started. `exit`, `failure`, `report` and `json` are exit codes and output.
+//! `args` and `parse` read the arguments, `mistakes` words their errors, `plan` checks them, and `commands/` has one file for each
+//! command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends it, `parent_death_watcher/` is
+//! the second process, and `descendants` finds what the command has started. `exit`, `failure`, `report` and `json` are exit codes and
+//! output.
 
 mod args;
 mod change;
@@ -20,6 +21,7 @@ mod keeper;
 mod kill_policy;
 mod locks;
 mod logging;
+mod mistakes;
 mod mode;
 mod nesting;
 mod not_found;
@@ -52,6 +54,7 @@ use std::process::ExitCode;
 
 /// The only exit of the program, except that by a signal of the terminal.
 fn main() -> ExitCode {
+    stderr::report_panics();
     if let Some(role) = parent_death_watcher::role() {
         return parent_death_watcher::run(role).into();
     }
@@ -69,11 +72,7 @@ fn main() -> ExitCode {
             Exit::Success.into()
         }
         Err(error) => {
-            if requests_json(std::env::args_os()) {
-                Reporter { json: true, ..Reporter::default() }.fail(&Failure::of_arguments(&error));
-            } else {
-                let _ = error.print();
-            }
+            Reporter { json: requests_json(std::env::args_os()), ..Reporter::default() }.reject(&error);
             Exit::Usage.into()
         }
     }

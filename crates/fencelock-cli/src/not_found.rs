@@ -11,7 +11,13 @@ const HEAD: u64 = 256;
 /// The system reports the same error if the file of the command does not exist and if its interpreter does not.
 pub(crate) fn explain(command: &[OsString]) -> String {
     let found = command.first().and_then(|program| find(program, std::env::var_os("PATH").as_deref()));
-    found.map_or_else(|| "command not found".to_owned(), |file| what_is_missing(&file))
+    match (found, command) {
+        (Some(file), _) => what_is_missing(&file),
+        (None, [line]) if line.as_encoded_bytes().contains(&b' ') => {
+            "command not found: it is one word with spaces; a shell runs such a line: -- sh -c LINE".to_owned()
+        }
+        (None, _) => "command not found".to_owned(),
+    }
 }
 
 /// Looks where the system looks.
@@ -47,6 +53,13 @@ fn what_is_missing(file: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_in_one_word_needs_a_shell() {
+        let said = |words: &[&str]| explain(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert!(said(&["echo hi"]).ends_with("-- sh -c LINE"));
+        assert_eq!(said(&["echo hi", "x"]), "command not found");
+    }
 
     #[test]
     fn the_path_is_searched_for_a_name_only() {

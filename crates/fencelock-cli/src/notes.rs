@@ -22,36 +22,39 @@ pub(crate) fn all() -> String {
 
 const EXAMPLES: &str = "\
 Examples:
-  fencelock run nightly-report -- ./report.sh        one at a time; others wait in a queue
-  fencelock run -n backup -- backup --all            skip if another instance runs (exit 75)
-  fencelock run -w 5m --max-hold 2h etl -- make      wait up to 5 minutes, run up to 2 hours
+  fencelock run report -- ./report.sh      one at a time; others wait in a queue
+  fencelock run -n backup -- ./backup.sh   skip if another runs (exit 75)
+  fencelock run -w 5m --max-hold 2h etl -- make
+                                           wait up to 5 min, run up to 2 h
   fencelock run -n --hold-for 50s --url redis://cache tick -- ./tick
-                                                     at most once a minute across 50 machines
+                                           at most once a minute on 50 machines
   fencelock elect --value $HOSTNAME scheduler -- ./scheduler
-                                                     one leads; a standby takes over when it dies
-  fencelock list                                     all held locks";
+                                           one leads; when it dies, another does
+  fencelock list                           all held locks";
 
 /// As in the table of docs/en/redis.md.
 const URL_OPTIONS: &str = "\
 URL options:
   redis://HOST?prefix=app:&timeout=300, also with redlock://
   prefix=P           prefix of every key, to share locks with other programs
-  compat=LIBRARY     use the prefix of another library: redlock.net, pottery, redis-semaphore,
-                     php-lock, laravel:PREFIX, shedlock:ENV
+  compat=LIBRARY     use the prefix of another library: redlock.net, pottery,
+                     redis-semaphore, php-lock, laravel:PREFIX, shedlock:ENV
   timeout=MS         timeout of a connection or a reply; default 1000
   protocol=resp2     use RESP2 instead of RESP3
   push=off           disable push notifications: waiters only poll
   acks=N             N replicas must confirm each lock and renewal
   acks_timeout=MS    timeout of the replica confirmation; default timeout=
-  ca=FILE            TLS: trust the CA certificates in this PEM file instead of the system's
+  ca=FILE            TLS: trust the CA certificates in this PEM file instead of
+                     the system's
   cert=FILE, key=FILE
                      TLS: client certificate and private key, both PEM
   password_file=FILE read the password from the first line of this file
-  quarantine=on      a server that may have lost its locks grants none until they have expired;
-                     always on with redlock://
-  max_ttl=MS         quarantine: the maximum TTL, and about the length of the quarantine;
-                     default 60000
-  trust_empty=true   quarantine: assume that a new server has lost no locks; for tests";
+  quarantine=on      a server that may have lost its locks grants none until
+                     they have expired; always on with redlock://
+  max_ttl=MS         quarantine: the maximum TTL, and about the length of the
+                     quarantine; default 60000
+  trust_empty=true   quarantine: assume that a new server has lost no locks; for
+                     tests";
 
 /// The environment variables that the program reads or sets.
 const ENVIRONMENT: &str = "\
@@ -59,11 +62,13 @@ Environment:
   FENCELOCK_URL      the backend, unless --url is given
   FENCELOCK_PASSWORD the password of each server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
-                     set for the command of `run` and `elect`: key, holder ID, fencing token
+                     set for the command of `run` and `elect`: key, holder ID,
+                     fencing token
   FENCELOCK_KEYS, FENCELOCK_HOLDERS, FENCELOCK_FENCES
                      the same for each of several keys, one in each line
   FENCELOCK_BACKEND, FENCELOCK_OUTER
-                     set for the same command: the backend, and the locks that fencelock runs under
+                     set for the same command: the backend, and the locks that
+                     fencelock runs under
   NO_COLOR           disable colours";
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Parses the words of the command line into [`Arguments`]. The parser of clap does not tell what stands before `--`.
 
 use crate::args::{Arguments, Command, Run};
+use crate::mistakes::explain;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
@@ -39,8 +40,8 @@ fn try_parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
         argument.allow_negative_numbers(takes)
     };
     let mut program = Arguments::command().mut_subcommands(|command| command.mut_args(negative));
-    let matches = program.try_get_matches_from_mut(words)?;
-    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut program))
+    let matches = program.try_get_matches_from_mut(words).map_err(explain)?;
+    Arguments::from_arg_matches(&matches).map_err(|error| explain(error.format(&mut program)))
 }
 
 /// In `run KEY ssh host -- make`, the middle words may be the beginning of a command, or keys to someone who knows another tool.

@@ -6,6 +6,7 @@ use crate::signals;
 use crate::stderr::{self, Stderr};
 use crate::text::plain;
 use crate::wait_status::WaitStatus;
+use clap::error::ErrorKind;
 use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -164,6 +165,16 @@ impl Reporter {
     /// Whether progress is drawn on stderr.
     pub(crate) fn draws_progress(self) -> bool {
         !self.quiet && !self.json && !self.verbose && stderr::is_terminal_in_foreground()
+    }
+
+    /// Reports invalid arguments. As text, hints and the usage follow the error, unless it says how to go on.
+    pub(crate) fn reject(self, error: &clap::Error) {
+        if self.json || matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::MissingSubcommand) {
+            return self.fail(&Failure::of_arguments(error));
+        }
+        let text = error.render().to_string();
+        let lines: Vec<_> = text.strip_prefix("error: ").unwrap_or(&text).trim_end().lines().map(plain).collect();
+        line(&format!("fencelock: {}", lines.join("\n")));
     }
 
     /// Reports the error that ends the program.

@@ -4,6 +4,7 @@
 //! line waits for a moment only, and is dropped then.
 
 use crate::terminal::is_foreground_of;
+use crate::text::plain;
 use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::stdio::stderr;
 use rustix::termios::{isatty, tcgetwinsize};
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -36,6 +38,19 @@ impl Write for Stderr {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A panic is reported like other errors, and to a reader that has stopped too.
+pub(crate) fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = match Backtrace::capture() {
+            trace if trace.status() == BacktraceStatus::Captured => format!("\n{trace}"),
+            _ => String::new(),
+        };
+        let what = plain(&panic.to_string().replace('\n', " "));
+        // It never fails.
+        let _ = Stderr.write_all(format!("fencelock: a bug, please report it: {what}{trace}\n").as_bytes());
+    }));
 }
 
 static OUTPUT: LazyLock<Mutex<Output>> =

@@ -7,6 +7,9 @@ use crate::mode;
 use crate::text::{holder_of, plain, table};
 use fencelock::{HolderInfo, Holding, Span};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Lists all held keys.
 pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure> {
@@ -26,6 +29,37 @@ pub(super) async fn list(list: List, context: &Context) -> Result<Exit, Failure>
             Ok(if holdings.iter().any(is_unread) { Exit::Unreachable } else { Exit::Success })
         })
         .await
+}
+
+/// Whether a completion script is the caller. It is no option, because the scripts would offer that one too.
+pub(super) fn is_for_completion() -> bool {
+    std::env::var_os("_FENCELOCK_COMPLETE").is_some()
+}
+
+/// A shell waits at most this long for the keys that it offers.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// More keys would not help to choose one.
+const MOST_OFFERED: usize = 200;
+
+/// Writes the keys that begin with `prefix`, one in each line, for the completion of a shell. It runs beside the caller, because a
+/// directory that does not answer blocks its thread.
+pub(super) async fn complete(prefix: String, context: Context) -> Result<Exit, Failure> {
+    let runtime = Handle::current();
+    let work = move || {
+        runtime.block_on(context.with_client(async |client| {
+            print(&offered(&client.list().await?, &prefix))?;
+            Ok(Exit::Success)
+        }))
+    };
+    let done = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await;
+    done.ok().and_then(Result::ok).unwrap_or(Ok(Exit::Success))
+}
+
+/// A key that looks like an option would become one, and a key that would be escaped on the screen would be another key.
+fn offered(held: &[Holding], prefix: &str) -> String {
+    let is_offered = |key: &&str| key.starts_with(prefix) && !key.starts_with('-') && plain(*key) == **key;
+    let keys: BTreeSet<_> = held.iter().map(|held| held.key.as_str()).filter(is_offered).collect();
+    keys.into_iter().take(MOST_OFFERED).flat_map(|key| [key, "\n"]).collect()
 }
 
 /// Empty if nothing is held, so that scripts can count lines.
@@ -61,4 +95,22 @@ fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 7] {
         if is_unread(held) { "-".to_owned() } else { mode::column(holder.mode) },
         holder_of(holder),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencelock::{Expiry, Key, Occupant};
+
+    #[test]
+    fn completion_offers_a_limited_number_of_keys_that_stay_the_same_on_a_command_line() {
+        let held = |key: &str| {
+            let holder = HolderInfo::new(Occupant::from_wire("x"), Expiry::Never);
+            Holding::new(Key::new(key).unwrap(), holder)
+        };
+        let all: Vec<_> = ["b", "a b", "--yes", "a\u{202e}"].into_iter().map(held).collect();
+        assert_eq!((offered(&all, ""), offered(&all, "b")), ("a b\nb\n".to_owned(), "b\n".to_owned()));
+        let many: Vec<_> = (0..300).map(|n| held(&format!("k{n}"))).collect();
+        assert_eq!((offered(&many, "").lines().count(), offered(&many, "k29").lines().count()), (200, 11));
+    }
 }

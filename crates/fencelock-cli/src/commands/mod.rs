@@ -22,9 +22,10 @@ mod status;
 mod wait;
 
 use crate::args::{Arguments, Command};
-use crate::context::Context;
+use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use clap::CommandFactory;
 use doctor::LockTrial;
 
 /// Runs the command given by the arguments.
@@ -36,6 +37,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Renew(renew) => renew::renew(renew, context).await,
         Command::Release(release) => release::release(release, context).await,
         Command::Status(status) => status::status(status, context).await,
+        Command::List(wanted) if list::is_for_completion() => list::complete(wanted.prefix, context.clone()).await,
         Command::List(wanted) => list::list(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
@@ -52,5 +54,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
+        Command::Help { command } => pages::help(&command),
+        Command::Version => print(&Arguments::command().render_version()).map(|()| Exit::Success),
     }
 }

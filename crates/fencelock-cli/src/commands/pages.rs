@@ -1,8 +1,10 @@
 use crate::args::Arguments;
-use crate::context::print;
+use crate::context::{may_colour, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use clap::{Command, CommandFactory};
+use crate::mistakes::no_command;
+use clap::builder::PossibleValuesParser;
+use clap::{Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
@@ -11,23 +13,54 @@ use std::io;
 /// The date of the manual pages. It is fixed, so that builds are reproducible.
 const DATE: &str = "2026-11-21";
 
-/// Completion of the command after `run ... --`, which clap does not generate.
+/// Completion of held keys, and of the command after `run ... --`, which clap does not generate.
 const BASH: &str = include_str!("completions/run.bash");
 const FISH: &str = include_str!("completions/run.fish");
 const ZSH: &str = include_str!("completions/run.zsh");
 
+/// Stands for a held key: no other argument has this hint, which only the script of zsh keeps.
+const HELD: ValueHint = ValueHint::Username;
+
 /// Writes a completion script.
 pub(super) fn completions(shell: Shell) -> Result<Exit, Failure> {
+    let mut program = Arguments::command();
+    // The names live as long as the program, which ends soon.
+    let names = program.get_subcommands().map(|command| &*command.get_name().to_owned().leak());
+    let names = PossibleValuesParser::new(names);
+    for name in ["help", "man"] {
+        let names = names.clone();
+        program = program.mut_subcommand(name, |command| command.mut_arg("command", |name| name.value_parser(names)));
+    }
+    for name in ["status", "break", "release", "renew", "resize", "wait"] {
+        program = program.mut_subcommand(name, |command| command.mut_arg("key", |key| key.value_hint(HELD)));
+    }
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "fencelock", &mut script);
+    clap_complete::generate(shell, &mut program, "fencelock", &mut script);
     let script = String::from_utf8_lossy(&script);
-    let of_run = match shell {
-        Shell::Bash => BASH,
-        Shell::Fish => FISH,
-        Shell::Zsh => ZSH,
-        _ => "",
+    let script = match shell {
+        Shell::Bash => format!("{script}{BASH}"),
+        Shell::Fish => format!("{script}{FISH}"),
+        // The end of the script, which starts the completion, comes after our functions.
+        Shell::Zsh => {
+            script.split("\nif [ \"$funcstack").next().unwrap_or_default().replace(":_users'", ":_fencelock_held'")
+                + ZSH
+        }
+        _ => script.into_owned(),
     };
-    print(&format!("{script}{of_run}"))?;
+    print(&script)?;
+    Ok(Exit::Success)
+}
+
+/// Shows the help of the program, or of the command that `names` lead to.
+pub(super) fn help(names: &[String]) -> Result<Exit, Failure> {
+    let mut command = Arguments::command();
+    command.build();
+    for name in names {
+        let found = command.find_subcommand(name).cloned();
+        command = found.ok_or_else(|| Failure::of_arguments(&no_command(&mut command, name)))?;
+    }
+    let help = command.render_long_help();
+    print(&if may_colour() { help.ansi().to_string() } else { help.to_string() })?;
     Ok(Exit::Success)
 }
 

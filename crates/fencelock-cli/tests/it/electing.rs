@@ -188,14 +188,14 @@ fn bad_input_is_refused_and_nothing_runs() {
     let backend = TestBackend::files();
     let long = "x".repeat(129);
     for (line, argument, expected) in [
-        ("elect", "", "error: the following required arguments were not provided"),
+        ("elect", "", "fencelock: the following required arguments were not provided"),
         ("elect e", "", "fencelock: no command to run as the leader of e: "),
-        ("elect -- touch ran", "", "error: no NAME before `--`: the words after `--` are the command"),
+        ("elect -- touch ran", "", "fencelock: no NAME before `--`: the words after `--` are the command"),
         ("elect e --grace 20s -- touch ran", "", "fencelock: --grace 20 s is more than half of --ttl 30 s"),
-        ("elect e --observe --value v", "", "error: the argument '--observe' cannot be used with '--value"),
-        ("elect e --observe -- touch ran", "", "error: the argument '--observe' cannot be used with"),
+        ("elect e --observe --value v", "", "fencelock: the argument '--observe' cannot be used with '--value"),
+        ("elect e --observe -- touch ran", "", "fencelock: the argument '--observe' cannot be used with"),
         ("-q elect e --observe", "", "fencelock: --observe prints the leader, so it cannot be combined with -q"),
-        ("elect e --label v -- touch ran", "", "error: unexpected argument '--label' found"),
+        ("elect e --label v -- touch ran", "", "fencelock: unexpected argument '--label' found"),
         ("elect e", "--value=", "fencelock: the value of a candidate is empty"),
         ("elect e", "--value=a\nb", "fencelock: the value of a candidate must not contain control characters"),
         ("elect e", &format!("--value={long}"), "fencelock: the value of a candidate has at most 128 bytes"),

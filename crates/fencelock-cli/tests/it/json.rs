@@ -326,7 +326,7 @@ fn every_failure_is_an_event_with_a_kind() {
 fn a_flag_of_the_command_is_not_ours() {
     let backend = TestBackend::files();
     let output = Test::new(&backend, "run --nonsense k -- c --json").output();
-    assert!(output.status == 64 && output.stderr.starts_with("error: "), "{}", output.stderr);
+    assert!(output.status == 64 && output.stderr.starts_with("fencelock: unexpected"), "{}", output.stderr);
 }
 
 #[test]

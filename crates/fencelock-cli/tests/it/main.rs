@@ -21,6 +21,7 @@ mod kept_locks;
 mod lab;
 mod limits;
 mod loss;
+mod mistakes;
 mod nesting;
 mod once;
 mod outage;

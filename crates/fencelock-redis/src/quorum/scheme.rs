@@ -14,10 +14,7 @@ impl Scheme for QuorumScheme {
     fn forms(&self) -> &[UrlForm] {
         const {
             &[
-                UrlForm::new(
-                    "redlock://HOST,HOST,HOST",
-                    "machines that share independent Redis servers; a majority decides",
-                ),
+                UrlForm::new("redlock://HOST,HOST,HOST", "machines that share a majority of Redis servers"),
                 UrlForm::new("redlock+tls://HOST,...", "the same over TLS"),
             ]
         }

@@ -15,13 +15,10 @@ impl Scheme for RedisScheme {
     fn forms(&self) -> &[UrlForm] {
         const {
             &[
-                UrlForm::new(
-                    "redis://HOST[:PORT][/DB]",
-                    "machines that share one Redis; the lease of a crashed holder expires",
-                ),
+                UrlForm::new("redis://HOST[:PORT][/DB]", "machines that share one Redis; leases expire"),
                 UrlForm::new("rediss://HOST[:PORT][/DB]", "the same over TLS"),
                 UrlForm::new("redis+unix:///PATH", "a Redis on this machine, over its Unix socket"),
-                UrlForm::new("redis+sentinel://S1,S2/NAME", "machines that share the master NAME of these sentinels"),
+                UrlForm::new("redis+sentinel://S1,S2/NAME", "machines that share the master of the sentinels"),
                 UrlForm::new("rediss+sentinel://S1,S2/NAME", "the same over TLS"),
             ]
         }

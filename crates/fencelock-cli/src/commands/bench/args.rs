@@ -76,43 +76,43 @@ pub(crate) struct Bench {
 
 const AFTER: &str = "\
 Examples:
-  fencelock bench                                                   file locks on this machine
-  fencelock bench --url redis://HOST --processes 4                  one hot key on Redis
+  fencelock bench                                      locks in files
+  fencelock bench --url redis://HOST --processes 4     one hot key on Redis
   fencelock bench --workload uncontended --tasks 1 --url redis://HOST
-  fencelock bench --workload flash-sale --stock 100000 --seconds 30 --url redis://HOST
-  fencelock bench --shared --writers 1 --url redis://HOST           readers, 1 % writers
-  fencelock bench --permits 8 --url redis://HOST                    a semaphore of 8 permits
-  fencelock bench --slots 8 --url redis://HOST                      8 numbered slots
+  fencelock bench --workload flash-sale --stock 100000 --url redis://HOST
+  fencelock bench --shared --writers 1 --url redis://HOST   readers, 1 % writers
+  fencelock bench --permits 8 --url redis://HOST       a semaphore of 8 permits
+  fencelock bench --slots 8 --url redis://HOST         8 numbered slots
   fencelock bench --workload many-keys --together 2 --url redis://HOST
-  fencelock bench --json --url redlock://HOST,HOST,HOST             JSON output
+  fencelock bench --json --url redlock://HOST,HOST,HOST
 
 Fields of the JSON:
-  workload, mode, processes, tasks, keys     parameters of the run
-  warm_up_ms, span_ms                        durations
-  grants, grants_per_s                       acquired locks
-  wait_us: p50, p90, p99, p99.9, max         wait times, microseconds
-  reader_wait_us, writer_wait_us             the same of readers, and of writers among
-                                               them, or null
-  writer_grants                              of readers: how many are exclusive, or null
-  fairness: jain_tasks, jain_processes,      Jain's index; the longest wait in
-    longest_over_median, empty_handed          median waits; tasks without a grant
-  wasted_wakeups_per_grant                   wake-ups without a grant
-  commands_per_grant                         sum over all servers, or null
-  server_us_per_grant                        processor time of all servers, or null
-  audit: checked, conflicts, most_permits    with a mode, of hot-key, or null: changes of
-                                               the holders; those in conflict, which
-                                               must be 0; the most permits or slots in
-                                               use at once
-  sale: stock, left, sold, oversold,         of flash-sale, or null; the last two are 0
-    out_of_order                               if no two holders overlapped
-  errors, first_error                        failed attempts
-  waits                                      histogram: pairs of microseconds and count
+  workload, mode, processes, tasks, keys  parameters of the run
+  warm_up_ms, span_ms                     durations
+  grants, grants_per_s                    acquired locks
+  wait_us: p50, p90, p99, p99.9, max      wait times, microseconds
+  reader_wait_us, writer_wait_us          the same of readers, and of the
+                                            writers among them, or null
+  writer_grants                           of readers: the exclusive, or null
+  fairness: jain_tasks, jain_processes,   Jain's index; the longest wait in
+    longest_over_median, empty_handed       median waits; tasks without a grant
+  wasted_wakeups_per_grant                wake-ups without a grant
+  commands_per_grant                      sum over all servers, or null
+  server_us_per_grant                     processor time of all servers, or null
+  audit: checked, conflicts,              with a mode, of hot-key, or null:
+    most_permits                            changes of the holders; conflicts,
+                                            which must be 0; the most permits or
+                                            slots in use at once
+  sale: stock, left, sold, oversold,      of flash-sale, or null; the last two
+    out_of_order                            are 0 if no two holders overlapped
+  errors, first_error                     failed attempts
+  waits                                   histogram: pairs of wait and count
 
 Exit status:
   0      success
   64     usage: an argument is invalid, or not supported by the backend
   69     the backend is unreachable, or returned errors
-  76     two holders overlapped: an item was sold twice, or they were in conflict
+  76     two holders overlapped: an item was sold twice, or a conflict was found
   128+N  terminated by signal N; all keys are removed";
 
 /// Internal subcommands.

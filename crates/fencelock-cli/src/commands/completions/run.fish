@@ -11,3 +11,16 @@ function __fish_fencelock_command
 end
 
 complete -c fencelock -n __fish_fencelock_in_command -x -a '(__fish_fencelock_command)'
+
+# The held keys.
+function __fish_fencelock_held
+    set -l words (commandline -opc)
+    set -l url (string match -- '--url=*' $words)
+    if set -l at (contains -i -- --url $words)
+        set url --url $words[(math $at + 1)]
+    end
+    _FENCELOCK_COMPLETE=1 command fencelock $url list -- (string unescape -- (commandline -ct)) 2>/dev/null </dev/null
+end
+
+complete -c fencelock -n "__fish_fencelock_using_subcommand status break release renew resize wait" -f -a '(__fish_fencelock_held)'
+complete -c fencelock -n "__fish_fencelock_using_subcommand help man" -f -a '(complete -C "fencelock ")'

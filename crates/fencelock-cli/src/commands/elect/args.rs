@@ -40,7 +40,7 @@ pub(crate) struct Elect {
     pub(crate) nested: Nested,
     /// Pass FENCELOCK_PASSWORD, and a FENCELOCK_URL that contains a password, to the command [default: both are removed].
     #[allow(clippy::doc_markdown, reason = "this is help text")]
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Leading")]

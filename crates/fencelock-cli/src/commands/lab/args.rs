@@ -45,7 +45,7 @@ pub(crate) struct Lab {
 const EXAMPLES: &str = "\
 Examples:
   fencelock lab                                     all schemes and properties
-  fencelock lab s2-5-set-nx-ex                      the shortest counterexample of a scheme
+  fencelock lab s2-5-set-nx-ex                      its shortest counterexample
   fencelock lab s2-5-set-nx-ex --all                all counterexamples
   fencelock lab s2-5-set-nx-ex --svg out.svg        as an SVG diagram
   fencelock lab s2-5-set-nx-ex --url redis://HOST   replayed on a real server

@@ -12,7 +12,7 @@ pub(crate) struct FileScheme;
 
 impl Scheme for FileScheme {
     fn forms(&self) -> &[UrlForm] {
-        const { &[UrlForm::new("file:DIR", "processes of this machine; a crashed holder frees its lock at once")] }
+        const { &[UrlForm::new("file:DIR", "processes of this machine; a crash frees the lock")] }
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
