@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::secrets::has_password;
 use crate::span;
-use fencelock::Ttl;
+use fencelock::{Owner, Ttl};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::Deserialize;
@@ -256,5 +256,6 @@ fn parse(text: &str) -> Result<Entries, String> {
         let valid = span::parse(ttl).and_then(|span| Ttl::new(span).map_err(|invalid| invalid.to_string()));
         valid.map_err(|why| format!("ttl: {why}"))?;
     }
+    Owner::new("host", 1, entries.label.as_deref()).map_err(|invalid| format!("label: {invalid}"))?;
     Ok(entries)
 }

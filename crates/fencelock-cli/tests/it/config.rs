@@ -133,6 +133,7 @@ fn what_cannot_be_used_in_a_file_is_refused_with_its_line_and_without_its_conten
         ("ttl = 30\n", "line 1: invalid type: integer `30`, expected a string"),
         ("ttl = '1 hour'\n", "ttl: \"1 hour\" is not a duration; write"),
         ("ttl = '1ms'\n", "ttl: a TTL lies between"),
+        (r#"label = "a\nb""#, "label: a label must not contain control characters"),
         ("require_url = 'yes'\n", "line 1: invalid type: string \"yes\", expected a boolean"),
         ("[redis]\nurl = 'a'\n", "line 1: unknown field `redis`"),
         (&long, "it has more than 65536 bytes"),
@@ -295,10 +296,15 @@ fn config_shows_each_setting_and_its_origin() {
 }
 
 #[test]
-fn a_label_in_a_file_does_not_control_the_terminal() {
+fn a_text_in_a_file_does_not_control_the_terminal() {
     let backend = TestBackend::files();
-    let output = with_file(&backend, r#"label = "a\u001b[2Jb""#, "config").env("FENCELOCK_URL", backend.url()).output();
-    assert!(output.stdout.contains(r"a\u{1b}[2Jb") && !output.stdout.contains('\x1b'), "{}", output.stdout);
+    for text in [r#"label = "a\u001b[2Jb""#, r#""a\u001b[2Jb" = 1"#, "label = 'a\u{1b}[2Jb'"] {
+        let output = with_file(&backend, text, "config").output();
+        refused(&output, &["/fencelock.toml: "]);
+        assert!(!output.stderr.contains('\x1b'), "{text}: {}", output.stderr);
+    }
+    let output = with_file(&backend, "label = 'a\u{202e}b'", "config").env("FENCELOCK_URL", backend.url()).output();
+    assert!(output.stdout.contains(r"a\u{202e}b"), "{}{}", output.stdout, output.stderr);
 }
 
 #[test]
