@@ -7,7 +7,7 @@ use crate::commands::once::args::{Once, OncePer};
 use crate::mode::ModeArguments;
 use crate::notes;
 use crate::wait_args::{Nested, Patience};
-use crate::{exit, span};
+use crate::{exit, settings, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Common {
-    /// URL of the backend [default: a directory of the current user on this machine].
+    /// URL of the backend [default: url in fencelock.toml, or a directory of the current user].
     ///
     /// If the URL has no password, it is read from the variable FENCELOCK_PASSWORD or from password_file=FILE in the URL.
     #[allow(clippy::doc_markdown, reason = "this is help text")]
@@ -64,6 +64,11 @@ pub(crate) enum Command {
     Resize(Resize),
     Once(Once),
     Init(Init),
+    /// Show the settings in force, and where they come from: options, variables, ~/.config/fencelock.toml, /etc/fencelock.toml.
+    ///
+    /// It contacts no server, and shows no password.
+    #[command(after_help = exit::OTHERS)]
+    Config,
     /// Check the configuration and health of the backend, and try a lock.
     #[command(after_help = exit::DOCTOR)]
     Doctor {
@@ -227,7 +232,7 @@ pub(crate) enum OnLost {
 #[command(next_help_heading = "Holding")]
 pub(crate) struct LeaseArguments {
     /// Time to live of the lease, renewed after each third; a lock of a crashed holder ends after this time.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL)]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
     #[arg(long, value_name = "TEXT")]
@@ -279,7 +284,7 @@ pub(crate) struct Acquire {
     )]
     pub(crate) on_lost: Option<OnLost>,
     /// Time to live of the lease; only `renew` extends it, or the keeper of --while-pid.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Holding")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Holding")]
     pub(crate) ttl: Duration,
     /// Description of the holder, shown to waiters.
     #[arg(long, value_name = "TEXT", help_heading = "Holding")]
@@ -296,7 +301,7 @@ pub(crate) struct Renew {
     #[arg(long)]
     pub(crate) holder: String,
     /// The lease lasts at least this long from now; a renewal never shortens it.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL)]
     pub(crate) ttl: Duration,
 }
 

@@ -3,6 +3,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
 use crate::secrets;
+use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::stdout;
 #[cfg(feature = "file")]
@@ -13,11 +14,10 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The context of a command: the backend URL and the output options.
+/// The context of a command: the settings and the output options.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
-    /// `None` for the default directory of this user.
-    url: Option<String>,
+    settings: Result<Settings, Failure>,
     /// Whether the command acquires no lock, and so creates no directory.
     only_inspects: bool,
     pub(crate) report: Reporter,
@@ -30,36 +30,51 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 pub(crate) const LEAVING: Duration = Duration::from_millis(250);
 
 impl Context {
-    pub(crate) fn new(common: &Common, only_inspects: bool) -> Self {
+    pub(crate) fn new(common: &Common, settings: Result<Settings, Failure>, only_inspects: bool) -> Self {
         let report = Reporter { json: common.json, quiet: common.quiet, verbose: common.verbose > 0 };
-        Self { url: common.url.clone(), only_inspects, report }
+        let settings = settings.map(|settings| settings.with_url(common.url.as_deref()));
+        Self { settings, only_inspects, report }
     }
 
     /// Connects to the backend. It must be visible to other processes.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        require_cross_process(Client::builder().sharing(false).connect(&self.url()?).await?)
+        let client = Client::builder().sharing(false).connect(&self.url()?).await;
+        self.usable(client.map_err(Failure::from))
     }
 
     /// Connects for diagnosis, also if the servers do not answer.
     pub(crate) async fn connect_to_inspect(&self) -> Result<Client, Failure> {
-        of(lazy(&self.url()?).await, Failure::without_advice)
+        self.usable(of(lazy(&self.url()?).await, Failure::without_advice))
     }
 
     /// Connects for commands that wait: an unreachable server is retried, also at the start.
     pub(crate) async fn connect_to_wait(&self) -> Result<Client, Failure> {
-        of(on_demand(&self.url()?).await, |error| error.clone().into())
+        let url = self.url()?;
+        if !self.only_inspects && self.settings()?.url()?.is_none() {
+            self.report.tell_default(&url);
+        }
+        self.usable(of(on_demand(&url).await, |error| error.clone().into()))
     }
 
-    /// The backend URL. An empty URL is an error: an unset shell variable must not silently select
-    /// local locks instead of shared ones.
+    /// Names the file of a URL that cannot be used.
+    fn usable(&self, client: Result<Client, Failure>) -> Result<Client, Failure> {
+        client.and_then(require_cross_process).map_err(|failure| match &self.settings {
+            Ok(settings) => settings.with_origin(failure),
+            Err(_) => failure,
+        })
+    }
+
+    /// The backend URL.
     pub(crate) fn url(&self) -> Result<String, Failure> {
-        let Some(url) = self.url.clone() else { return own_directory(self.only_inspects) };
-        if url.trim().is_empty() {
-            let why = "the URL is empty: set --url or FENCELOCK_URL to file:DIR or redis://HOST, or unset both \
-                       to use the default directory of this user";
-            return Err(Failure::new(Exit::Usage, why));
+        match self.settings()?.url()? {
+            Some(url) => secrets::complete(url.to_owned()),
+            None => own_directory(self.only_inspects),
         }
-        secrets::complete(url)
+    }
+
+    /// The settings. A file that cannot be used is an error of every command that needs a backend.
+    pub(crate) fn settings(&self) -> Result<&Settings, Failure> {
+        self.settings.as_ref().map_err(Clone::clone)
     }
 
     /// The backend of this client, in a form that can be compared.
@@ -114,7 +129,7 @@ fn of(backend: Result<Arc<dyn Backend>, ConnectError>, failure: fn(&Error) -> Fa
             other => Error::from(other),
         })
     })?;
-    require_cross_process(Client::builder().sharing(false).backend(backend)?)
+    Ok(Client::builder().sharing(false).backend(backend)?)
 }
 
 /// Refuses backends that are not visible to other processes.

@@ -1,9 +1,9 @@
 //! The `fencelock` command: arguments, a plan, its run, an exit code.
 //!
-//! `args` and `parse` read the arguments, `mistakes` words their errors, `plan` checks them, and `commands/` has one file for each
-//! command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends it, `parent_death_watcher/` is
-//! the second process, and `descendants` finds what the command has started. `exit`, `failure`, `report` and `json` are exit codes and
-//! output.
+//! `args` and `parse` read the arguments, `mistakes` words their errors, `settings` reads the files, `plan` checks the arguments, and
+//! `commands/` has one file for each command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends
+//! it, `parent_death_watcher/` is the second process, and `descendants` finds what the command has started. `keeper/` is the second
+//! process of `acquire --while-pid`. `exit`, `failure`, `report` and `json` are exit codes and output.
 
 mod args;
 mod change;
@@ -32,6 +32,7 @@ mod plan;
 mod progress;
 mod report;
 mod secrets;
+mod settings;
 mod signals;
 mod span;
 mod spawn;
@@ -48,6 +49,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::Reporter;
+use crate::settings::Settings;
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -61,9 +63,10 @@ fn main() -> ExitCode {
     if keeper::role() {
         return keeper::run().into();
     }
-    match parse::parse() {
+    let settings = settings::load();
+    match parse::parse(settings.as_ref().ok()) {
         Ok(arguments) => {
-            let exit = execute(arguments);
+            let exit = execute(arguments, settings);
             interrupt::die_of(exit);
             exit.into()
         }
@@ -84,9 +87,9 @@ fn requests_json(arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-fn execute(arguments: Arguments) -> Exit {
+fn execute(arguments: Arguments, settings: Result<Settings, Failure>) -> Exit {
     logging::start(&arguments);
-    let context = Context::new(&arguments.common, !arguments.command.acquires());
+    let context = Context::new(&arguments.common, settings, !arguments.command.acquires());
     let ended = check_open_files().and_then(|()| block_on_main_thread(commands::execute(arguments, &context)));
     ended.and_then(|done| done).unwrap_or_else(|failure| {
         context.report.fail(&failure);

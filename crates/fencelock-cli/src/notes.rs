@@ -17,7 +17,7 @@ pub(crate) fn backends() -> String {
 
 /// All notes of the long help and of the manual page.
 pub(crate) fn all() -> String {
-    [&backends(), URL_OPTIONS, ENVIRONMENT].join("\n\n")
+    [&backends(), URL_OPTIONS, ENVIRONMENT, FILES].join("\n\n")
 }
 
 const EXAMPLES: &str = "\
@@ -60,6 +60,8 @@ URL options:
 const ENVIRONMENT: &str = "\
 Environment:
   FENCELOCK_URL      the backend, unless --url is given
+  FENCELOCK_REQUIRE_URL
+                     if it is 1, a command for which no URL is set is refused
   FENCELOCK_PASSWORD the password of each server whose URL has none
   FENCELOCK_KEY, FENCELOCK_HOLDER, FENCELOCK_FENCE
                      set for the command of `run` and `elect`: key, holder ID,
@@ -70,6 +72,14 @@ Environment:
                      set for the same command: the backend, and the locks that
                      fencelock runs under
   NO_COLOR           disable colours";
+
+/// The files that the program reads.
+const FILES: &str = "\
+Files:
+  $XDG_CONFIG_HOME/fencelock.toml, or ~/.config/fencelock.toml
+                     settings of the user: url, ttl, label, require_url
+  /etc/fencelock.toml
+                     settings of the system, for what that of the user does not set";
 
 #[cfg(test)]
 mod tests {

@@ -2,26 +2,27 @@
 
 use crate::args::{Arguments, Command, Run};
 use crate::mistakes::explain;
+use crate::settings::Settings;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
-pub(crate) fn parse() -> Result<Arguments, clap::Error> {
-    parse_from(&std::env::args_os().collect::<Vec<_>>())
+pub(crate) fn parse(settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
+    parse_from(&std::env::args_os().collect::<Vec<_>>(), settings)
 }
 
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
 /// the KEY.
-pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let arguments = try_parse(words)?;
+pub(crate) fn parse_from(words: &[OsString], settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
+    let arguments = try_parse(words, settings)?;
     let Some(dashes) = words.iter().position(|word| word == "--") else { return Ok(arguments) };
     let (name, operand) = match arguments.command {
         Command::Run(_) => ("run", "KEY"),
         Command::Elect(_) => ("elect", "NAME"),
         _ => return Ok(arguments),
     };
-    if try_parse(&words[..dashes]).is_err_and(|error| lacks(&error, operand)) {
+    if try_parse(&words[..dashes], settings).is_err_and(|error| lacks(&error, operand)) {
         let why = format!("no {operand} before `--`: the words after `--` are the command");
         return Err(error_of(name, ErrorKind::MissingRequiredArgument, why));
     }
@@ -33,13 +34,25 @@ pub(crate) fn parse_from(words: &[OsString]) -> Result<Arguments, clap::Error> {
 
 /// A negative number after an option is its value, which is refused by name. The parser would take it for another option, and advise
 /// to write it after `--`.
-fn try_parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+///
+/// The settings are defaults of the options of the same names.
+fn try_parse(words: &[OsString], settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
     let takes_value = |argument: &clap::Arg| !argument.is_positional() && argument.get_action().takes_values();
     let negative = |argument: clap::Arg| {
         let takes = takes_value(&argument);
         argument.allow_negative_numbers(takes)
     };
-    let mut program = Arguments::command().mut_subcommands(|command| command.mut_args(negative));
+    let with_default = |argument: clap::Arg| {
+        let setting = settings.and_then(|settings| match argument.get_id().as_str() {
+            "ttl" => settings.ttl.as_ref(),
+            "label" => settings.label.as_ref(),
+            _ => None,
+        });
+        let Some((value, _)) = setting else { return argument };
+        argument.default_value(value.clone())
+    };
+    let mut program =
+        Arguments::command().mut_subcommands(|command| command.mut_args(|argument| with_default(negative(argument))));
     let matches = program.try_get_matches_from_mut(words).map_err(explain)?;
     Arguments::from_arg_matches(&matches).map_err(|error| explain(error.format(&mut program)))
 }
@@ -91,7 +104,7 @@ mod tests {
 
     fn is_run(line: &str) -> bool {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let arguments = parse_from(&words);
+        let arguments = parse_from(&words, None);
         matches!(arguments, Ok(Arguments { command: Command::Run(_), .. }))
     }
 
@@ -114,7 +127,7 @@ mod tests {
             ["run -w -5 k c", "run --ttl -1 k c", "run --slots -5 k c", "bench --seconds -1", "acquire -w -0.5 k"]
         {
             let words: Vec<_> = format!("fencelock {line}").split(' ').map(OsString::from).collect();
-            let error = parse_from(&words).unwrap_err().to_string();
+            let error = parse_from(&words, None).unwrap_err().to_string();
             assert!(error.starts_with("error: invalid value '-") && !error.contains("-- -"), "{line}: {error}");
         }
     }
@@ -123,7 +136,7 @@ mod tests {
     fn the_first_word_is_the_key_and_also_names_others() {
         let parsed = |line: &str| {
             let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
-            let Command::Run(run) = parse_from(&words).unwrap().command else { panic!("{line}") };
+            let Command::Run(run) = parse_from(&words, None).unwrap().command else { panic!("{line}") };
             let command: Vec<_> = run.command.iter().map(|word| word.to_str().unwrap().to_owned()).collect();
             (run.key, run.more_keys.join("+"), command.join("+"))
         };
@@ -153,7 +166,7 @@ mod tests {
             ("a b$c -- d", "a --also 'b$c' -- d", "a -- 'b$c' -- d"),
         ] {
             let words: Vec<_> = format!("fencelock run {line}").split(' ').map(OsString::from).collect();
-            let error = parse_from(&words).unwrap_err().to_string();
+            let error = parse_from(&words, None).unwrap_err().to_string();
             for form in [several, command] {
                 assert!(error.contains(&format!("fencelock run {form}\n")), "{line}: {error}");
             }

@@ -232,7 +232,7 @@ mod tests {
 
     fn plan(arguments: &str) -> Result<Plan, String> {
         let words: Vec<_> = arguments.split(' ').map(OsString::from).collect();
-        let arguments = parse_from(&words).map_err(|error| error.to_string())?;
+        let arguments = parse_from(&words, None).map_err(|error| error.to_string())?;
         let Command::Run(run) = arguments.command else { panic!("run") };
         Plan::new(run)
     }

@@ -10,7 +10,8 @@ use clap::error::ErrorKind;
 use fencelock::{FencingToken, HolderId, Key, Span, Unknown, WindowDone};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// A wait of at least this length is reported when it ends.
@@ -159,6 +160,17 @@ impl Reporter {
             line(&event.json().to_string());
         } else if self.verbose || severity != Severity::Detail {
             line(&format!("fencelock: {}", plain(&event.text())));
+        }
+    }
+
+    /// Tells somebody at a terminal where the locks are if no URL is set. Where `/run/lock` is missing, the library warns of that.
+    pub(crate) fn tell_default(self, url: &str) {
+        let warned = cfg!(target_os = "linux") && !Path::new("/run/lock").exists();
+        if !self.quiet && !self.json && !self.verbose && !warned && io::stderr().is_terminal() {
+            line(&format!(
+                "fencelock: no URL is set: the lock is at {}, for this user on this machine only",
+                plain(url)
+            ));
         }
     }
 

@@ -37,7 +37,7 @@ fn with_password(url: &str, password: &str) -> Result<String, Failure> {
 }
 
 /// A URL that cannot be parsed may have one.
-fn has_password(url: &str) -> bool {
+pub(crate) fn has_password(url: &str) -> bool {
     if scheme_of(url).is_ok_and(|scheme| !scheme.has_passwords()) {
         return false;
     }

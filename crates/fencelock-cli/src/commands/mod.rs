@@ -5,6 +5,7 @@ mod acquire;
 pub(crate) mod bench;
 mod breaking;
 mod claim;
+mod config;
 mod doctor;
 pub(crate) mod elect;
 mod init;
@@ -43,6 +44,7 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
         Command::Resize(resize) => resize::resize(resize, context).await,
         Command::Once(wanted) => once::once(wanted, context).await,
+        Command::Config => config::config(context).await,
         Command::Init(init) => init::init(init, context).await,
         Command::Doctor { report, read_only, key } => {
             let trial = if read_only { LockTrial::None } else { LockTrial::Of(key) };

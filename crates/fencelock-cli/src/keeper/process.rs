@@ -13,7 +13,7 @@ use crate::mode;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::{block_on_main_thread, check_open_files, logging, parse, stderr};
+use crate::{block_on_main_thread, check_open_files, logging, parse, settings, stderr};
 use fencelock::{Client, Guards, HolderId, Key, Mode, ReleasedAll, Span};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -61,11 +61,13 @@ fn execute(job: Job, front: OwnedFd) -> Exit {
     let Job { command: words, locks, stdin } = job;
     drop(stdin);
     // The parent has parsed them before.
-    let (Ok(arguments), Some(process)) = (parse::parse_from(&words), locks.into_iter().next()) else {
+    let settings = settings::load();
+    let arguments = parse::parse_from(&words, settings.as_ref().ok());
+    let (Ok(arguments), Some(process)) = (arguments, locks.into_iter().next()) else {
         return Exit::Usage;
     };
     logging::start(&arguments);
-    let context = Context::new(&arguments.common, false);
+    let context = Context::new(&arguments.common, settings, false);
     let Command::Acquire(acquire) = arguments.command else { return Exit::Usage };
     let Some(pid) = acquire.while_pid else { return Exit::Usage };
     let watched = Watched::of_descriptor(pid, process);

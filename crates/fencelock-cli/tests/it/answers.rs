@@ -220,7 +220,12 @@ fn a_stdout_that_is_closed_is_no_failure() {
     let backend = TestBackend::files();
     let line = format!("{} status k >&-", crate::test::BINARY);
     let mut shell = std::process::Command::new("sh");
-    let output = shell.args(["-c", &line]).env("FENCELOCK_URL", backend.url()).output().unwrap();
+    let output = shell
+        .args(["-c", &line])
+        .env("FENCELOCK_URL", backend.url())
+        .env("XDG_CONFIG_HOME", backend.dir())
+        .output()
+        .unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 

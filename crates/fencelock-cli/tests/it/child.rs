@@ -96,7 +96,11 @@ fn nohup_reaches_the_command() {
     let mut wrapper = std::process::Command::new("sh");
     wrapper.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
     let test = Test::script(&backend, "k", script).command();
-    wrapper.arg(test.get_program()).args(test.get_args()).env("FENCELOCK_URL", backend.url());
+    wrapper
+        .arg(test.get_program())
+        .args(test.get_args())
+        .env("FENCELOCK_URL", backend.url())
+        .env("XDG_CONFIG_HOME", backend.dir());
     let output = Running::start(wrapper, "").end();
     let ignored = u64::from_str_radix(output.stdout.trim().rsplit('\t').next().unwrap(), 16).unwrap();
     assert_eq!(ignored & 1, 1, "HUP is signal 1: {}", output.stdout);

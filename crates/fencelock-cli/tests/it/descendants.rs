@@ -238,7 +238,7 @@ fn with_a_part_of_root(backend: &TestBackend, options: &str, script: &str) -> Op
     wrapper.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "./fencelock", "run"]);
     wrapper.args(options.split_whitespace()).args(["k", "--", "sh", "-c"]);
     wrapper.arg(script.replace("AS_ROOT", "./become-root --reuid 0 --regid 0 --clear-groups"));
-    wrapper.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url());
+    wrapper.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("XDG_CONFIG_HOME", backend.dir());
     Some(Running::start(wrapper, ""))
 }
 

@@ -247,7 +247,12 @@ fn a_record_that_is_lost_is_warned_of_once_and_only_with_the_lock() {
     fs::write(backend.file("locks/k.lock"), "damaged").unwrap();
     let warnings = |text: &str| text.matches("the record of the last hold is lost").count();
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -w 1 k -- true";
-    let full = Command::new("sh").args(["-c", script, BINARY]).env("FENCELOCK_URL", backend.url()).output().unwrap();
+    let full = Command::new("sh")
+        .args(["-c", script, BINARY])
+        .env("FENCELOCK_URL", backend.url())
+        .env("XDG_CONFIG_HOME", backend.dir())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&full.stderr);
     assert!(full.status.code() == Some(69) && said.contains("free some space"), "{said}");
     assert_eq!(warnings(&said), 0, "{said}");

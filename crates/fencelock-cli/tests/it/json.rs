@@ -152,6 +152,7 @@ fn every_answer_is_as_documented() {
     let resized = answer(&backend, "resize --permits 3 pool", 0);
     assert_eq!((&resized["resized"], &resized["limit_before"]), (&true.into(), &2.into()));
     assert_eq!(answer(&backend, "resize --permits 3 pool", 0)["resized"], false);
+    assert_eq!(answer(&backend, "config", 0)["ttl_ms"], 30_000);
     answer(&backend, "doctor", 0);
     let quiet = answer(&backend, "doctor -q", 0);
     assert_eq!(quiet["findings"], Value::Array(Vec::new()), "nothing is wrong there");

@@ -6,6 +6,7 @@ mod backend;
 mod bench;
 mod breaking;
 mod child;
+mod config;
 mod counting;
 mod descendants;
 mod doctor;

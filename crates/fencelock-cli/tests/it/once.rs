@@ -47,7 +47,7 @@ fn users_of_one_sticky_directory_record_their_runs_in_turn() {
     for user in [12_345, 12_346] {
         let mut command = Command::new(&program);
         command.args(["run", "--min-interval", "1s", "job", "--", "echo", "ran"]).uid(user).gid(user).current_dir("/");
-        command.env("FENCELOCK_URL", backend.url());
+        command.env("FENCELOCK_URL", backend.url()).env("XDG_CONFIG_HOME", backend.dir());
         // The run of the first user counts for a second.
         let said = wait_until("a run of this user", || {
             let output = command.output().unwrap();

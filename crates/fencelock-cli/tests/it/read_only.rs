@@ -10,11 +10,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Commands that end by themselves, and their exit codes: of a backend where `held` is held and `free` is not.
-const COMMANDS: [(&str, i32); 21] = [
+const COMMANDS: [(&str, i32); 23] = [
     ("doctor --read-only", 0),
     ("-q doctor --read-only", 0),
     ("--json doctor --read-only", 0),
     ("doctor --report --read-only", 0),
+    ("config", 0),
+    ("--json config", 0),
     ("list", 0),
     ("--json list", 0),
     ("list fr", 0),

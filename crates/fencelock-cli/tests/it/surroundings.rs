@@ -22,11 +22,11 @@ fn full_pipe() -> (impl Sized, PipeWriter) {
 }
 
 /// A shell in namespaces of its own; `None`, after a message, where the system does not permit that.
-fn in_namespaces(backend: &TestBackend, options: &[&str], script: &str) -> Option<Running> {
+pub(crate) fn in_namespaces(backend: &TestBackend, options: &[&str], script: &str) -> Option<Running> {
     let namespaces = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]).args(options).args(["sh", "-c", script]);
-        command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url());
+        command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("XDG_CONFIG_HOME", backend.dir());
         command
     };
     if !namespaces("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {

@@ -12,7 +12,12 @@ const TYPESCRIPT: &str = "typescript";
 pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--flush", "--command", line, TYPESCRIPT]);
-    command.current_dir(backend.dir()).env("FENCELOCK_URL", backend.url()).env("SHELL", "/bin/sh").env("PS1", "");
+    command
+        .current_dir(backend.dir())
+        .env("FENCELOCK_URL", backend.url())
+        .env("XDG_CONFIG_HOME", backend.dir())
+        .env("SHELL", "/bin/sh")
+        .env("PS1", "");
     Running::start(command, "")
 }
 

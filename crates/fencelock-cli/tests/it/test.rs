@@ -112,7 +112,10 @@ impl<'a> Test<'a> {
             .env_remove("FENCELOCK_PASSWORD")
             .env_remove("FENCELOCK_KEY")
             .env_remove("FENCELOCK_KEYS")
+            .env_remove("FENCELOCK_REQUIRE_URL")
             .env_remove("XDG_RUNTIME_DIR")
+            // Not the settings of who runs the tests. A test writes them as fencelock.toml.
+            .env("XDG_CONFIG_HOME", self.backend.dir())
             .envs(self.environment);
         command
     }

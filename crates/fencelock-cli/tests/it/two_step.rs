@@ -130,7 +130,12 @@ fn a_hold_whose_proof_goes_to_a_closed_stdout_is_released() {
     let Some(backend) = TestBackend::redis() else { return };
     let acquire = |to: &str| {
         let line = format!("{} acquire k {to}", crate::test::BINARY);
-        std::process::Command::new("sh").args(["-c", &line]).env("FENCELOCK_URL", backend.url()).output().unwrap()
+        std::process::Command::new("sh")
+            .args(["-c", &line])
+            .env("FENCELOCK_URL", backend.url())
+            .env("XDG_CONFIG_HOME", backend.dir())
+            .output()
+            .unwrap()
     };
     let output = acquire(">&-");
     let stderr = String::from_utf8(output.stderr).unwrap();

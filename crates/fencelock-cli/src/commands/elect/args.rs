@@ -1,5 +1,5 @@
 use crate::wait_args::{Nested, Patience};
-use crate::{exit, span};
+use crate::{exit, settings, span};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) struct Elect {
     #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "30s", help_heading = "Leading")]
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Leading")]
     pub(crate) ttl: Duration,
     /// Grace period between TERM and KILL, before the lease ends [default: a sixth of the TTL, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = span::parse, help_heading = "Leading")]
