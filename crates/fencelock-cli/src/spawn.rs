@@ -1,6 +1,6 @@
 use crate::terminal;
 use nix::sys::signal::SigSet;
-use rustix::process::{Pid, Signal, getpid, getppid};
+use rustix::process::{Pid, getpid, getppid};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,7 +59,7 @@ fn prepare(builder: &mut Command, terminal: Option<OwnedFd>, mask: SigSet) {
 /// Makes the kernel kill this process when `parent` dies.
 fn die_with(parent: Pid) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The parent may have died before that call, and then the signal is never sent.
     if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }

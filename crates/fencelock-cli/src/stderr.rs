@@ -125,7 +125,7 @@ impl Output {
     fn try_write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         match &self.kind {
             Kind::Reopened(output) => rustix::io::write(output, bytes),
-            Kind::Socket => send(stderr(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Kind::Socket => send(stderr(), bytes, SendFlags::DONTWAIT),
             Kind::Shared if !has_room(Instant::now()) => Err(Errno::AGAIN),
             _ => rustix::io::write(stderr(), &bytes[..bytes.len().min(PIPE_BUF)]),
         }

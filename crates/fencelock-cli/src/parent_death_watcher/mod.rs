@@ -10,6 +10,8 @@
 //!
 //! The wrapper is a subreaper too: if the watcher is killed, the wrapper inherits its descendants.
 
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "without a subreaper there is no watcher"))]
+
 mod message;
 #[cfg(target_os = "linux")]
 mod process;

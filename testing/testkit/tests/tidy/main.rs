@@ -4,6 +4,7 @@
 mod book;
 mod code;
 mod contract;
+mod packaging;
 mod pages;
 mod public_types;
 mod shape;
@@ -172,9 +173,16 @@ fn only_tests_define_macros() {
 }
 
 #[test]
-fn every_public_crate_has_a_description_and_a_readme() {
+fn every_public_crate_has_a_description_a_home_and_a_readme() {
+    const KEYS: [&str; 8] =
+        ["description", "repository", "homepage", "documentation", "readme", "keywords", "categories", "include"];
     for this in crates().into_iter().filter(Crate::is_public) {
-        assert!(this.table("package").contains(&"description"), "{} has no description", this.name);
+        let package = this.table("package");
+        let missing: Vec<_> = KEYS.into_iter().filter(|key| !package.contains(key)).collect();
+        assert!(missing.is_empty(), "{} has no {missing:?}", this.name);
+        // The pages of a program are the book.
+        let is_program = this.manifest.contains("[[bin]]");
+        assert!(is_program || this.manifest.contains("\n[package.metadata.docs.rs]\n"), "{}: docs.rs", this.name);
         let readme = root().join(&this.dir).join("README.md");
         assert!(readme.exists(), "{} has no README.md", this.name);
     }
