@@ -24,11 +24,13 @@ audited() {
     env CARGO="$tools/audited/cargo" PATH="$tools/audited:$PATH" "$@"
 }
 
-# Lays out the files of the commit in $into/source.
+# Lays out the files of the commit in $into/source. They are new for Cargo, which compares times, even if the commit is old.
 export_source() {
-    rm -rf "$into/source"
+    [ "$(cat "$into/commit" 2>/dev/null)" != "$(git rev-parse HEAD)" ] || return 0
+    rm -rf "$into/source" "$into/commit"
     mkdir -p "$into/source"
-    git archive HEAD | tar -xf - -C "$into/source"
+    git archive HEAD | tar -xmf - -C "$into/source"
+    git rev-parse HEAD >"$into/commit"
 }
 
 build_program() (cd "$into/source" && audited cargo build --quiet --locked --profile dist --target "$target" -p fencelock-cli)
