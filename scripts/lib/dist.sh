@@ -51,5 +51,6 @@ fill_stage() {
     (cd "$into/source" && cp LICENSE-* CHANGELOG.md README.md packaging/fencelock.toml "$stage")
     (cd "$into/source" && python3 scripts/lib/licenses.py "$target") >"$stage/LICENSES-DEPENDENCIES.txt"
     (cd "$into/source/crates/fencelock-cli" && "$tools/bin/cargo-cyclonedx" cyclonedx --quiet --format json --spec-version 1.5 \
-        --no-build-deps --target "$target" --override-filename fencelock.cdx && cp fencelock.cdx.json "$stage")
+        --no-build-deps --target "$target" --override-filename fencelock.cdx)
+    sed "s#$into/source#/fencelock#g" "$into/source/crates/fencelock-cli/fencelock.cdx.json" >"$stage/fencelock.cdx.json"
 }

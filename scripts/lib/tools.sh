@@ -7,13 +7,14 @@ tools=$PWD/target/tools
 maturin_wheel="maturin==1.16.0 --hash=sha256:837db2f4d93d4899c3ac393fb3cc9eebf35b6002336e5d574f4a4fb6c49fe283"
 mkdir -p "$tools/bin"
 
-# cargo_tool NAME VERSION [OPTION...]: from crates.io. It runs for seconds, so it is not optimized, which would take most of the time.
+# cargo_tool NAME VERSION [OPTION...]: from crates.io. It runs for seconds, so it is not optimized, which would take most of the time,
+# except for what it has in C, which compresses.
 cargo_tool() {
     local name=$1 version=$2
     [ ! -e "$tools/$name-$version" ] || return 0
     shift 2
     say "installing $name $version"
-    CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none CARGO_TARGET_DIR=$tools/build \
+    env -u CARGO_ENCODED_RUSTFLAGS CFLAGS=-O2 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none CARGO_TARGET_DIR="$tools/build" \
         cargo install --quiet --debug --locked --force --root "$tools" "$@" "$name@$version" || die "$name cannot be installed"
     touch "$tools/$name-$version"
 }

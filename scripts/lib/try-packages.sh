@@ -26,5 +26,7 @@ install_npm() {
 check_npm() { :; }
 remove_npm() {
     npm uninstall --silent --offline --prefix "$place" fencelock @fencelock/linux-x64
+    # npm leaves the directory of the scope.
+    rmdir "$place/node_modules/@fencelock"
     rm -f "$place/node_modules/.package-lock.json" "$place/package-lock.json"
 }

@@ -34,8 +34,13 @@ remove_deb() {
 prepare_rpm() { need rpm rpm; }
 # This is no system of packages of this kind, so the libraries are those of this machine.
 install_rpm() {
-    as_root rpm --root "$place" --nodeps --install "$package"
+    # Debian's program warns that it is no package manager here.
+    as_root rpm --root "$place" --nodeps --install "$package" 2>"$place.log" || { cat "$place.log" >&2; return 1; }
     command=$place/usr/bin/fencelock
 }
 check_rpm() { [ -f "$place/etc/fencelock.toml" ] && [ -f "$place/usr/share/man/man1/fencelock-run.1" ]; }
-remove_rpm() { as_root rpm --root "$place" --erase fencelock; }
+remove_rpm() {
+    as_root rpm --root "$place" --erase fencelock 2>"$place.log"
+    # The package owns files only.
+    as_root find "$place" -depth -type d -empty -name fencelock -delete
+}
