@@ -9,7 +9,9 @@ build_archive() {
 build_wheel() {
     maturin
     rm -f "$into"/*.whl
-    (cd "$into/source" && audited "$tools/maturin/bin/maturin" build --quiet --target "$target" --out "$into")
+    cp "$stage"/{LICENSES-DEPENDENCIES.txt,fencelock.cdx.json} "$into/source"
+    (cd "$into/source" && audited "$tools/maturin/bin/maturin" build --quiet --target "$target" --out "$into" \
+        --sbom-include fencelock.cdx.json)
     package=$(echo "$into"/*.whl)
 }
 
