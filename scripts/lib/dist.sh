@@ -24,13 +24,10 @@ audited() {
     env CARGO="$tools/audited/cargo" PATH="$tools/audited:$PATH" "$@"
 }
 
-# Lays out the files of the commit in $into/source. They are new for Cargo, which compares times, even if the commit is old.
+# Lays out the files of the commit in $into/source. Only those that differ from the last ones are written: Cargo compares times.
 export_source() {
-    [ "$(cat "$into/commit" 2>/dev/null)" != "$(git rev-parse HEAD)" ] || return 0
-    rm -rf "$into/source" "$into/commit"
     mkdir -p "$into/source"
-    git archive HEAD | tar -xmf - -C "$into/source"
-    git rev-parse HEAD >"$into/commit"
+    GIT_INDEX_FILE=$into/index git --work-tree="$into/source" read-tree --reset -u HEAD
 }
 
 build_program() (cd "$into/source" && audited cargo build --quiet --locked --profile dist --target "$target" -p fencelock-cli)
