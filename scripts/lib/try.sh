@@ -15,7 +15,7 @@ seconds() {
 # try KIND: installs the $package of this kind, uses it and removes it. Sets $seconds to the time of the installation, and $tried.
 try() {
     local kind=$1 left
-    skip='' place=$(mktemp -d "$into/try-$kind.XXXXXX")
+    skip='' enter=() place=$(mktemp -d "$into/try-$kind.XXXXXX")
     seconds "prepare_$kind"
     if [ -n "$skip" ]; then
         seconds=-
