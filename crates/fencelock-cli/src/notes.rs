@@ -79,7 +79,7 @@ Files:
   $XDG_CONFIG_HOME/fencelock.toml, or ~/.config/fencelock.toml
                      settings of the user: url, ttl, label, require_url
   /etc/fencelock.toml
-                     settings of the system, for what that of the user does not set";
+                     settings of the system, for what the user does not set";
 
 #[cfg(test)]
 mod tests {

@@ -94,8 +94,8 @@ fn acquire_refuses_backends_where_nothing_outlives_a_process() {
     let backend = TestBackend::files();
     Test::new(&backend, "acquire k")
         .stderr(
-            "fencelock: file:*: its locks end with the process that acquired them, so `acquire` cannot keep \
-             one; use `fencelock run KEY -- COMMAND`, or a redis:// URL\n",
+            "fencelock: file:*: its locks end with the process that holds them, so `acquire` needs a process to hold \
+             one for: --while-pid PID, in a shell --while-pid $$; or use `fencelock run KEY -- COMMAND`\n",
         )
         .status(64)
         .run();
