@@ -74,8 +74,6 @@ enum Kind {
     Socket,
     /// A pipe or a terminal that cannot be opened again, for example that of another user.
     Shared,
-    /// There is none any more.
-    None,
 }
 
 impl Kind {
@@ -93,16 +91,14 @@ impl Kind {
     }
 }
 
-/// Closes what was opened again, after stderr itself was replaced.
+/// Closes what was opened again, after stderr itself was replaced by something without readers.
+#[cfg(target_os = "linux")]
 pub(crate) fn leave() {
-    OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).kind = Kind::None;
+    OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).kind = Kind::File;
 }
 
 impl Output {
     fn write(&mut self, line: &[u8]) {
-        if matches!(self.kind, Kind::None) {
-            return;
-        }
         if matches!(self.kind, Kind::File) {
             let _ = io::stderr().write_all(line);
             return;
