@@ -5,7 +5,7 @@ use super::Request;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use fencelock::{Client, HolderId};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, open, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, open, renameat, statat, unlinkat};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 use std::future::poll_fn;
@@ -27,8 +27,9 @@ const LINE: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(6);
 /// At most 16 keys of 512 bytes, in JSON.
 const LONGEST_LINE: u64 = 64 * 1024;
-/// The most keepers that are asked what they hold.
+/// The most keepers that are asked what they hold, among the first entries of the directory, which other users may fill.
 const MOST: usize = 256;
+const ENTRIES: usize = 1 << 16;
 
 /// The directory with the sockets of keepers.
 #[derive(Debug)]
@@ -89,10 +90,17 @@ impl Keepers {
         }
     }
 
+    /// Of the sockets of this user.
     fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path("")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.path("")).into_iter().flatten().flatten().take(ENTRIES);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.ends_with(SUFFIX)).take(MOST).collect()
+        let is_own = |name: &String| {
+            let found = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            found.is_ok_and(|found| {
+                FileType::from_raw_mode(found.st_mode) == FileType::Socket && found.st_uid == geteuid().as_raw()
+            })
+        };
+        names.filter(|name| name.ends_with(SUFFIX)).filter(is_own).take(MOST).collect()
     }
 
     /// A keeper of another user, who may write to the directory, is none.

@@ -25,6 +25,9 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
+/// Between two looks at the other keepers, while this one waits.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
 /// Runs the keeper. It serves only the `fencelock acquire` that is its parent process.
 pub(crate) fn run() -> Exit {
     let socket = rustix::stdio::stdin();
@@ -210,7 +213,12 @@ async fn acquire_all(
     {
         return Ok(Acquisition::Already(answer));
     }
-    let (guards, slot) = match claim_locks(plan, client, progress).await? {
+    let claimed = tokio::select! {
+        biased;
+        claimed = claim_locks(plan, client, progress) => claimed?,
+        already = kept_meanwhile(plan, watched, &backend, client, context.report.json) => return already,
+    };
+    let (guards, slot) = match claimed {
         Acquired::Guards(guards) => (guards, None),
         Acquired::Slot(guards, slot) => (guards, Some(slot)),
         Acquired::Begun(_) => return Err(Failure::new(Exit::Usage, "a window is for `run`")),
@@ -253,6 +261,24 @@ async fn kept_already(
         }
     }
     Ok(None)
+}
+
+/// Two scripts of a session may ask at the same time. The one that got the lock has it for both.
+async fn kept_meanwhile(
+    plan: &Plan,
+    watched: &Watched,
+    backend: &str,
+    client: &Client,
+    as_json: bool,
+) -> Result<Acquisition, Failure> {
+    loop {
+        sleep(BETWEEN_LOOKS).await;
+        if !plan.nested_ok
+            && let Some(answer) = kept_already(plan, watched, backend, client, as_json).await?
+        {
+            return Ok(Acquisition::Already(answer));
+        }
+    }
 }
 
 /// What is the same in each request for the same locks.

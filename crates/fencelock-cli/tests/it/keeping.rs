@@ -340,6 +340,38 @@ fn every_script_of_a_session_may_ask_for_its_lock() {
 }
 
 #[test]
+fn scripts_of_a_session_that_ask_at_the_same_time_get_the_same_lock() {
+    for backend in TestBackend::every_kind() {
+        let (session, other) = (Session::start(), Session::start());
+        let holder = other.holder(&backend, "k");
+        let waiting: Vec<_> = (0..3).map(|_| session.acquire(&backend, "k").start()).collect();
+        for one in &waiting {
+            one.wait_for_error("waiting for k");
+        }
+        Test::new(&backend, &format!("-q release k --holder {holder}")).run();
+        let mut answers: Vec<_> = waiting.into_iter().map(|one| one.end().stdout).collect();
+        answers.dedup();
+        assert_eq!((answers.len(), answers[0].len()), (1, 33), "{answers:?}");
+    }
+}
+
+#[test]
+fn files_that_look_like_sockets_do_no_harm() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    fs::create_dir_all(backend.file("locks")).unwrap();
+    for name in 0..300 {
+        fs::write(backend.file(&format!("locks/{name:016}.keeper")), "").unwrap();
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, backend.file("locks/fifo.keeper"), rustix::fs::Mode::RWXU).unwrap();
+    let holder = session.holder(&backend, "k");
+    assert_eq!(session.holder(&backend, "-n k"), holder);
+    Test::new(&backend, &format!("release k --holder {holder}")).stdout("k: released\n").run();
+    assert!(is_free(&backend, "k"));
+    assert_eq!(names(&backend).len(), 302);
+}
+
+#[test]
 fn an_answer_that_nobody_reads_leaves_no_lock() {
     for backend in TestBackend::every_kind() {
         let session = Session::start();
