@@ -7,7 +7,7 @@ use crate::commands::once::args::{Once, OncePer};
 use crate::mode::ModeArguments;
 use crate::notes;
 use crate::wait_args::{Nested, Patience};
-use crate::{exit, settings, span};
+use crate::{exit, parse, settings, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -146,6 +146,7 @@ impl Command {
 #[command(after_help = exit::RUN, override_usage = "fencelock run [OPTIONS] KEY [--also KEY]... -- COMMAND [ARGUMENT]...")]
 pub(crate) struct Run {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// Name of another lock to hold at the same time; repeat it for more.
     #[arg(long = "also", value_name = "KEY")]
@@ -253,6 +254,7 @@ pub(crate) struct LeaseArguments {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Acquire {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// Name of another lock to hold at the same time; repeat it for more. The output has a line for each, and the release of one
     /// releases all.
@@ -296,6 +298,7 @@ pub(crate) struct Acquire {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Renew {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// The holder ID that `acquire` printed.
     #[arg(long)]
@@ -310,6 +313,7 @@ pub(crate) struct Renew {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Release {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// The holder ID that `acquire` printed.
     #[arg(long)]
@@ -323,6 +327,7 @@ pub(crate) struct Release {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Status {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
 }
 
@@ -364,6 +369,7 @@ pub(crate) struct Init {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Wait {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// Wait at most this long: 5, 0.5, 90s, 2m, 1h30m [default: no limit]
     #[arg(short = 'w', long = "wait", value_name = "DURATION", value_parser = span::parse)]
@@ -388,6 +394,7 @@ pub(crate) struct Wait {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Break {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// End only the hold whose holder ID begins with PREFIX, as `status` shows it.
     #[arg(long, value_name = "PREFIX")]
@@ -414,6 +421,7 @@ pub(crate) struct Break {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Resize {
     /// Name of the semaphore.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// The new number of permits.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(fencelock::Mode::MOST_PERMITS)))]

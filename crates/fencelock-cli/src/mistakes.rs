@@ -82,7 +82,8 @@ fn option_elsewhere(command: &str, word: &str) -> Option<&'static str> {
         ("acquire" | "wait", word) if !word.starts_with(['-', '<']) => {
             "to run a command under a lock: fencelock run KEY -- COMMAND"
         }
-        ("release" | "renew", "--holder <HOLDER>") => {
+        ("renew", "--holder <HOLDER>") => "`acquire` printed the ID of the holder, and only the holder renews",
+        ("release", "--holder <HOLDER>") => {
             "`acquire` printed the ID of the holder; to release the lock of somebody else: fencelock break KEY"
         }
         ("break", "-f" | "-y" | "--force") => "to break the lock: --yes",

@@ -5,11 +5,20 @@ use crate::mistakes::explain;
 use crate::settings::Settings;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
+use fencelock::backends::scheme_of;
 use std::ffi::OsString;
 
 /// Parses the arguments of this process.
 pub(crate) fn parse(settings: Option<&Settings>) -> Result<Arguments, clap::Error> {
     parse_from(&std::env::args_os().collect::<Vec<_>>(), settings)
+}
+
+/// A KEY. A URL in its place lacks its option, and the lock would be a local one of that name.
+pub(crate) fn key(text: &str) -> Result<String, String> {
+    if text.contains("://") && scheme_of(text).is_ok() {
+        return Err("this is a URL, and a KEY was expected; to choose the backend: --url URL".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as

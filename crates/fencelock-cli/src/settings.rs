@@ -195,21 +195,38 @@ fn read(path: &Path, trust: Trust) -> Result<(Entries, Found), String> {
     let file = match file {
         Ok(file) => file,
         // Below XDG_CONFIG_HOME=/dev/null there is none either.
-        // A link whose target is missing was meant to be a file: its directory may not be mounted yet.
-        Err(error) if is_missing(&error) && !path.is_symlink() => return Ok((Entries::default(), Found::Missing)),
-        Err(error) if trust == Trust::User && is_denied(&error) && fs::metadata(path).is_err_and(|e| is_denied(&e)) => {
+        Err(error) if is_missing(&error) && !is_dangling(path) => return Ok((Entries::default(), Found::Missing)),
+        Err(error) if trust == Trust::User && is_denied(&error) && is_of_another_user(path) => {
             return Ok((Entries::default(), Found::Inaccessible));
         }
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
+    let is_open = |directory: &Path| fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o1002 == 0o002);
+    if let Some(directory) = path.parent().filter(|directory| is_open(directory)) {
+        return Err(format!("other users may replace it: chmod o-w {}", directory.display()));
+    }
     let (text, others_read) = text_of(file, trust)?;
     let entries = parse(&text)?;
     if others_read && entries.url.as_deref().is_some_and(has_password) {
-        return Err("its URL has a password, and other users may read the file: chmod 600 it, or use password_file= \
-             or FENCELOCK_PASSWORD instead"
-            .to_owned());
+        // All users read the file of the system.
+        let or_close = if trust == Trust::User { "chmod 600 it, or " } else { "" };
+        return Err(format!(
+            "its URL has a password, and other users may read the file: {or_close}use password_file= or \
+             FENCELOCK_PASSWORD instead"
+        ));
     }
     Ok((entries, Found::Read))
+}
+
+/// A link whose target is missing was meant to be a file or a directory, which may not be mounted yet.
+fn is_dangling(path: &Path) -> bool {
+    path.ancestors().any(|path| path.is_symlink() && !path.exists())
+}
+
+/// Whether the file cannot be seen because a directory of another user is closed.
+fn is_of_another_user(path: &Path) -> bool {
+    let closed = path.ancestors().find_map(|path| fs::metadata(path).ok());
+    closed.is_some_and(|closed| closed.is_dir() && closed.uid() != geteuid().as_raw())
 }
 
 fn is_missing(error: &io::Error) -> bool {
@@ -218,6 +235,14 @@ fn is_missing(error: &io::Error) -> bool {
 
 fn is_denied(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
+}
+
+/// What the files of root belong to in a user namespace that does not have it.
+const NOBODY: u32 = 65534;
+
+fn is_root_unmapped() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    !map.lines().any(|line| line.split_whitespace().nth(1) == Some("0"))
 }
 
 /// The content, and whether other users may read it.
@@ -234,6 +259,9 @@ fn text_of(file: File, trust: Trust) -> Result<(String, bool), String> {
              of this user"
         ));
     }
+    if trust == Trust::System && owner != user && owner != 0 && !(owner == NOBODY && is_root_unmapped()) {
+        return Err(format!("it belongs to user {owner}: chown root it"));
+    }
     if meta.mode() & 0o022 != 0 {
         return Err(format!("other users may change it (mode {:o}): chmod go-w it", meta.mode() & 0o7777));
     }
@@ -246,15 +274,20 @@ fn text_of(file: File, trust: Trust) -> Result<(String, bool), String> {
     Ok((text, meta.mode() & 0o044 != 0))
 }
 
+/// A message that does not repeat a URL in the wrong place, which may contain a password.
+fn without_url(message: &str) -> &str {
+    if message.contains("://") { "a URL is the value of `url`, and of nothing else" } else { message }
+}
+
 /// The error does not repeat the line, which may contain a password.
 fn parse(text: &str) -> Result<Entries, String> {
     let entries: Entries = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        format!("line {line}: {}", error.message())
+        format!("line {line}: {}", without_url(error.message()))
     })?;
     if let Some(ttl) = &entries.ttl {
         let valid = span::parse(ttl).and_then(|span| Ttl::new(span).map_err(|invalid| invalid.to_string()));
-        valid.map_err(|why| format!("ttl: {why}"))?;
+        valid.map_err(|why| format!("ttl: {}", without_url(&why)))?;
     }
     Owner::new("host", 1, entries.label.as_deref()).map_err(|invalid| format!("label: {invalid}"))?;
     Ok(entries)

@@ -1,7 +1,7 @@
 //! The files of settings: what applies, what is refused, and what `fencelock config` shows.
 
 use crate::backend::TestBackend;
-use crate::running::Running;
+use crate::running::{Running, copy_program};
 use crate::surroundings::in_namespaces;
 use crate::terminal::on_a_terminal;
 use crate::test::{BINARY, Output, Test};
@@ -41,7 +41,9 @@ fn with_system_file(backend: &TestBackend, text: &str, script: &str) -> Option<O
 #[track_caller]
 fn refused(output: &Output, parts: &[&str]) {
     assert_eq!(output.status, 64, "{}", output.stdout);
-    assert!(output.stdout.is_empty() && output.stderr.lines().count() == 1, "{}", output.stderr);
+    // `config` shows the other settings.
+    let shown = output.stdout.starts_with("SETTING");
+    assert!((shown || output.stdout.is_empty()) && output.stderr.lines().count() == 1, "{}", output.stderr);
     for part in parts {
         assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);
     }
@@ -228,7 +230,7 @@ fn as_another_user(backend: &TestBackend, name: &str) -> Option<Output> {
         return None;
     }
     let program = backend.file("fencelock");
-    fs::copy(BINARY, &program).unwrap();
+    copy_program(&program);
     fs::set_permissions(backend.dir(), Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(program);
     command.args(["config", "--json"]).current_dir("/").env("FENCELOCK_URL", "file:/tmp");
@@ -410,4 +412,93 @@ fn the_example_of_the_package_sets_nothing_and_is_valid_with_every_line_in_force
         assert!(output.stdout.contains(part), "no {part} in {}{}", output.stdout, output.stderr);
     }
     assert!(!output.stdout.contains("null"), "{}", output.stdout);
+}
+
+#[test]
+fn a_file_that_others_may_replace_is_refused() {
+    let backend = TestBackend::files();
+    let settings = backend.file("settings");
+    fs::create_dir(&settings).unwrap();
+    write(&settings.join("fencelock.toml"), &url_of(&backend), 0o600);
+    let output = |mode| {
+        fs::set_permissions(&settings, Permissions::from_mode(mode)).unwrap();
+        Test::new(&backend, "status k").env("XDG_CONFIG_HOME", settings.to_str().unwrap()).output()
+    };
+    refused(&output(0o777), &["other users may replace it: chmod o-w ", "settings"]);
+    assert_eq!(output(0o1777).status, 0, "only its owner may replace it");
+}
+
+#[test]
+fn a_directory_that_is_not_mounted_is_not_taken_for_no_settings() {
+    let backend = TestBackend::files();
+    std::os::unix::fs::symlink("/nowhere/at/all", backend.file("config")).unwrap();
+    let line = Test::new(&backend, "run k -- true").env("XDG_CONFIG_HOME", backend.file("config").to_str().unwrap());
+    refused(&line.output(), &["config/fencelock.toml: cannot be read"]);
+}
+
+#[test]
+fn a_file_of_the_own_user_in_a_closed_directory_is_an_error() {
+    let backend = TestBackend::files();
+    let closed = backend.file("closed");
+    fs::create_dir(&closed).unwrap();
+    write(&closed.join("fencelock.toml"), "require_url = true\n", 0o600);
+    if chown(&closed, Some(12_345), Some(12_345)).is_err() {
+        return eprintln!("skipped: only root may give a directory to another user");
+    }
+    fs::set_permissions(&closed, Permissions::from_mode(0o600)).unwrap();
+    let Some(output) = as_another_user(&backend, "closed") else { return };
+    assert!(output.status == 64 && output.stderr.contains("cannot be read: Permission denied"), "{}", output.stderr);
+}
+
+#[test]
+fn a_file_of_the_system_that_belongs_to_a_user_is_refused() {
+    let backend = TestBackend::files();
+    if with_system_file(&backend, "label = 'x'\n", "fencelock run k -- true").is_none_or(|output| output.status != 0) {
+        return eprintln!("skipped: /etc cannot be replaced here");
+    }
+    if chown(backend.file("etc/fencelock.toml"), Some(12_345), None).is_err() {
+        return eprintln!("skipped: only root may give a file to another user");
+    }
+    // The namespace has no other user than root.
+    let script = format!("mount --bind etc /etc && unset FENCELOCK_URL && {BINARY} run k -- true");
+    let output = in_namespaces(&backend, &["--mount"], &script).unwrap().end();
+    refused(&output, &["/etc/fencelock.toml: it belongs to user 65534: chown root it"]);
+}
+
+#[test]
+fn config_shows_the_settings_of_a_url_that_cannot_be_used() {
+    let backend = TestBackend::files();
+    let output = with_file(&backend, "require_url = true\nlabel = 'x'\n", "config").output();
+    assert_eq!(output.status, 64);
+    assert!(
+        output.stdout.contains("require_url  true") && output.stdout.contains("fencelock.toml  read"),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stderr.contains("no URL is set"), "{}", output.stderr);
+    let output = with_file(&backend, "url = 'nonsense:'\n", "config --json").output();
+    assert!(output.status == 64 && output.stdout.starts_with(r#"{"backend":null"#), "{}", output.stdout);
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_refused_and_its_password_not_repeated() {
+    let backend = TestBackend::files();
+    for text in ["ttl = 'redis://:pw@h'", "require_url = 'redis://:pw@h'", "\"redis://:pw@h\" = 1"] {
+        let output = with_file(&backend, text, "status k").output();
+        assert_eq!(output.status, 64);
+        assert!(!output.stderr.contains("pw"), "{}", output.stderr);
+    }
+    let backend = TestBackend::files();
+    for line in ["run redis://h -- true", "run redis://h k -- true", "status redis://h", "acquire file:///x"] {
+        let output = Test::new(&backend, line).output();
+        assert_eq!(output.status, 64, "{line}");
+        assert!(
+            output.stderr.contains("this is a URL, and a KEY was expected; to choose the backend: --url URL"),
+            "{}",
+            output.stderr
+        );
+    }
+    // A variable from a file with line ends of another system.
+    let output = Test::new(&backend, "run k -- true").env("FENCELOCK_URL", &format!("{}\r", backend.url())).output();
+    assert!(output.status == 64 && output.stderr.contains("%0D"), "{}", output.stderr);
 }

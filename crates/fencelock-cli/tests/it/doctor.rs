@@ -1,7 +1,8 @@
 //! `doctor` tries a lock: what would fail in a run fails here, and nothing stays.
 
 use crate::backend::TestBackend;
-use crate::test::{BINARY, Output, Test};
+use crate::running::copy_program;
+use crate::test::{Output, Test};
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -277,7 +278,7 @@ fn a_lock_file_that_another_user_keeps_to_itself_is_a_failure_and_not_to_be_remo
     chown(&locks, Some(0), Some(0)).unwrap();
     // The program may be where that user cannot read it.
     let program = backend.file("fencelock");
-    fs::copy(BINARY, &program).unwrap();
+    copy_program(&program);
     let mut doctor = Command::new(&program);
     doctor.args(["doctor", "--url"]).arg(backend.url()).uid(SOMEBODY).gid(SOMEBODY).current_dir("/");
     let output = doctor.output().unwrap();

@@ -1,7 +1,7 @@
 //! `acquire --while-pid`: a lock that lives as long as a process.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, send, wait_until};
+use crate::running::{Running, copy_program, is_alive, send, wait_until};
 use crate::test::{BINARY, Output, Test};
 use fencelock_testkit::Reply;
 use serde_json::Value;
@@ -186,7 +186,7 @@ fn the_process_of_another_user_is_refused() {
     fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     // The program may lie below a directory that only root may enter.
     let program = directory.path().join("fencelock");
-    fs::copy(BINARY, &program).unwrap();
+    copy_program(&program);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
     command.args(["acquire", "k", "--while-pid", &std::process::id().to_string()]);

@@ -1,8 +1,8 @@
 //! `run --once-per`: at most one success in each window. `once` shows it, `once --clear` allows another run.
 
 use crate::backend::TestBackend;
-use crate::running::wait_until;
-use crate::test::{BINARY, Test};
+use crate::running::{copy_program, wait_until};
+use crate::test::Test;
 use fencelock_testkit::Reply;
 use serde_json::Value;
 use std::fs;
@@ -43,7 +43,7 @@ fn users_of_one_sticky_directory_record_their_runs_in_turn() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
     // The program may be where these users cannot read it.
-    fs::copy(BINARY, &program).unwrap();
+    copy_program(&program);
     for user in [12_345, 12_346] {
         let mut command = Command::new(&program);
         command.args(["run", "--min-interval", "1s", "job", "--", "echo", "ran"]).uid(user).gid(user).current_dir("/");

@@ -1,6 +1,7 @@
-use crate::test::Output;
+use crate::test::{BINARY, Output};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -126,6 +127,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Copies the program under test. Another process does it: one that a thread of this process starts meanwhile would inherit the open
+/// file, and the copy could not be executed while it is open for writing.
+pub(crate) fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(BINARY).arg(to).status().unwrap().success());
 }
 
 /// Sends a signal to a process.

@@ -1,5 +1,5 @@
 use crate::wait_args::{Nested, Patience};
-use crate::{exit, settings, span};
+use crate::{exit, parse, settings, span};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use std::time::Duration;
        fencelock elect --observe NAME")]
 pub(crate) struct Elect {
     /// Name of the election.
+    #[arg(value_parser = parse::key)]
     pub(crate) name: String,
     /// The command and its arguments. They are never parsed as options of fencelock.
     ///

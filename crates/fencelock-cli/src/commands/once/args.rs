@@ -1,4 +1,4 @@
-use crate::{exit, span};
+use crate::{exit, parse, span};
 use clap::Args;
 use fencelock::contract::Window;
 use fencelock::{Client, OncePerWindow};
@@ -72,6 +72,7 @@ impl OnceWindow {
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Once {
     /// Name of the lock.
+    #[arg(value_parser = parse::key)]
     pub(crate) key: String,
     /// Remove the record that the work is done. A run in progress is not affected.
     #[arg(long)]

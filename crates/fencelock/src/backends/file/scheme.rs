@@ -50,6 +50,8 @@ pub fn url_of(directory: &Path) -> String {
         // A host follows two slashes.
         bytes = &bytes[1..];
     }
+    // A URL that ends with white space is refused.
+    let (bytes, end) = bytes.split_at(bytes.trim_ascii_end().len());
     for part in bytes.utf8_chunks() {
         for char in part.valid().chars() {
             match u8::try_from(char) {
@@ -59,6 +61,7 @@ pub fn url_of(directory: &Path) -> String {
         }
         part.invalid().iter().for_each(|byte| encode(*byte, &mut url));
     }
+    end.iter().for_each(|byte| encode(*byte, &mut url));
     url
 }
 
@@ -105,6 +108,12 @@ fn unexpanded(written: &str) -> Option<&'static str> {
     if written.contains('$') {
         return Some("variables are not expanded here: write the directory in full, or %24 for the character $");
     }
+    if written.chars().any(char::is_control) || written.ends_with(char::is_whitespace) {
+        return Some(
+            "it ends with white space, or has a line end or another control character, which would be a part of the path: \
+             remove it, or write it as %0A, %0D, %20",
+        );
+    }
     let why = "it has no options: use another directory for other locks, or write %3F for the character ?";
     written.contains('?').then_some(why)
 }
@@ -145,12 +154,17 @@ mod tests {
             ("file:$HOME/x", "%24"),
             ("file:///srv/${APP}/x", "%24"),
             ("file:/x?prefix=a", "%3F"),
+            ("file:/x\r", "%0D"),
+            ("file:/x\n", "%0A"),
+            ("file:/x ", "%20"),
         ] {
             let refused = refusal(url);
             assert!(refused.starts_with("file:") && refused.contains(advice), "{refused}");
         }
         assert_eq!(directory("file:/%7E/%24x%3f").unwrap(), Path::new("/~/$x?"));
         assert_eq!(directory("file:/x/backup~").unwrap(), Path::new("/x/backup~"));
+        assert_eq!(directory("file:/x%0A/%20").unwrap(), Path::new("/x\n/ "));
+        assert_eq!(url_of(Path::new("/x \t")), "file:/x%20%09");
     }
 
     #[test]
