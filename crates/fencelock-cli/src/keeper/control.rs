@@ -5,8 +5,8 @@ use super::Request;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use fencelock::{Client, HolderId};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, open, renameat, statat, unlinkat};
-use rustix::process::geteuid;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, open, renameat, statat, unlinkat};
+use rustix::process::{geteuid, umask};
 use serde_json::{Value, json};
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 const SUFFIX: &str = ".keeper";
 /// A socket gets its name when it can answer: one that refuses a connection is left over by a keeper that was killed.
@@ -26,7 +26,7 @@ const LINE: Duration = Duration::from_secs(1);
 /// A keeper releases within two seconds, or leaves its locks to the end of their leases.
 const ANSWER: Duration = Duration::from_secs(6);
 /// At most 16 keys of 512 bytes, in JSON.
-const LONGEST_LINE: u64 = 64 * 1024;
+const LONGEST_LINE: u64 = 1 << 18;
 /// The most keepers that are asked what they hold, among the first entries of the directory, which other users may fill.
 const MOST: usize = 256;
 const ENTRIES: usize = 1 << 16;
@@ -56,23 +56,28 @@ impl Keepers {
     /// It does not answer.
     pub(super) async fn ask(&self, holder: HolderId, request: &Request) -> Result<Option<Value>, Failure> {
         let name = name_of(holder);
-        let Ok(mut keeper) = self.connect(&name).await else { return Ok(None) };
-        match timeout(ANSWER, exchange(&mut keeper, request)).await {
-            Ok(Ok(answer)) => Ok(Some(answer)),
-            // It ended at the same time: what became of the lock, the backend tells.
-            Ok(Err(_)) => Ok(None),
-            Err(_) => {
-                let pid = keeper.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
-                let why = format!("the process that keeps this lock ({pid}) does not answer: it may be stopped");
-                Err(Failure::new(Exit::Unreachable, why))
+        // A keeper drops a request when a lease ends meanwhile.
+        for _ in 0..2 {
+            let mut keeper = match self.connect(&name).await {
+                Ok(keeper) => keeper,
+                // Its queue is full, as that of a stopped process.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(None)),
+                Err(_) => return Ok(None),
+            };
+            match timeout(ANSWER, exchange(&mut keeper, request)).await {
+                Ok(Ok(answer)) => return Ok(Some(answer)),
+                Ok(Err(_)) => {}
+                Err(_) => return Err(silent(keeper.peer_cred().ok().and_then(|peer| peer.pid()))),
             }
         }
+        // It has ended: what became of the lock, the backend tells.
+        Ok(None)
     }
 
     /// What the keepers hold.
     pub(super) async fn states(&self) -> Vec<Value> {
-        let mut states = Vec::new();
-        for name in self.names() {
+        let (mut states, begun) = (Vec::new(), Instant::now());
+        for name in self.names().into_iter().take_while(|_| begun.elapsed() < ANSWER) {
             let Ok(mut keeper) = self.connect(&name).await else { continue };
             if let Ok(Ok(state)) = timeout(LINE, exchange(&mut keeper, &Request::State)).await {
                 states.push(state);
@@ -103,10 +108,10 @@ impl Keepers {
         names.filter(|name| name.ends_with(SUFFIX)).filter(is_own).take(MOST).collect()
     }
 
-    /// A keeper of another user, who may write to the directory, is none.
+    /// A keeper of another user, who may write to the directory, is none, also for root: anybody could claim a release.
     async fn connect(&self, name: &str) -> io::Result<UnixStream> {
         let keeper = UnixStream::connect(self.path(name)).await?;
-        if !is_trusted(&keeper) {
+        if !is_of(&keeper, geteuid().as_raw()) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok(keeper)
@@ -134,10 +139,14 @@ async fn exchange(keeper: &mut UnixStream, request: &Request) -> io::Result<Valu
     serde_json::from_str(&line).map_err(io::Error::from)
 }
 
-/// Whether the other side is a process of this user, or of root.
-fn is_trusted(peer: &UnixStream) -> bool {
-    let own = geteuid().as_raw();
-    peer.peer_cred().is_ok_and(|peer| own == 0 || peer.uid() == own || peer.uid() == 0)
+fn is_of(peer: &UnixStream, user: u32) -> bool {
+    peer.peer_cred().is_ok_and(|peer| peer.uid() == user)
+}
+
+fn silent(keeper: Option<i32>) -> Failure {
+    let keeper = keeper.map(|pid| format!(" ({pid})")).unwrap_or_default();
+    let why = "does not answer: it may be stopped, and do what it was asked when it continues";
+    Failure::new(Exit::Unreachable, format!("the process that keeps this lock{keeper} {why}"))
 }
 
 fn name_of(holder: HolderId) -> String {
@@ -161,9 +170,11 @@ impl Control {
         for holder in holders {
             let name = name_of(*holder);
             let unfinished = name.replace(SUFFIX, UNFINISHED);
-            let listener = UnixListener::bind(control.keepers.path(&unfinished))?;
-            let directory = &control.keepers.directory;
-            let _ = chmodat(CWD, control.keepers.path(&unfinished), Mode::RUSR | Mode::WUSR, AtFlags::empty());
+            // For this user only. This process has one thread.
+            let before = umask(Mode::all() - Mode::RUSR - Mode::WUSR);
+            let listener = UnixListener::bind(control.keepers.path(&unfinished));
+            umask(before);
+            let (listener, directory) = (listener?, &control.keepers.directory);
             if let Err(error) = renameat(directory, &unfinished, directory, &name) {
                 let _ = unlinkat(directory, &unfinished, AtFlags::empty());
                 return Err(error.into());
@@ -181,7 +192,8 @@ impl Control {
                 tokio::time::sleep(LINE).await;
                 continue;
             };
-            if !is_trusted(&stream) {
+            // This user, or root.
+            if !is_of(&stream, geteuid().as_raw()) && !is_of(&stream, 0) {
                 continue;
             }
             let mut stream = BufReader::new(stream);

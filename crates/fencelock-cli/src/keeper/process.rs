@@ -8,7 +8,7 @@ use crate::commands::run::{Acquired, check_all, claim_locks};
 use crate::context::{CLOSING, Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::acquired;
+use crate::json::{acquired, millis};
 use crate::mode;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -247,14 +247,13 @@ async fn kept_already(
             continue;
         }
         if state["request"] == request(plan) {
-            let answer = state[if as_json { "json" } else { "text" }].as_str().unwrap_or_default();
-            return Ok(Some(answer.to_owned()));
+            return Ok(state[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
         }
         let has = |key: &&String| names(&state["keys"], key);
         if let Some(key) = plan.keys.iter().filter(|_| plan.mode == Mode::Exclusive && plan.slots.is_none()).find(has) {
             let why = format!(
-                "{key} is already held for process {} ({}), until it ends: waiting would never end; `fencelock release` with the \
-                 holder ID that was printed releases it",
+                "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
+                 end; `fencelock release` with the holder ID that was printed releases it",
                 watched.pid, watched.command
             );
             return Err(Failure::new(Exit::Usage, why));
@@ -283,7 +282,8 @@ async fn kept_meanwhile(
 
 /// What is the same in each request for the same locks.
 fn request(plan: &Plan) -> Value {
-    json!([plan.keys, mode::column(plan.mode), plan.slots])
+    let max_hold = plan.rules.max_hold.map(millis);
+    json!([plan.keys, mode::column(plan.mode), plan.slots, max_hold, plan.rules.on_lost == OnLost::Term])
 }
 
 /// Locks that are kept for a process.
@@ -318,20 +318,23 @@ impl Kept<'_> {
         // A reader of stderr must not wait for the end of the process either.
         self.leave_streams();
         front.send(ANSWER, answer.as_bytes()).await;
-        if !front.delivers().await {
+        let delivered = tokio::select! {
+            biased;
+            () = self.end.wait() => false,
+            delivered = front.delivers() => delivered,
+        };
+        if !delivered {
             let _ = timeout(CLOSING, guards.release()).await;
             return Ok(());
         }
         // The socket of the parent.
-        let _ = self.watched.descriptor().map(|other| rustix::stdio::dup2_stdin(&other));
+        let _ = rustix::stdio::dup2_stdin(self.watched);
         self.run(guards, control).await;
         Ok(())
     }
 
     fn leave_streams(&self) {
-        if let Ok(other) = self.watched.descriptor() {
-            let _ = rustix::stdio::dup2_stderr(&other);
-        }
+        let _ = rustix::stdio::dup2_stderr(self.watched);
         stderr::leave();
         // It must not keep a file system in use.
         let _ = std::env::set_current_dir("/");
@@ -364,20 +367,6 @@ impl Kept<'_> {
             tokio::select! {
                 biased;
                 () = self.end.wait() => break,
-                (request, reply) = next(control.as_ref()) => match request {
-                    Request::State => reply.send(&self.state(hold.as_ref(), lost.as_deref())).await,
-                    Request::Release { key, holder } | Request::Break { key, holder } if !has(hold.as_ref(), &key, holder) => {
-                        reply.refuse(lost.as_deref().unwrap_or("it is held by another holder")).await;
-                    }
-                    Request::Release { .. } => {
-                        return self.release(hold.take(), reply).await;
-                    }
-                    Request::Break { .. } => {
-                        let by = reply.from();
-                        self.release(hold.take(), reply).await;
-                        lost = Some(self.report_loss(&format!("it was broken by {by}"), &mut signalled));
-                    }
-                },
                 due = self.due(hold.as_ref(), signalled) => match due {
                     Due::Ending => {
                         self.signal(&mut signalled);
@@ -395,6 +384,21 @@ impl Kept<'_> {
                             let _ = timeout(self.plan.rules.grace, self.end.wait()).await;
                         }
                         self.release_quietly(hold.take()).await;
+                    }
+                },
+                (request, reply) = next(control.as_ref()) => match request {
+                    Request::State => reply.send(&self.state(hold.as_ref(), lost.as_deref())).await,
+                    Request::Release { key, holder } | Request::Break { key, holder } if !has(hold.as_ref(), &key, holder) => {
+                        reply.refuse(lost.as_deref().unwrap_or("it is held by another holder")).await;
+                    }
+                    Request::Release { .. } => {
+                        return self.release(hold.take(), reply).await;
+                    }
+                    Request::Break { .. } => {
+                        // The process learns of it before others get the lock.
+                        let why = format!("it was broken by {}", reply.from());
+                        lost = Some(self.report_loss(&why, &mut signalled));
+                        self.release(hold.take(), reply).await;
                     }
                 },
             }
@@ -452,6 +456,8 @@ impl Kept<'_> {
     }
 
     fn state(&self, hold: Option<&Guards>, lost: Option<&str>) -> Value {
+        // A doubtful lock is not held.
+        let held = hold.filter(|guards| guards.is_held());
         let keys = hold.map(|guards| guards.keys().into_iter().map(ToString::to_string).collect::<Vec<_>>());
         json!({
             "keys": keys.as_ref().unwrap_or(&self.plan.keys),
@@ -462,8 +468,8 @@ impl Kept<'_> {
             "lost": lost,
             "request": request(self.plan),
             // Only processes of this user get it.
-            "text": hold.map(|guards| self.answer(guards, false)),
-            "json": hold.map(|guards| self.answer(guards, true)),
+            "text": held.map(|guards| self.answer(guards, false)),
+            "json": held.map(|guards| self.answer(guards, true)),
         })
     }
 

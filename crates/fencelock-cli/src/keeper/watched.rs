@@ -69,6 +69,12 @@ impl Watched {
     }
 }
 
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
 /// The end of a process.
 #[derive(Debug)]
 pub(super) struct End(AsyncFd<OwnedFd>);

@@ -62,6 +62,28 @@ fn wait_until_free(backend: &TestBackend, key: &str) {
     wait_until(&format!("the end of {key}"), || is_free(backend, key).then_some(()));
 }
 
+#[test]
+fn a_stopped_keeper_is_reported_and_a_lease_that_has_ended_is_not_held() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let session = Session::start();
+    let holder = session.holder(&backend, "--ttl 2s k");
+    let keeper = keeper(&backend, "k");
+    send(&keeper, "STOP");
+    let output = Test::new(&backend, &format!("release k --holder {holder}")).output();
+    assert_eq!(output.status, 69);
+    assert!(
+        output.stderr.contains(&format!("the process that keeps this lock ({keeper}) does not answer")),
+        "{}",
+        output.stderr
+    );
+    wait_until_free(&backend, "k");
+    let other = Session::start();
+    other.holder(&backend, "k");
+    send(&keeper, "CONT");
+    let output = session.acquire(&backend, "-n k").output();
+    assert_eq!(output.status, 75, "{}{}", output.stdout, output.stderr);
+}
+
 /// The process that keeps a lock.
 fn keeper(backend: &TestBackend, key: &str) -> String {
     let state: Value = serde_json::from_str(&status(backend, key).stdout).unwrap();
@@ -333,6 +355,8 @@ fn every_script_of_a_session_may_ask_for_its_lock() {
         assert_eq!(output.status, 64);
         let why = format!("fencelock: k is already held for process {} (sleep), until it ends", session.pid());
         assert!(output.stderr.contains(&why), "{}", output.stderr);
+        let output = session.acquire(&backend, "k --on-lost term").output();
+        assert!(output.status == 64 && output.stderr.contains("with other options"), "{}", output.stderr);
         assert_eq!(session.acquire(&backend, "-n --nested-ok k").output().status, 75);
         let other = Session::start();
         assert_eq!(other.acquire(&backend, "-n k").output().status, 75);

@@ -106,7 +106,7 @@ fn a_push_is_locked_until_git_has_ended() {
     write_program(&backend.file("pre-receive"), "#!/bin/sh\nfencelock list\n");
     let output = session(&backend, script).end();
     assert!(output.stdout.contains("git: git push)") && output.stdout.ends_with("pushed\n"), "{}", output.stdout);
-    wait_until_free(&backend, &format!("push:{}", fs::canonicalize(backend.file("down")).unwrap().display()));
+    wait_until_free(&backend, &format!("push:{}/.git", fs::canonicalize(backend.file("down")).unwrap().display()));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn one_make_at_a_time_builds_in_a_directory() {
     let backend = machine();
     let rules = "\nall:\n\t@echo builds; read _\n";
     fs::write(backend.file("Makefile"), recipe("make").replace("-w 10m", "-w 0.2s") + rules).unwrap();
-    let make = "exec env MAKEFLAGS= make --no-print-directory all";
+    let make = "exec env -u MAKELEVEL MAKEFLAGS= make --no-print-directory all";
     let mut one = session(&backend, make);
     one.wait_for("builds");
     let two = session(&backend, make).end();
@@ -153,6 +153,8 @@ fn ten_sessions_have_ten_ports() {
     let mut ports: Vec<_> = sessions.iter_mut().map(|session| session.wait_for("port")).collect();
     ports.sort();
     assert_eq!(ports, (3000..3010).map(|port| format!("port {port}")).collect::<Vec<_>>());
+    let none = session(&backend, &script.replace("acquire", "acquire -n")).end();
+    assert_eq!((none.status, &*none.stdout), (75, ""), "{}", none.stderr);
     drop(sessions.pop());
     session(&backend, &script).wait_for("port");
 }
