@@ -457,7 +457,7 @@ impl Kept<'_> {
 
     fn state(&self, hold: Option<&Guards>, lost: Option<&str>) -> Value {
         // A doubtful lock is not held.
-        let held = hold.filter(|guards| guards.is_held());
+        let safe = hold.filter(|guards| guards.is_held());
         let keys = hold.map(|guards| guards.keys().into_iter().map(ToString::to_string).collect::<Vec<_>>());
         json!({
             "keys": keys.as_ref().unwrap_or(&self.plan.keys),
@@ -468,8 +468,8 @@ impl Kept<'_> {
             "lost": lost,
             "request": request(self.plan),
             // Only processes of this user get it.
-            "text": held.map(|guards| self.answer(guards, false)),
-            "json": held.map(|guards| self.answer(guards, true)),
+            "text": safe.map(|guards| self.answer(guards, false)),
+            "json": safe.map(|guards| self.answer(guards, true)),
         })
     }
 

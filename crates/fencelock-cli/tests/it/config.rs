@@ -431,7 +431,7 @@ fn a_file_that_others_may_replace_is_refused() {
 #[test]
 fn a_directory_that_is_not_mounted_is_not_taken_for_no_settings() {
     let backend = TestBackend::files();
-    std::os::unix::fs::symlink("/nowhere/at/all", backend.file("config")).unwrap();
+    symlink("/nowhere/at/all", backend.file("config")).unwrap();
     let line = Test::new(&backend, "run k -- true").env("XDG_CONFIG_HOME", backend.file("config").to_str().unwrap());
     refused(&line.output(), &["config/fencelock.toml: cannot be read"]);
 }

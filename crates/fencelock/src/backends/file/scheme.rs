@@ -61,7 +61,9 @@ pub fn url_of(directory: &Path) -> String {
         }
         part.invalid().iter().for_each(|byte| encode(*byte, &mut url));
     }
-    end.iter().for_each(|byte| encode(*byte, &mut url));
+    for byte in end {
+        encode(*byte, &mut url);
+    }
     url
 }
 
