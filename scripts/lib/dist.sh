@@ -45,7 +45,7 @@ fill_stage() {
     done
     for shell in bash fish; do "$program" completions $shell >"$stage/complete/fencelock.$shell"; done
     "$program" completions zsh >"$stage/complete/_fencelock"
-    (cd "$into/source" && cp LICENSE-* CHANGELOG.md README.md packaging/fencelock.toml "$stage")
+    (cd "$into/source" && cp LICENSE-* CHANGELOG.md crates/fencelock-cli/README.md packaging/fencelock.toml "$stage")
     (cd "$into/source" && python3 scripts/lib/licenses.py "$target") >"$stage/LICENSES-DEPENDENCIES.txt"
     (cd "$into/source/crates/fencelock-cli" && "$tools/bin/cargo-cyclonedx" cyclonedx --quiet --format json --spec-version 1.5 \
         --no-build-deps --target "$target" --override-filename fencelock.cdx)

@@ -109,7 +109,7 @@ fn the_readme_names_no_package_of_a_registry_while_the_owner_is_a_placeholder() 
     for readme in ["README.md", "README.zh-CN.md"] {
         let page = text(root().join(readme));
         assert!(
-            page.contains("cargo install --path crates/fencelock-cli"),
+            page.contains("cargo install --locked --path crates/fencelock-cli"),
             "{readme} says how to install it from a clone"
         );
         let asking: Vec<_> = page.lines().filter(|line| asks_a_registry(line)).collect();
