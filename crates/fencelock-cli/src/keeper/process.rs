@@ -74,16 +74,19 @@ fn execute(job: Job, front: OwnedFd) -> Exit {
     let Command::Acquire(acquire) = arguments.command else { return Exit::Usage };
     let Some(pid) = acquire.while_pid else { return Exit::Usage };
     let watched = Watched::of_descriptor(pid, process);
-    let kept = check_open_files().and_then(|()| {
-        block_on_main_thread(async {
-            let front = Front::new(front)?;
-            let kept = keep(&acquire, &watched, &front, &context).await;
-            if let Err(failure) = &kept {
-                context.report.fail(failure);
-                front.send(EXIT, &[failure.exit.code()]).await;
-            }
-            kept
-        })
+    if let Err(failure) = check_open_files() {
+        context.report.fail(&failure);
+        let _ = rustix::io::write(&front, &message(EXIT, &[failure.exit.code()]));
+        return failure.exit;
+    }
+    let kept = block_on_main_thread(async {
+        let front = Front::new(front)?;
+        let kept = keep(&acquire, &watched, &front, &context).await;
+        if let Err(failure) = &kept {
+            context.report.fail(failure);
+            front.send(EXIT, &[failure.exit.code()]).await;
+        }
+        kept
     });
     kept.and_then(|kept| kept).map_or_else(|failure| failure.exit, |()| Exit::Success)
 }

@@ -458,6 +458,20 @@ fn a_lock_that_the_shell_holds_with_a_descriptor_is_not_inherited() {
 }
 
 #[test]
+fn too_few_open_files_are_named() {
+    let backend = TestBackend::files();
+    let session = Session::start();
+    // The keeper has some more files than `acquire` when it looks.
+    for limit in 8..30 {
+        let script = format!("ulimit -n {limit}; {BINARY} acquire k --while-pid {}", session.pid());
+        let output = Test::shell(&backend, &script).end();
+        assert!(output.status == 0 || output.status == 71, "{limit}: {}", output.stderr);
+        let named = output.stderr.contains("open 24 files") || output.stderr.contains("Too many open files");
+        assert!(output.status == 0 || named, "{limit}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn a_keeper_is_no_command() {
     let backend = TestBackend::files();
     Test::new(&backend, "--keep-lock")
