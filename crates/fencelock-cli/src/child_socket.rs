@@ -72,8 +72,19 @@ pub(crate) fn encode_command(command: &[OsString]) -> Vec<u8> {
     command.iter().flat_map(|word| [word.as_bytes(), b"\0"]).flatten().copied().collect()
 }
 
+/// The standard input, if it is a socket of the parent process: `role` is internal to that `command`, and serves no other process.
+pub(crate) fn of_parent(role: &str, command: &str) -> Option<BorrowedFd<'static>> {
+    let socket = rustix::stdio::stdin();
+    let peer = peer(socket);
+    if peer.is_none() {
+        eprintln!("fencelock: {role} is internal to `fencelock {command}`; see `fencelock {command} --help`");
+    }
+    // A parent that has died in the meantime needs no report.
+    (peer.is_some() && peer == rustix::process::getppid()).then_some(socket)
+}
+
 /// The process that created this socket pair, according to the kernel; `None` if unknown, or of another user.
-pub(crate) fn peer(socket: impl AsFd) -> Option<Pid> {
+fn peer(socket: impl AsFd) -> Option<Pid> {
     let made_by = rustix::net::sockopt::socket_peercred(socket).ok()?;
     (made_by.uid == rustix::process::geteuid()).then_some(made_by.pid)
 }

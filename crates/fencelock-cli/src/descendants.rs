@@ -189,10 +189,15 @@ impl Process {
     }
 
     fn unsignalled(self) -> UnsignalledProcess {
-        let status = fs::read_to_string(format!("/proc/{}/status", raw(self.pid))).unwrap_or_default();
-        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
-        UnsignalledProcess { pid: raw(self.pid), uid }
+        let pid = raw(self.pid);
+        UnsignalledProcess { pid, uid: user_of(pid) }
     }
+}
+
+/// The real user of a process; `None` if the system hides it.
+pub(crate) fn user_of(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok())
 }
 
 /// A line of `/proc/PID/stat`. The name may contain any characters, so the fields are read from the end of the name.

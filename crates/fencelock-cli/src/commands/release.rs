@@ -1,4 +1,4 @@
-use super::renew::{not_held, proof};
+use super::renew::{after_acquire, not_held, proof};
 use crate::args::Release;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -28,7 +28,7 @@ pub(super) async fn release(release: Release, context: &Context) -> Result<Exit,
             }
             match why {
                 None => context.answer(&format!("{}: released\n", plain(key)))?,
-                Some(why) => return Err(not_held(key, &why)),
+                Some(why) => return Err(not_held(key, after_acquire(&why))),
             }
             Ok(exit)
         })
@@ -41,10 +41,7 @@ fn kept(key: &str, answer: &Value, context: &Context) -> Result<Exit, Failure> {
     match answer["done"].as_bool() {
         Some(done) if context.report.json => in_json(key, if done { Exit::Success } else { Exit::Lost }, why, context),
         Some(true) => context.answer(&format!("{}: released\n", plain(key))).map(|()| Exit::Success),
-        Some(false) => {
-            let why = why.unwrap_or_default();
-            Err(Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {why}")))
-        }
+        Some(false) => Err(not_held(key, why.unwrap_or_default())),
         None => {
             let why = why.unwrap_or("its keeper gave no reason");
             Err(Failure::new(Exit::Unreachable, format!("the release of {key} is not confirmed: {why}")))

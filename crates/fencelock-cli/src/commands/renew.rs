@@ -31,7 +31,7 @@ pub(super) async fn renew(renew: Renew, context: &Context) -> Result<Exit, Failu
                     // A renewal never shortens the lease.
                     format!("{}: held for at least another {}", plain(&renew.key), Span(renew.ttl))
                 }),
-                Err(reason) => return Err(not_held(&renew.key, reason)),
+                Err(reason) => return Err(not_held(&renew.key, after_acquire(reason))),
             };
             context.answer(&format!("{text}\n"))?;
             Ok(exit)
@@ -48,7 +48,7 @@ fn kept(renew: &Renew, state: &Value, context: &Context) -> Result<Exit, Failure
             context.answer(&format!("{}\n", json(renew, &Err(why.to_owned()))))?;
             return Ok(Exit::Lost);
         }
-        return Err(Failure::new(Exit::Lost, format!("{} is no longer held by that holder: {why}", renew.key)));
+        return Err(not_held(&renew.key, why));
     }
     let text = if context.report.json {
         json(renew, &Ok(Duration::MAX))
@@ -77,11 +77,14 @@ pub(super) fn proof(text: &str) -> Result<HolderId, Failure> {
     text.trim().parse().map_err(|invalid| Failure::new(Exit::Usage, format!("--holder: {invalid}")))
 }
 
+pub(super) fn not_held(key: &str, why: impl fmt::Display) -> Failure {
+    Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {why}"))
+}
+
 /// Nothing monitors the lock after `acquire`, so it may have been released or may have expired.
-pub(super) fn not_held(key: impl fmt::Display, why: &LossReason) -> Failure {
-    let reason = match why {
+pub(super) fn after_acquire(why: &LossReason) -> String {
+    match why {
         LossReason::Expired => "it was released, or its lease has ended".to_owned(),
         why => why.to_string(),
-    };
-    Failure::new(Exit::Lost, format!("{key} is no longer held by that holder: {reason}"))
+    }
 }

@@ -159,6 +159,20 @@ fn busy_as(plan: &Plan, failure: Failure) -> Failure {
     }
 }
 
+/// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first renewal; without this
+/// wait, the command would be terminated before it starts.
+pub(crate) async fn wait_for_full_lease(guards: &Guards, grace: Duration) -> Result<(), Failure> {
+    while guards.remaining() <= grace {
+        tokio::select! {
+            loss = guards.lost() => {
+                return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key)));
+            }
+            () = sleep(Duration::from_millis(2)) => {}
+        }
+    }
+    Ok(())
+}
+
 /// The time between the acquisition and the release.
 struct RunSession<'a> {
     plan: &'a Plan,
@@ -177,7 +191,9 @@ struct RunSession<'a> {
 
 impl RunSession<'_> {
     async fn run(&mut self, signals: &mut Signals) -> Result<Ended, Failure> {
-        self.wait_for_full_lease().await?;
+        let lease = wait_for_full_lease(self.guards, self.plan.rules.grace).await;
+        self.loss_reported = lease.is_err();
+        lease?;
         if let Some(signal) = signals.pending().await {
             self.report.emit(&Event::GivenUp { signal, waited: Duration::ZERO });
             return Ok(Ended::by_itself(signal));
@@ -212,21 +228,6 @@ impl RunSession<'_> {
             Failure { exit, message: why }
         })?;
         self.report.emit(&Event::Recorded);
-        Ok(())
-    }
-
-    /// Waits until the lease is longer than the grace period. A transferred lock has a short lease until its first
-    /// renewal; without this wait, the command would be terminated before it starts.
-    async fn wait_for_full_lease(&mut self) -> Result<(), Failure> {
-        while self.guards.remaining() <= self.plan.rules.grace {
-            tokio::select! {
-                loss = self.guards.lost() => {
-                    self.loss_reported = true;
-                    return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key)));
-                }
-                () = sleep(Duration::from_millis(2)) => {}
-            }
-        }
         Ok(())
     }
 

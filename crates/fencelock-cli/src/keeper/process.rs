@@ -3,8 +3,8 @@ use super::front::{ANSWER, DELIVERED, EXIT, message};
 use super::watched::{End, Watched};
 use super::{ROLE, Request, names, states, system_log};
 use crate::args::{Acquire, Command, OnLost};
-use crate::child_socket::{Job, peer};
-use crate::commands::run::{Acquired, check_all, claim_locks};
+use crate::child_socket::{Job, of_parent};
+use crate::commands::run::{Acquired, check_all, claim_locks, wait_for_full_lease};
 use crate::context::{CLOSING, Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -30,15 +30,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// Runs the keeper. It serves only the `fencelock acquire` that is its parent process.
 pub(crate) fn run() -> Exit {
-    let socket = rustix::stdio::stdin();
-    match peer(socket) {
-        Some(peer) if Some(peer) == rustix::process::getppid() => {}
-        Some(_) => return Exit::Usage,
-        None => {
-            eprintln!("fencelock: {ROLE} is internal to `fencelock acquire`; see `fencelock acquire --help`");
-            return Exit::Usage;
-        }
-    }
+    let Some(socket) = of_parent(ROLE, "acquire") else { return Exit::Usage };
     close_inherited();
     // Its program was named by a link.
     let _ = std::fs::write("/proc/self/comm", "fencelock");
@@ -211,28 +203,22 @@ async fn acquire_all(
     context: &Context,
 ) -> Result<Acquisition, Failure> {
     let backend = check_all(plan, client, context).await?;
-    if !plan.nested_ok
-        && let Some(answer) = kept_already(plan, watched, &backend, client, context.report.json).await?
-    {
+    if let Some(answer) = kept_already(plan, watched, &backend, client, context.report.json).await? {
         return Ok(Acquisition::Already(answer));
     }
     let claimed = tokio::select! {
         biased;
         claimed = claim_locks(plan, client, progress) => claimed?,
-        already = kept_meanwhile(plan, watched, &backend, client, context.report.json) => return already,
+        already = kept_meanwhile(plan, watched, &backend, client, context.report.json) => {
+            return already.map(Acquisition::Already);
+        }
     };
     let (guards, slot) = match claimed {
         Acquired::Guards(guards) => (guards, None),
         Acquired::Slot(guards, slot) => (guards, Some(slot)),
         Acquired::Begun(_) => return Err(Failure::new(Exit::Usage, "a window is for `run`")),
     };
-    // A transferred lock has a short lease until its first renewal.
-    while guards.remaining() <= plan.rules.grace {
-        tokio::select! {
-            loss = guards.lost() => return Err(Failure::new(Exit::Lost, format!("the lock on {} is lost: {loss}", loss.key))),
-            () = sleep(Duration::from_millis(2)) => {}
-        }
-    }
+    wait_for_full_lease(&guards, plan.rules.grace).await?;
     Ok(Acquisition::New { backend, guards, slot })
 }
 
@@ -245,6 +231,9 @@ async fn kept_already(
     client: &Client,
     as_json: bool,
 ) -> Result<Option<String>, Failure> {
+    if plan.nested_ok {
+        return Ok(None);
+    }
     for state in states(client).await {
         if state["pid"] != watched.pid || state["backend"] != backend || !state["lost"].is_null() {
             continue;
@@ -272,13 +261,11 @@ async fn kept_meanwhile(
     backend: &str,
     client: &Client,
     as_json: bool,
-) -> Result<Acquisition, Failure> {
+) -> Result<String, Failure> {
     loop {
         sleep(BETWEEN_LOOKS).await;
-        if !plan.nested_ok
-            && let Some(answer) = kept_already(plan, watched, backend, client, as_json).await?
-        {
-            return Ok(Acquisition::Already(answer));
+        if let Some(answer) = kept_already(plan, watched, backend, client, as_json).await? {
+            return Ok(answer);
         }
     }
 }
@@ -327,7 +314,7 @@ impl Kept<'_> {
             delivered = front.delivers() => delivered,
         };
         if !delivered {
-            let _ = timeout(CLOSING, guards.release()).await;
+            self.release_quietly(Some(guards)).await;
             return Ok(());
         }
         // The socket of the parent.

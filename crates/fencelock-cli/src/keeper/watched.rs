@@ -1,9 +1,9 @@
+use crate::descendants::user_of;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, getuid, pidfd_open, pidfd_send_signal};
-use std::fs::read_to_string;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
@@ -32,7 +32,7 @@ impl Watched {
             Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),
             error => Failure::system(&format!("watch process {pid}"), error),
         })?;
-        let (owner, command) = (owner_of(pid), command_of(pid));
+        let (owner, command) = (user_of(number.as_raw_nonzero().get()), command_of(pid));
         // What was read is about this process only if it still has the number.
         if has_ended(descriptor.as_fd()) {
             return Err(refused("this process has ended"));
@@ -96,13 +96,6 @@ impl End {
 fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
-}
-
-/// The real user, who may signal the process.
-fn owner_of(pid: u32) -> Option<u32> {
-    let status = read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    users.split_whitespace().next()?.parse().ok()
 }
 
 /// A process may give itself any name; control characters are not valid in a label.

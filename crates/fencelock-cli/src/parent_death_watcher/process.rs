@@ -1,7 +1,7 @@
 use super::message::{Deadlines, WrapperMessage};
 use super::{ROLE, WatcherArgs, WatcherMessage};
 use crate::change::Change;
-use crate::child_socket::{Job, MessageBuffer, peer, receive, send};
+use crate::child_socket::{Job, MessageBuffer, of_parent, receive, send};
 use crate::descendants::{Descendants, adopt_orphans};
 use crate::exit::Exit;
 use crate::spawn::spawn;
@@ -22,16 +22,7 @@ use std::process::Stdio;
 ///
 /// It serves only the `fencelock run` that is its parent process.
 pub(crate) fn run(role: WatcherArgs) -> Exit {
-    let socket = rustix::stdio::stdin();
-    match peer(socket) {
-        Some(peer) if Some(peer) == rustix::process::getppid() => {}
-        // The wrapper may have died in the meantime, and there is no process to report to.
-        Some(_) => return Exit::Usage,
-        None => {
-            eprintln!("fencelock: {ROLE} is internal to `fencelock run`; see `fencelock run --help`");
-            return Exit::Usage;
-        }
-    }
+    let Some(socket) = of_parent(ROLE, "run") else { return Exit::Usage };
     // Block all signals: the wrapper handles signals that are sent to the job.
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return Exit::Success };
     match Job::receive(socket).and_then(|job| Watcher::start(socket, role, job, mask)) {

@@ -1,8 +1,8 @@
 //! `acquire --while-pid`: a lock that lives as long as a process.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, copy_program, is_alive, send, wait_until};
-use crate::test::{BINARY, Output, Test};
+use crate::running::{copy_program, is_alive, send, wait_until};
+use crate::test::{BINARY, Output, Test, shell};
 use fencelock_testkit::Reply;
 use serde_json::Value;
 use std::fs;
@@ -137,7 +137,7 @@ fn a_lock_lives_as_long_as_its_process() {
 fn a_shell_reads_the_answer_and_goes_on() {
     let backend = TestBackend::files();
     let script = format!("h=$({BINARY} acquire k --while-pid $$ 2>&1) && echo \"got $h\"; read _; exit 3");
-    let mut shell = Test::shell(&backend, &script);
+    let mut shell = shell(&backend, &script);
     let got = shell.wait_for("got ");
     assert_eq!(got.len(), 4 + 32, "{got}");
     assert!(!is_free(&backend, "k"));
@@ -202,7 +202,7 @@ fn a_process_that_cannot_be_watched_is_refused_with_the_reason() {
     thread.thread().unpark();
     thread.join().unwrap();
     let itself = format!("exec {BINARY} acquire k --while-pid $$");
-    let output = Test::shell(&backend, &itself).end();
+    let output = shell(&backend, &itself).end();
     assert_eq!(output.status, 64);
     assert!(
         output.stderr.contains("this is fencelock itself; name the process that needs the lock"),
@@ -413,7 +413,7 @@ fn an_answer_that_nobody_reads_leaves_no_lock() {
     for backend in TestBackend::every_kind() {
         let session = Session::start();
         let script = format!("{BINARY} acquire k --while-pid {} >&-", session.pid());
-        let output = Test::shell(&backend, &script).end();
+        let output = shell(&backend, &script).end();
         assert_eq!(output.status, 74, "{}", output.stderr);
         assert!(output.stderr.ends_with("; the lock was released\n"), "{}", output.stderr);
         assert!(is_free(&backend, "k"));
@@ -463,7 +463,7 @@ fn a_lock_that_the_shell_holds_with_a_descriptor_is_not_inherited() {
     let script = format!(
         "exec 9>other; flock 9; {BINARY} -q acquire k --while-pid $$ > /dev/null || exit; exec 9>&-; flock -n other echo free; read _"
     );
-    let mut shell = Test::shell(&backend, &script);
+    let mut shell = shell(&backend, &script);
     shell.wait_for("free");
     assert!(!is_free(&backend, "k"));
     shell.say("\n");
@@ -477,7 +477,7 @@ fn too_few_open_files_are_named() {
     // The keeper has some more files than `acquire` when it looks.
     for limit in 8..30 {
         let script = format!("ulimit -n {limit}; {BINARY} acquire k --while-pid {}", session.pid());
-        let output = Test::shell(&backend, &script).end();
+        let output = shell(&backend, &script).end();
         assert!(output.status == 0 || output.status == 71, "{limit}: {}", output.stderr);
         let named = output.stderr.contains("open 24 files") || output.stderr.contains("Too many open files");
         assert!(output.status == 0 || named, "{limit}: {}", output.stderr);
@@ -526,7 +526,7 @@ fn sessions_that_come_and_go_count_exactly() {
         );
         let (begun, mut rounds) = (Instant::now(), 0);
         while rounds == 0 || begun.elapsed() < end {
-            let mut all = Test::shell(&backend, &script);
+            let mut all = shell(&backend, &script);
             all.wait_for("all");
             assert_eq!(all.end().status, 0);
             rounds += 1;
@@ -544,24 +544,5 @@ fn sessions_that_come_and_go_count_exactly() {
         if backend.url().starts_with("file:") {
             wait_until("the end of the keepers", || (names(&backend) == ["k.lock"]).then_some(()));
         }
-    }
-}
-
-impl Test<'_> {
-    /// A shell in the directory of the backend, with its URL.
-    pub(crate) fn shell(backend: &TestBackend, script: &str) -> Running {
-        let mut command = Test::new(backend, "").command();
-        let environment: Vec<_> =
-            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
-        let directory = command.get_current_dir().unwrap().to_owned();
-        command = Command::new("setsid");
-        command.args(["sh", "-c", script]).current_dir(directory);
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        Running::start(command, "")
     }
 }

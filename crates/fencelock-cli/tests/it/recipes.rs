@@ -2,7 +2,7 @@
 
 use crate::backend::TestBackend;
 use crate::running::{Running, wait_until};
-use crate::test::{BINARY, Test};
+use crate::test::{BINARY, Test, shell};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn write_program(path: &Path, text: &str) {
 /// A program that calls others, such as an agent: it lives until it reads a line.
 fn session(backend: &TestBackend, script: &str) -> Running {
     let path = format!("PATH={}:$PATH", backend.file("bin").display());
-    Test::shell(backend, &format!("{path}\n{script}"))
+    shell(backend, &format!("{path}\n{script}"))
 }
 
 fn status(backend: &TestBackend, key: &str) -> String {

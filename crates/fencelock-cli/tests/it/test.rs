@@ -103,10 +103,15 @@ impl<'a> Test<'a> {
         Running::start(self.command(), &stdin)
     }
 
-    /// The command itself, in a session of its own: without the terminal that the tests may have been started from.
+    /// The command itself.
     pub(crate) fn command(self) -> Command {
+        self.command_of(BINARY)
+    }
+
+    /// The arguments for another program, in a session of its own: without the terminal that the tests may have been started from.
+    fn command_of(self, program: &str) -> Command {
         let mut command = Command::new("setsid");
-        command.arg(BINARY).args(self.arguments).current_dir(self.backend.dir());
+        command.arg(program).args(self.arguments).current_dir(self.backend.dir());
         command
             .env_remove("FENCELOCK_URL")
             .env_remove("FENCELOCK_PASSWORD")
@@ -119,6 +124,11 @@ impl<'a> Test<'a> {
             .envs(self.environment);
         command
     }
+}
+
+/// A shell in the directory of the backend, with its URL.
+pub(crate) fn shell(backend: &TestBackend, script: &str) -> Running {
+    Running::start(Test::new(backend, "-c").arg(script).command_of("sh"), "")
 }
 
 /// Whether `text` is `pattern`, in which `*` matches anything but a line break.
