@@ -27,7 +27,7 @@ pub async fn preflight(plan: &Plan) -> Result<String, Error> {
     if servers.is_empty() {
         return Ok(name);
     }
-    let key = Key::new(format!("{}:trial-{}", plan.key, std::process::id()))?;
+    let key = Key::new(format!("{}:trial-{:016x}", plan.key, fastrand::u64(..)))?;
     // In the mode of the load, so that a backend refuses it before the measurement.
     let requests = Requests { mode: plan.mode, ttl: plan.ttl, wait: Some(WAIT) };
     let wanted = if matches!(plan.mode, LoadMode::Shared { .. }) { Hold::Shared } else { Hold::Exclusive };

@@ -5,8 +5,7 @@ use crate::error::NotMeasured;
 use crate::plan::Plan;
 use crate::protocol::Workload;
 use crate::shop::{self, StockLedger};
-use fencelock::backends::{BootClock, Server, file_directory, file_url, servers};
-use fencelock::{Clock, Moment};
+use fencelock::backends::{Server, file_directory, file_url, servers};
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
@@ -31,9 +30,10 @@ pub(super) const LAST_COMMANDS: Duration = Duration::from_millis(100);
 
 impl<'p> Workspace<'p> {
     pub(crate) fn prepare(plan: &'p Plan) -> Result<Self, NotMeasured> {
-        let now = BootClock.now().since(Moment::default()).as_micros();
-        let base = format!("{}:{}-{now}", plan.key, std::process::id());
-        let name = format!("fencelock-bench-{}-{now}", std::process::id());
+        // Random: a clock may be coarse, and two containers give their processes the same numbers.
+        let unique = fastrand::u64(..);
+        let base = format!("{}:{unique:016x}", plan.key);
+        let name = format!("fencelock-bench-{unique:016x}");
         let servers = servers(&plan.url)?;
         // A lock file is never deleted while it may be in use, so the files of a run are in a directory of their own.
         let is_file = plan.url.starts_with("file:");

@@ -41,9 +41,7 @@ struct Replica {
 impl ReplayEnvironment {
     pub(super) fn set(model: &LockModel<'_>, site: &ReplayTarget, tick: Duration) -> Result<Self, NotReplayed> {
         let mut master = ServerConnection::connect(&site.url)?;
-        let now = BootClock.now();
-        let unique = format!("{}-{}", std::process::id(), now.since(Moment::default()).as_nanos());
-        let prefix = format!("fencelock-lab:{{{unique}}}:");
+        let prefix = prefix();
         let replica = match (&site.replica, model.is_replicated()) {
             (_, false) => None,
             (None, true) => return Err(NotReplayed::NeedsReplica),
@@ -261,6 +259,11 @@ impl Replica {
     }
 }
 
+/// Random, because two replays may begin at the same tick of a coarse clock, or in two containers with the same process id.
+fn prefix() -> String {
+    format!("fencelock-lab:{{{:016x}}}:", fastrand::u64(..))
+}
+
 /// Removes all keys, whatever the result.
 impl Drop for ReplayEnvironment {
     fn drop(&mut self) {
@@ -325,5 +328,26 @@ fn show(answer: &RedisValue) -> String {
         RedisValue::Okay => "OK".to_owned(),
         RedisValue::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix;
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
+    #[test]
+    fn replays_that_begin_at_the_same_moment_have_keys_of_their_own() {
+        let (begin, threads) = (&Barrier::new(8), 8);
+        let prefixes: HashSet<String> = std::thread::scope(|scope| {
+            let names = |_| {
+                begin.wait();
+                (0..1000).map(|_| prefix()).collect::<Vec<_>>()
+            };
+            let replays: Vec<_> = (0..threads).map(|thread| scope.spawn(move || names(thread))).collect();
+            replays.into_iter().flat_map(|replay| replay.join().unwrap()).collect()
+        });
+        assert_eq!(prefixes.len(), threads * 1000);
     }
 }
