@@ -1,7 +1,7 @@
 use crate::exit::Exit;
 use crate::text::plain;
 use fencelock::{Error, Expiry, Occupant};
-use std::fmt;
+use std::{fmt, io};
 
 /// An error that ends the program: an exit status and a line for stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,14 @@ impl Failure {
         let first = text.split("\n\n").next().unwrap_or_default().trim_end();
         let lines: Vec<_> = first.strip_prefix("error: ").unwrap_or(first).lines().map(str::trim).collect();
         Self::new(Exit::Usage, lines.join(" "))
+    }
+
+    /// Why a process could not be started.
+    pub(crate) fn why_not_started(error: &io::Error) -> String {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => format!("no more processes may be started, see `ulimit -u`: {error}"),
+            _ => error.to_string(),
+        }
     }
 
     /// An unexpected error of a system call.

@@ -265,6 +265,7 @@ impl RunSession<'_> {
             let command = self.plan.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
             let (exit, why) = match error.kind() {
                 io::ErrorKind::NotFound => (Exit::NotFound, not_found::explain(&self.plan.command)),
+                io::ErrorKind::WouldBlock => (Exit::System, Failure::why_not_started(&error)),
                 _ => (Exit::NotExecutable, error.to_string()),
             };
             Failure::new(exit, format!("cannot run {command}: {why}"))

@@ -21,8 +21,8 @@ pub(super) const DELIVERED: u8 = b'd';
 /// default action: if this process ends, the keeper gives up.
 pub(crate) fn start(pid: u32) -> Result<Exit, Failure> {
     let watched = Watched::open(pid)?;
-    let mut keeper =
-        Keeper::start(&watched).map_err(|error| Failure::system("start the process that keeps the lock", error))?;
+    let mut keeper = Keeper::start(&watched)
+        .map_err(|error| Failure::system("start the process that keeps the lock", Failure::why_not_started(&error)))?;
     let (kind, text) = keeper.next().map_err(|_| {
         let why =
             "the process that was to keep the lock was killed; if it had acquired the lock, that ends with its lease";

@@ -234,6 +234,64 @@ fn the_process_of_another_user_is_refused() {
     assert!(stderr.contains("this process belongs to another user (0)"), "{stderr}");
 }
 
+/// Whether this user may choose the number of the next process of a namespace.
+fn has_namespaces(test: &str) -> bool {
+    let namespace = ["--pid", "--fork", "--mount-proc"];
+    let may =
+        Command::new("unshare").args(namespace).args(["sh", "-c", "echo 9 > /proc/sys/kernel/ns_last_pid"]).output();
+    let may = may.is_ok_and(|output| output.status.success());
+    if !may {
+        println!("SKIPPED {test}: no namespace of process numbers can be created");
+    }
+    may
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_process() {
+    if !has_namespaces("a_number_that_is_used_again_is_another_process") {
+        return;
+    }
+    let keeper = "$f --json status k | tr -c [:alnum:] \"\\n\" | grep -A 2 -m 1 -x pid | tail -n 1";
+    let script = format!(
+        "f={BINARY}; sleep 1000 & first=$!; h=$($f acquire k --while-pid $first); keeper=$({keeper}); kill -STOP $keeper; \
+         kill -9 $first; wait $first; echo $((first - 1)) > /proc/sys/kernel/ns_last_pid; sleep 1000 & second=$!; \
+         [ $first = $second ] || exit 9; kill -CONT $keeper; next=$($f acquire k -w 60s --while-pid $second); \
+         [ ${{#next}} = 32 ] && [ $h != $next ] || exit 8; $f release k --holder $next; $f status k"
+    );
+    for backend in TestBackend::every_kind() {
+        let script = format!("exec unshare --pid --fork --mount-proc sh -c '{script}'");
+        let output = shell(&backend, &script).end();
+        assert_eq!((output.status, &*output.stdout), (0, "k: released\nk: free\n"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_full_process_table_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED a_full_process_table_is_named: only root can become a user without processes");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let program = directory.path().join("fencelock");
+    copy_program(&program);
+    for (job, failure) in [
+        ("acquire k --while-pid $$", "cannot start the process that keeps the lock"),
+        ("run k -- true", "cannot run true"),
+    ] {
+        let mut command = Command::new("setpriv");
+        // No other test uses this number. The shell and one more process: none is left.
+        command.args(["--reuid=64321", "--regid=64321", "--clear-groups", "prlimit", "--nproc=2"]);
+        command.args(["sh", "-c", &format!("\"$0\" {job}; echo $?")]).arg(&program);
+        command.env("FENCELOCK_URL", format!("file:{}/locks", directory.path().display()));
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "71\n", "{stderr}");
+        let why = format!("fencelock: {failure}: no more processes may be started, see `ulimit -u`: ");
+        assert!(stderr.starts_with(&why), "{stderr}");
+    }
+}
+
 #[test]
 fn nobody_gets_the_lock_of_a_process_that_ends_while_it_waits() {
     for backend in TestBackend::every_kind() {
