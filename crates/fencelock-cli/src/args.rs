@@ -267,7 +267,7 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) nested: Nested,
     /// Keep the lock until this process ends; it must belong to this user.
-    #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    #[arg(long, value_name = "PID", help_heading = "Holding", value_parser = parse::process)]
     pub(crate) while_pid: Option<u32>,
     /// Hold one of N numbered slots, 1 to 1000; its number, from 0, follows the holder ID in the output.
     #[arg(long, value_name = "N", requires = "while_pid", help_heading = "Sharing")]

@@ -200,6 +200,25 @@ pub(crate) fn user_of(pid: i32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok())
 }
 
+/// What tells a process apart from every other one of this kernel: its number, the namespace of that, and when it began. `None` if the
+/// system hides it.
+#[cfg(target_os = "linux")]
+pub(crate) fn fingerprint(pid: i32, in_proc: i32) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
+    let start = Process::read(Pid::from_raw(in_proc)?)?.start?;
+    Some(format!("{namespace}:{pid}:{start}"))
+}
+
+/// The processes that this one runs under, as [`fingerprint`].
+#[cfg(target_os = "linux")]
+pub(crate) fn ancestors() -> HashSet<String> {
+    let parent = |pid: &i32| Some(Process::read(Pid::from_raw(*pid)?)?.parent);
+    // Parents may end meanwhile, and numbers be used again: this ends in any case.
+    let chain = std::iter::successors(Some(raw(getpid())), parent).skip(1).take(1 << 10);
+    chain.filter_map(|pid| fingerprint(pid, pid)).collect()
+}
+
 /// A line of `/proc/PID/stat`. The name may contain any characters, so the fields are read from the end of the name.
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;

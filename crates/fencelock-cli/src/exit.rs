@@ -120,6 +120,7 @@ Exit status:
   0      success; for `status` and `wait`: the lock is free
   64     usage: an argument cannot be used, or `break` needs another option
   69     unreachable: the state of the lock is unknown
+  71     a system call failed
   74     the output could not be written
   75     busy: another client holds the lock
   76     lost: the caller no longer held the lock

@@ -21,6 +21,12 @@ pub(crate) fn key(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The number of a process.
+pub(crate) fn process(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=i32::MAX.cast_unsigned()).contains(number));
+    number.ok_or_else(|| "a process has a number of 1 or more; in a shell it is $$".to_owned())
+}
+
 /// Everything after `--` is the command. Without a KEY or NAME before it, the parser would read the first word of the command as
 /// the KEY.
 pub(crate) fn parse_from(words: &[OsString], settings: Option<&Settings>) -> Result<Arguments, clap::Error> {

@@ -6,6 +6,7 @@ use crate::context::{CLOSING, Context, LEAVING};
 use crate::descendants::reap_orphans;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::keeper::held_above;
 use crate::locks::Locks;
 use crate::mode;
 use crate::nesting::{Nesting, only};
@@ -89,6 +90,10 @@ pub(super) async fn hold(
             return Ok(Ended::by_itself(signal));
         }
         result = claim_locks(plan, client, &progress) => result,
+        refused = held_above(plan, backend, client) => {
+            progress.clear();
+            return Err(refused);
+        }
         // What an earlier command of `elect` has left.
         never = reap_orphans() => match never {},
     };

@@ -4,8 +4,8 @@
 //! is delivered, the keeper ends with `acquire`, so an interrupted wait leaves nothing behind. From then on it ends only with the process,
 //! with `release`, `break` or `--max-hold`: it has a session of its own, no standard streams, and ignores the signals of a log-out.
 //!
-//! `front` is the side of `acquire`, `process` that of the keeper. `watched` is the process, `control` the socket for `release` and
-//! `break`, `system_log` reports a loss.
+//! `front` is the side of `acquire`, `process` that of the keeper, `session` what other keepers hold already. `watched` is the process,
+//! `control` the socket for `release` and `break`, `system_log` reports a loss.
 
 #[cfg(target_os = "linux")]
 mod control;
@@ -13,6 +13,8 @@ mod control;
 mod front;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod session;
 #[cfg(target_os = "linux")]
 mod system_log;
 #[cfg(target_os = "linux")]
@@ -22,6 +24,8 @@ mod watched;
 pub(crate) use front::start;
 #[cfg(target_os = "linux")]
 pub(crate) use process::run;
+#[cfg(target_os = "linux")]
+pub(crate) use session::held_above;
 
 use crate::failure::Failure;
 use fencelock::{Client, HolderId};
@@ -84,4 +88,10 @@ pub(crate) fn start(_: u32) -> Result<crate::exit::Exit, Failure> {
     let why =
         "--while-pid needs Linux, which can tell the end of a process exactly; use `fencelock run KEY -- COMMAND`";
     Err(Failure::new(crate::exit::Exit::Usage, why))
+}
+
+/// No lock is kept for a process here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) async fn held_above(_: &crate::plan::Plan, _: &str, _: &Client) -> Failure {
+    std::future::pending().await
 }

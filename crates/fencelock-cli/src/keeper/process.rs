@@ -1,20 +1,20 @@
 use super::control::{Control, Reply};
 use super::front::{ANSWER, DELIVERED, EXIT, message};
+use super::session::{held_above, kept_already, kept_meanwhile, request};
 use super::watched::{End, Watched};
-use super::{ROLE, Request, names, states, system_log};
+use super::{ROLE, Request, system_log};
 use crate::args::{Acquire, Command, OnLost};
 use crate::child_socket::{Job, of_parent};
 use crate::commands::run::{Acquired, check_all, claim_locks, wait_for_full_lease};
 use crate::context::{CLOSING, Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::{acquired, millis};
-use crate::mode;
+use crate::json::acquired;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{block_on_main_thread, check_open_files, logging, parse, settings, stderr};
-use fencelock::{Client, Guards, HolderId, Key, Mode, ReleasedAll, Span};
+use fencelock::{Client, Guards, HolderId, Key, ReleasedAll, Span};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::read_dir;
@@ -24,9 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
-
-/// Between two looks at the other keepers, while this one waits.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// Runs the keeper. It serves only the `fencelock acquire` that is its parent process.
 pub(crate) fn run() -> Exit {
@@ -212,6 +209,7 @@ async fn acquire_all(
         already = kept_meanwhile(plan, watched, &backend, client, context.report.json) => {
             return already.map(Acquisition::Already);
         }
+        refused = held_above(plan, &backend, client) => return Err(refused),
     };
     let (guards, slot) = match claimed {
         Acquired::Guards(guards) => (guards, None),
@@ -220,60 +218,6 @@ async fn acquire_all(
     };
     wait_for_full_lease(&guards, plan.rules.grace).await?;
     Ok(Acquisition::New { backend, guards, slot })
-}
-
-/// The answer of a keeper that has these locks for the same process already, so that every script of a session can ask for them. Other
-/// exclusive locks on one of the keys would wait for that one.
-async fn kept_already(
-    plan: &Plan,
-    watched: &Watched,
-    backend: &str,
-    client: &Client,
-    as_json: bool,
-) -> Result<Option<String>, Failure> {
-    if plan.nested_ok {
-        return Ok(None);
-    }
-    for state in states(client).await {
-        if state["pid"] != watched.pid || state["backend"] != backend || !state["lost"].is_null() {
-            continue;
-        }
-        if state["request"] == request(plan) {
-            return Ok(state[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
-        }
-        let has = |key: &&String| names(&state["keys"], key);
-        if let Some(key) = plan.keys.iter().filter(|_| plan.mode == Mode::Exclusive && plan.slots.is_none()).find(has) {
-            let why = format!(
-                "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
-                 end; `fencelock release` with the holder ID that was printed releases it",
-                watched.pid, watched.command
-            );
-            return Err(Failure::new(Exit::Usage, why));
-        }
-    }
-    Ok(None)
-}
-
-/// Two scripts of a session may ask at the same time. The one that got the lock has it for both.
-async fn kept_meanwhile(
-    plan: &Plan,
-    watched: &Watched,
-    backend: &str,
-    client: &Client,
-    as_json: bool,
-) -> Result<String, Failure> {
-    loop {
-        sleep(BETWEEN_LOOKS).await;
-        if let Some(answer) = kept_already(plan, watched, backend, client, as_json).await? {
-            return Ok(answer);
-        }
-    }
-}
-
-/// What is the same in each request for the same locks.
-fn request(plan: &Plan) -> Value {
-    let max_hold = plan.rules.max_hold.map(millis);
-    json!([plan.keys, mode::column(plan.mode), plan.slots, max_hold, plan.rules.on_lost == OnLost::Term])
 }
 
 /// Locks that are kept for a process.
@@ -453,6 +397,7 @@ impl Kept<'_> {
             "keys": keys.as_ref().unwrap_or(&self.plan.keys),
             "backend": self.backend,
             "pid": self.watched.pid,
+            "process": self.watched.fingerprint,
             "command": self.watched.command,
             "label": self.acquire.label,
             "lost": lost,

@@ -1,11 +1,11 @@
-use crate::descendants::user_of;
+use crate::descendants::{fingerprint, user_of};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, getuid, pidfd_open, pidfd_send_signal};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -13,6 +13,8 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(super) pid: u32,
+    /// See [`fingerprint`]: another container has another process with the same number.
+    pub(super) fingerprint: Option<String>,
     /// As `ps` shows it, without its arguments.
     pub(super) command: String,
     descriptor: OwnedFd,
@@ -32,7 +34,8 @@ impl Watched {
             Errno::INVAL | Errno::NOENT => refused("this is a thread; name its process"),
             error => Failure::system(&format!("watch process {pid}"), error),
         })?;
-        let (owner, command) = (user_of(number.as_raw_nonzero().get()), command_of(pid));
+        let in_proc = number_in_proc(&descriptor, pid);
+        let owner = user_of(in_proc);
         // What was read is about this process only if it still has the number.
         if has_ended(descriptor.as_fd()) {
             return Err(refused("this process has ended"));
@@ -41,13 +44,14 @@ impl Watched {
         if !geteuid().is_root() && owner != getuid().as_raw() && owner != geteuid().as_raw() {
             return Err(refused(&format!("this process belongs to another user ({owner})")));
         }
-        Ok(Self { pid, command, descriptor })
+        Ok(Self::of_descriptor(pid, descriptor))
     }
 
     /// The process of a descriptor that was opened by [`Self::open`].
     pub(super) fn of_descriptor(pid: u32, descriptor: OwnedFd) -> Self {
-        let command = command_of(pid);
-        Self { pid, command, descriptor }
+        let in_proc = number_in_proc(&descriptor, pid);
+        let fingerprint = i32::try_from(pid).ok().and_then(|pid| fingerprint(pid, in_proc));
+        Self { pid, fingerprint, command: command_of(in_proc), descriptor }
     }
 
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
@@ -98,8 +102,15 @@ fn has_ended(descriptor: BorrowedFd<'_>) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
+/// Its number in `/proc`, which may show another namespace of numbers.
+fn number_in_proc(descriptor: &OwnedFd, pid: u32) -> i32 {
+    let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).unwrap_or_default();
+    let number = facts.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    number.or_else(|| pid.try_into().ok()).unwrap_or_default()
+}
+
 /// A process may give itself any name; control characters are not valid in a label.
-fn command_of(pid: u32) -> String {
+fn command_of(pid: i32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = String::from_utf8_lossy(&name);
     let plain = |c: char| if c.is_control() { '?' } else { c };

@@ -266,6 +266,44 @@ fn a_number_that_is_used_again_is_another_process() {
 }
 
 #[test]
+fn the_same_number_in_another_namespace_is_another_process() {
+    if !has_namespaces("the_same_number_in_another_namespace_is_another_process") {
+        return;
+    }
+    for backend in TestBackend::every_kind() {
+        let container = |then: &str| {
+            let script = format!("sleep 1000 & {BINARY} acquire -n k --while-pid $!; echo $! $?; {then}");
+            shell(&backend, &format!("exec unshare --pid --fork --mount-proc sh -c '{script}'"))
+        };
+        let mut first = container("read _");
+        first.wait_for("2 0");
+        let output = container("").end();
+        assert_eq!(output.stdout, "2 75\n", "{}", output.stderr);
+        first.say("\n");
+        first.end();
+    }
+}
+
+#[test]
+fn a_command_does_not_wait_for_the_lock_of_its_session() {
+    for backend in TestBackend::every_kind() {
+        for waits in ["run k -- true", "run -s k -- true", "acquire k --while-pid $child"] {
+            let script = format!(
+                "f={BINARY}; $f acquire k --while-pid $$ > /dev/null; sleep 1000 & child=$!; $f {waits}; e=$?; kill $child; exit $e"
+            );
+            let output = shell(&backend, &script).end();
+            assert_eq!(output.status, 64, "{waits}: {}", output.stderr);
+            let why = ", which this program runs under, until that process ends: waiting would deadlock";
+            assert!(output.stderr.contains(why), "{waits}: {}", output.stderr);
+        }
+        let script = format!("f={BINARY}; $f acquire -s k --while-pid $$ > /dev/null; $f run -w 60s -s k -- true");
+        assert_eq!(shell(&backend, &script).end().status, 0);
+        let script = format!("f={BINARY}; $f acquire k --while-pid $$ > /dev/null; $f run -w 2s --nested-ok k -- true");
+        assert_eq!(shell(&backend, &script).end().status, 75);
+    }
+}
+
+#[test]
 fn a_full_process_table_is_named() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED a_full_process_table_is_named: only root can become a user without processes");
@@ -428,8 +466,10 @@ fn every_script_of_a_session_may_ask_for_its_lock() {
         assert_eq!(output.status, 64);
         let why = format!("fencelock: k is already held for process {} (sleep), until it ends", session.pid());
         assert!(output.stderr.contains(&why), "{}", output.stderr);
-        let output = session.acquire(&backend, "k --on-lost term").output();
-        assert!(output.status == 64 && output.stderr.contains("with other options"), "{}", output.stderr);
+        for other in ["k --on-lost term", "-s k", "s"] {
+            let output = session.acquire(&backend, other).output();
+            assert!(output.status == 64 && output.stderr.contains("with other options"), "{other}: {}", output.stderr);
+        }
         assert_eq!(session.acquire(&backend, "-n --nested-ok k").output().status, 75);
         let other = Session::start();
         assert_eq!(other.acquire(&backend, "-n k").output().status, 75);
