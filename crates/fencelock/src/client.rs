@@ -258,7 +258,12 @@ impl Client {
     pub async fn try_out(&self, key: Option<&str>) -> Result<Vec<Finding>, Error> {
         self.inner.check_process()?;
         let key = key.map(Key::new).transpose()?;
-        Ok(self.inner.backend.try_out(key.as_ref()).await)
+        let mut findings = self.inner.backend.try_out(key.as_ref()).await;
+        if findings.is_empty() {
+            // Other findings say so as well, if there was no answer to them either.
+            findings.push(Finding::not_tried("no server answered", "run doctor again"));
+        }
+        Ok(findings)
     }
 
     /// Checks what the guarantees of this backend depend on: what it consists of, what works there, and one [`Finding`] for each

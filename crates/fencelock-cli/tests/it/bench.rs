@@ -126,9 +126,11 @@ fn an_outage_of_the_server_is_a_report_with_errors() {
     let gone = ["3", "30"].iter().find_map(|seconds| {
         let mut backend = TestBackend::redis()?;
         let line = format!("bench --json --seconds {seconds} --processes 1 --tasks 2");
-        let running = Test::new(&backend, &line).start();
-        let work = ["KEYS", "fencelock:{fencelock-bench:[0-9]*}:fence"];
-        wait_until("the work", || (backend.server().command(&work) != Reply::Array(Vec::new())).then_some(()));
+        let mut running = Test::new(&backend, &line).start();
+        let work = ["KEYS", "fencelock:{fencelock-bench:[0-9a-f]*}:fence"];
+        wait_until("the work", || {
+            (backend.server().command(&work) != Reply::Array(Vec::new()) || running.has_ended()).then_some(())
+        });
         drop(backend.redis.take());
         Some(running.end()).filter(|output| output.status != 0)
     });

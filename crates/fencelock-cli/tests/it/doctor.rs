@@ -18,7 +18,7 @@ fn rights() -> String {
 }
 
 fn url(server: &RedisServer) -> String {
-    format!("redis://u:secret@127.0.0.1:{}?prefix=app:", server.port())
+    format!("redis://u:secret@127.0.0.1:{}?prefix=app:&timeout=60000", server.port())
 }
 
 /// Gives the user of [`url`] these rights.
@@ -65,6 +65,19 @@ fn a_trial_takes_a_lock_in_every_way_and_leaves_no_key() {
     assert_eq!(keys(backend.server()), [""; 0]);
     for node in &nodes {
         assert_eq!(keys(node), ["fencelock:node"]);
+    }
+}
+
+#[test]
+fn a_trial_without_a_server_says_that_nothing_was_tried() {
+    let backend = TestBackend::files();
+    for url in ["redis://127.0.0.1:1", "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"] {
+        let output = doctor(&backend, url, "");
+        assert!(
+            output.status == 69 && line(&output, "trial").contains("not tried: no server answered"),
+            "{}",
+            output.stdout
+        );
     }
 }
 
