@@ -144,15 +144,15 @@ impl OnceRun {
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        let (guard, rest) = self.into_parts();
-        rest.succeed()?;
-        release(guard);
-        Ok(())
+        self.run(crate::OnceRun::succeed).map(drop)
     }
 
-    /// Releases the lock. The window stays open, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count. A release without a reply continues in the background.
     pub fn give_back(self) {
-        release(self.into_guard());
+        let key = self.key().clone();
+        if let Err(error) = self.release() {
+            report_unconfirmed(&key, &error);
+        }
     }
 
     /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
@@ -160,14 +160,6 @@ impl OnceRun {
         let Self { inner, thread } = self;
         let (guard, rest) = inner.into_parts();
         (OnThread { inner: guard, thread: Arc::clone(&thread) }, OnThread { inner: rest, thread })
-    }
-}
-
-/// The result of a run does not depend on the release. A release without a reply continues in the background.
-fn release(guard: Guard) {
-    let key = guard.key().clone();
-    if let Err(error) = guard.release() {
-        report_unconfirmed(&key, &error);
     }
 }
 
