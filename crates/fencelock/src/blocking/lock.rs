@@ -73,7 +73,7 @@ impl Lock {
     /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
     /// [`Error::Closed`]. A quarantine is waited for like a held lock.
     pub fn acquire(self) -> Result<Guard, Error> {
-        self.0.run(crate::Lock::acquire).map(Guard)
+        self.0.run(crate::Lock::acquire)
     }
 
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
@@ -81,7 +81,7 @@ impl Lock {
     /// # Errors
     /// See [`Lock::acquire`]; never [`Error::Busy`].
     pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        Ok(self.0.run(crate::Lock::try_acquire)?.transpose().map(Guard))
+        Ok(self.0.run(crate::Lock::try_acquire)?.transpose())
     }
 
     /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
@@ -91,7 +91,7 @@ impl Lock {
     /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
     /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
     pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
-        self.0.run(|lock| lock.resume(holder)).map(Guard)
+        self.0.run(|lock| lock.resume(holder))
     }
 
     /// Runs `body` on this thread while the lock is held, releases the lock, and returns the result of the body.

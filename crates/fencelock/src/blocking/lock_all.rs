@@ -52,7 +52,7 @@ impl LockAll {
     /// # Errors
     /// See [`crate::LockAll::acquire`].
     pub fn acquire(self) -> Result<Guards, Error> {
-        self.0.run(crate::LockAll::acquire).map(Guards)
+        self.0.run(crate::LockAll::acquire)
     }
 
     /// Acquires all locks if they are free and no client waits for them; `None` otherwise. The locks that were free are then
@@ -61,7 +61,7 @@ impl LockAll {
     /// # Errors
     /// See [`crate::LockAll::try_acquire`].
     pub fn try_acquire(self) -> Result<Option<Guards>, Error> {
-        Ok(self.0.run(crate::LockAll::try_acquire)?.transpose().map(Guards))
+        Ok(self.0.run(crate::LockAll::try_acquire)?.transpose())
     }
 
     /// Continues the holds that [`Guards::into_holders`] released from their guards, in this or another process. `holders` are in
@@ -71,7 +71,7 @@ impl LockAll {
     /// See [`crate::LockAll::resume`].
     pub fn resume(self, holders: impl IntoIterator<Item = HolderId>) -> Result<Guards, Error> {
         let holders: Vec<_> = holders.into_iter().collect();
-        self.0.run(|locks| locks.resume(holders)).map(Guards)
+        self.0.run(|locks| locks.resume(holders))
     }
 
     /// Runs `body` on this thread while all locks are held, releases them, and returns the result of the body. A closure cannot

@@ -64,7 +64,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// A client of one backend, with a thread that renews and releases its locks.
@@ -122,6 +122,7 @@ impl ClientThread {
 
     /// As [`ClientThread::run`], for calls that return no error: `None` in a forked child. A callback panics.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        self.process.check().ok()?;
         assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
         self.run(work).ok()
     }
@@ -134,9 +135,10 @@ impl ClientThread {
     }
 }
 
-/// A value of the async API. Its futures run on the thread of its client.
+/// A value of the async API, whose futures run on the thread of its client: what [`Guard`], [`Guards`] and [`UnfinishedRun`] are.
+#[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug, Clone)]
-struct OnThread<T> {
+pub struct OnThread<T> {
     inner: T,
     thread: Arc<ClientThread>,
 }
@@ -166,6 +168,49 @@ impl<T> OnThread<T> {
         F: Future<Output = Result<U, Error>> + Send + 'static,
     {
         self.thread.get(call(self.inner.clone()))
+    }
+}
+
+impl<G> OnThread<G> {
+    /// Blocks until this call, which ends the use of a guard, is done. In a forked child it is at once, and needs no thread.
+    fn end<U: Send + 'static, F>(self, call: impl FnOnce(G) -> F) -> Result<U, Error>
+    where
+        F: Future<Output = Result<U, Error>> + Send + 'static,
+    {
+        let Self { inner, thread } = self;
+        match thread.process.check() {
+            Ok(()) => thread.get(call(inner)),
+            Err(forked) => call(inner).now_or_never().unwrap_or_else(|| Err(forked.into())),
+        }
+    }
+
+    fn view<H>(&self, inner: H) -> WeakOnThread<H> {
+        WeakOnThread { inner, thread: Arc::downgrade(&self.thread) }
+    }
+}
+
+/// A view of what the thread of a client holds, which keeps nothing alive: what [`Held`] and [`HeldAll`] are.
+#[derive(Debug, Clone)]
+pub struct WeakOnThread<H> {
+    inner: H,
+    thread: Weak<ClientThread>,
+}
+
+impl<H: Clone> WeakOnThread<H> {
+    /// Waits at most `within` for the loss. Without the thread there is none to wait for, because the last guard was dropped, or
+    /// this is a forked child: `loss` is what is known.
+    fn wait<L: Send + 'static, F>(
+        &self,
+        within: Duration,
+        ended: impl FnOnce(H) -> F,
+        loss: impl FnOnce(&H) -> Option<L>,
+    ) -> Option<L>
+    where
+        F: Future<Output = Option<L>> + Send + 'static,
+    {
+        let ended = ended(self.inner.clone());
+        let wait = async move { tokio::time::timeout(within, ended).await.ok().flatten() };
+        self.thread.upgrade().and_then(|thread| thread.wait(wait)).unwrap_or_else(|| loss(&self.inner))
     }
 }
 

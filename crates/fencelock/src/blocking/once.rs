@@ -1,5 +1,6 @@
 use super::{Guard, Held, OnThread};
-use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
+use crate::lock::report_unconfirmed;
+use crate::{Error, Once, OnceError, Unknown, Waiting, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,30 +24,15 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct OncePerWindow(pub(super) OnThread<crate::OncePerWindow>);
 
-/// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`crate::Once`].
-#[must_use = "a run that is dropped does not count"]
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]
-pub enum OnceStart {
-    /// Run the work now.
-    Started(OnceRun),
-    /// It was done before in this window.
-    AlreadyDone(WindowDone),
-}
+/// The start of a run, or the reason why there is none.
+pub type OnceStart = crate::OnceStart<OnceRun>;
 
-/// A run of work under its lock. It counts after [`OnceRun::succeed`]. Dropping it releases the lock in the background and gives
-/// the window back. The async type is [`crate::OnceRun`].
-#[must_use = "a run that is dropped does not count"]
-#[derive(Debug)]
-pub struct OnceRun {
-    guard: Guard,
-    rest: UnfinishedRun,
-}
+/// A run of work under its lock: the [`Guard`] of the lock, and the run. It counts after [`OnceRun::succeed`]. Dropping it releases
+/// the lock in the background and leaves the window open. The async type is [`crate::OnceRun`].
+pub type OnceRun = Guard<crate::UnfinishedRun>;
 
 /// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
-#[must_use = "a run counts only if its success is recorded"]
-#[derive(Debug)]
-pub struct UnfinishedRun(OnThread<crate::UnfinishedRun>);
+pub type UnfinishedRun = OnThread<crate::UnfinishedRun>;
 
 impl OncePerWindow {
     /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
@@ -128,11 +114,7 @@ impl OncePerWindow {
     pub fn begin(self) -> Result<OnceStart, Error> {
         let OnThread { inner, thread } = self.0.run(crate::OncePerWindow::begin)?;
         Ok(match inner {
-            crate::OnceStart::Started(run) => {
-                let (guard, rest) = run.into_parts();
-                let guard = Guard(OnThread { inner: guard, thread: Arc::clone(&thread) });
-                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun(OnThread { inner: rest, thread }) })
-            }
+            crate::OnceStart::Started(inner) => OnceStart::Started(OnThread { inner, thread }),
             crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
         })
     }
@@ -157,58 +139,27 @@ impl OncePerWindow {
 }
 
 impl OnceRun {
-    /// The key.
-    pub fn key(&self) -> &Key {
-        self.guard.key()
-    }
-
-    /// The fencing token of the run, to be sent with every write; see [`FencingToken`].
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// The remaining validity of the lock if no renewal succeeds: see [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Blocks until the lock is lost, and returns the reason: see [`Guard::lost`].
-    pub fn lost(&self) -> LossReason {
-        self.guard.lost()
-    }
-
-    /// A view of the lock for the work.
-    pub fn held(&self) -> Held {
-        self.guard.held()
-    }
-
     /// Records the success, and releases the lock.
     ///
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        let Self { guard, rest } = self;
-        rest.succeed()?;
-        release(guard);
-        Ok(())
+        self.run(crate::OnceRun::succeed).map(drop)
     }
 
-    /// Releases the lock. The window stays open, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count. A release without a reply continues in the background.
     pub fn give_back(self) {
-        release(self.guard);
+        let key = self.key().clone();
+        if let Err(error) = self.release() {
+            report_unconfirmed(&key, &error);
+        }
     }
 
     /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
     pub fn into_parts(self) -> (Guard, UnfinishedRun) {
-        (self.guard, self.rest)
-    }
-}
-
-/// The result of a run does not depend on the release. A release without a reply continues in the background.
-fn release(guard: Guard) {
-    let key = guard.key().clone();
-    if let Err(error) = guard.release() {
-        tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
+        let Self { inner, thread } = self;
+        let (guard, rest) = inner.into_parts();
+        (OnThread { inner: guard, thread: Arc::clone(&thread) }, OnThread { inner: rest, thread })
     }
 }
 
@@ -218,6 +169,6 @@ impl UnfinishedRun {
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        self.0.run(crate::UnfinishedRun::succeed).map(drop)
+        self.run(crate::UnfinishedRun::succeed).map(drop)
     }
 }

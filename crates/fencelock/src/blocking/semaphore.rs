@@ -51,7 +51,7 @@ impl Semaphore {
     /// # Errors
     /// Those of [`crate::Semaphore::acquire`].
     pub fn acquire(&self, weight: u32) -> Result<Guard, Error> {
-        self.0.clone().run(async move |semaphore| semaphore.acquire(weight).await).map(Guard)
+        self.0.clone().run(async move |semaphore| semaphore.acquire(weight).await)
     }
 
     /// Acquires `weight` permits if they are free and no client waits for permits; `None` otherwise.
@@ -60,7 +60,7 @@ impl Semaphore {
     /// Those of [`crate::Semaphore::try_acquire`].
     pub fn try_acquire(&self, weight: u32) -> Result<Option<Guard>, Error> {
         let guard = self.0.clone().run(async move |semaphore| semaphore.try_acquire(weight).await)?;
-        Ok(guard.transpose().map(Guard))
+        Ok(guard.transpose())
     }
 
     /// Changes the limit of the semaphore, which is in use with another one, to that of this value.
@@ -76,7 +76,7 @@ impl Semaphore {
     /// # Errors
     /// Those of [`Lock::resume`](super::Lock::resume).
     pub fn resume(&self, weight: u32, holder: HolderId) -> Result<Guard, Error> {
-        self.0.clone().run(async move |semaphore| semaphore.resume(weight, holder).await).map(Guard)
+        self.0.clone().run(async move |semaphore| semaphore.resume(weight, holder).await)
     }
 
     /// Runs `body` on this thread while `weight` permits are held, releases them, and returns the result of the body. See
