@@ -122,12 +122,17 @@ struct Function {
     signature: String,
 }
 
+/// A file below `src`.
+fn source(file: &str) -> String {
+    let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// Of these files below `src`.
 fn functions(files: &[&str]) -> Vec<Function> {
     let mut found = Vec::new();
     for file in files {
-        let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let text = source(file);
         let (mut doc, mut lines) = (String::new(), text.lines().map(str::trim));
         while let Some(line) = lines.next() {
             if let Some(words) = line.strip_prefix("///") {
@@ -141,7 +146,7 @@ fn functions(files: &[&str]) -> Vec<Function> {
                 let name = signature.split("fn ").nth(1).expect("a name");
                 let name = name.split(['(', '<']).next().expect("a name").to_owned();
                 found.push(Function { name, doc: std::mem::take(&mut doc), signature });
-            } else if !line.starts_with("#[") {
+            } else if !line.starts_with("#[") && !line.starts_with("$(#[") {
                 doc.clear();
             }
         }
@@ -150,8 +155,9 @@ fn functions(files: &[&str]) -> Vec<Function> {
     found
 }
 
-const ASYNC: [&str; 13] = [
+const ASYNC: [&str; 14] = [
     "builder.rs",
+    "settings.rs",
     "client.rs",
     "lock.rs",
     "guard.rs",
@@ -165,7 +171,8 @@ const ASYNC: [&str; 13] = [
     "once/run.rs",
     "slots.rs",
 ];
-const BLOCKING: [&str; 10] = [
+const BLOCKING: [&str; 11] = [
+    "settings.rs",
     "blocking/mod.rs",
     "blocking/builder.rs",
     "blocking/lock.rs",
@@ -181,9 +188,18 @@ const BLOCKING: [&str; 10] = [
 /// and `descriptors` for programs that supervise others.
 const ASYNC_ONLY: [&str; 4] = ["run_while_leader", "next", "rng", "descriptors"];
 
+/// The builders in these files that have the setters of `settings.rs`.
+fn builders(files: &[&str]) -> BTreeSet<String> {
+    let texts = files.iter().map(|file| source(file)).collect::<String>();
+    let builders = texts.lines().filter_map(|line| line.trim().strip_prefix("setters!(")?.split_once(" in "));
+    builders.map(|(builder, _)| builder.to_owned()).collect()
+}
+
 #[test]
 fn the_blocking_facade_has_every_name() {
     let names = |files: &[&str]| -> BTreeSet<String> { functions(files).into_iter().map(|found| found.name).collect() };
+    assert_eq!(builders(&ASYNC), builders(&BLOCKING), "they have the same setters");
+    assert_eq!(builders(&ASYNC).len(), 6);
     let missing: Vec<String> = names(&ASYNC).difference(&names(&BLOCKING)).cloned().collect();
     let missing: Vec<String> = missing.into_iter().filter(|name| !ASYNC_ONLY.contains(&name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -1,5 +1,6 @@
 use super::{ClientThread, Guard, Held, OnThread};
-use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released, Unknown, Waiting};
+use crate::settings::setters;
+use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,34 +33,7 @@ impl Election {
         Self(self.0.map(|election| election.value(value)))
     }
 
-    /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it every
-    /// third of that.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|election| election.ttl(ttl)))
-    }
-
-    /// Sets the time limit of a campaign. By default there is none. Zero tries once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|election| election.wait(wait)))
-    }
-
-    /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`], and another candidate can lead, even
-    /// if the [`Leadership`] still exists. By default there is no maximum.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|election| election.max_hold(max_hold)))
-    }
-
-    /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for, on the client's thread.
-    /// It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|election| election.on_wait(callback)))
-    }
-
-    /// Calls `callback` for each request of a campaign that the backend did not answer, on the client's thread. It must return
-    /// quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|election| election.on_trouble(callback)))
-    }
+    setters!(Election in 0.inner.lock.settings);
 
     /// Checks the name and the settings without a request.
     ///

@@ -1,7 +1,7 @@
 use super::{Guard, Held, OnThread};
 use crate::lock::settle;
-use crate::{Error, HolderId, RunError, Unknown, Waiting};
-use std::time::Duration;
+use crate::settings::setters;
+use crate::{Error, HolderId, RunError};
 
 /// A lock that is not acquired yet. Call [`Lock::acquire`], [`Lock::try_acquire`] or [`Lock::run`]. The async type is
 /// [`crate::Lock`].
@@ -20,49 +20,7 @@ impl Lock {
         Self(self.0.map(crate::Lock::shared))
     }
 
-    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
-    /// allows at most its `max_ttl=`.
-    ///
-    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
-    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
-    /// server.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|lock| lock.ttl(ttl)))
-    }
-
-    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
-    /// waits for that reply as long as the backend allows.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|lock| lock.wait(wait)))
-    }
-
-    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    /// Zero is the same as one.
-    pub fn retry(self, times: u32, pause: Duration) -> Self {
-        Self(self.0.map(|lock| lock.retry(times, pause)))
-    }
-
-    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|lock| lock.label(label)))
-    }
-
-    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
-    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|lock| lock.max_hold(max_hold)))
-    }
-
-    /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|lock| lock.on_wait(callback)))
-    }
-
-    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
-    /// in quarantine. It is called on the thread of the client and must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|lock| lock.on_trouble(callback)))
-    }
+    setters!(Lock in 0.inner.settings);
 
     /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or
     /// [`Client::close`](super::Client::close) ends the wait.

@@ -1,7 +1,7 @@
 use super::{Guards, HeldAll, OnThread};
 use crate::lock_all::settle_all;
-use crate::{Error, HolderId, RunError, Unknown, Waiting};
-use std::time::Duration;
+use crate::settings::setters;
+use crate::{Error, HolderId, RunError};
 
 /// Locks on several keys that are not acquired yet. Call [`LockAll::acquire`], [`LockAll::try_acquire`] or [`LockAll::run`]. All of
 /// the locks are acquired, or none. The async type is [`crate::LockAll`], which describes how they are acquired.
@@ -15,37 +15,7 @@ impl LockAll {
         Self(self.0.map(crate::LockAll::shared))
     }
 
-    /// How long the leases outlast this process if it dies: 10 ms to 24 h, 30 s by default. See [`super::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|locks| locks.ttl(ttl)))
-    }
-
-    /// Waits at most this long for all locks together, and 50 ms more for a pending reply; without it, waits without limit. Zero
-    /// tries each key once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|locks| locks.wait(wait)))
-    }
-
-    /// The purpose of the locks, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|locks| locks.label(label)))
-    }
-
-    /// Releases all locks this long after the last of them was acquired, even if the [`Guards`] still exist, as a bound for work
-    /// that hangs.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|locks| locks.max_hold(max_hold)))
-    }
-
-    /// Calls `on_wait` after each reply while one of the keys is waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|locks| locks.on_wait(on_wait)))
-    }
-
-    /// Calls `on_trouble` after each failed try while trying continues, on the thread of the client. It must return quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|locks| locks.on_trouble(on_trouble)))
-    }
+    setters!(LockAll in 0.inner.settings);
 
     /// Waits for all locks, and acquires them.
     ///

@@ -249,6 +249,7 @@ impl Client {
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
     /// when you acquire permits.
+    #[track_caller]
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore(self.0.beside(self.0.inner.semaphore(key, limit)))
     }

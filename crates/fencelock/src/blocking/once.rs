@@ -1,5 +1,6 @@
 use super::{Guard, Held, OnThread};
-use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, Unknown, Waiting, WindowDone};
+use crate::settings::setters;
+use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,37 +60,7 @@ impl OncePerWindow {
         Self(self.0.map(|once| once.offset(offset)))
     }
 
-    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|once| once.ttl(ttl)))
-    }
-
-    /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|once| once.wait(wait)))
-    }
-
-    /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|once| once.label(label)))
-    }
-
-    /// Ends a run that hangs. It does not count as a success.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|once| once.max_hold(max_hold)))
-    }
-
-    /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
-    /// quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|once| once.on_wait(on_wait)))
-    }
-
-    /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
-    /// quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|once| once.on_trouble(on_trouble)))
-    }
+    setters!(OncePerWindow in 0.inner.lock.settings);
 
     /// Checks the key and the settings without a request.
     ///

@@ -1,7 +1,7 @@
 use super::{Guard, Held, OnThread};
 use crate::lock::settle;
-use crate::{Error, HolderId, Resized, RunError, Unknown, Waiting};
-use std::time::Duration;
+use crate::settings::setters;
+use crate::{Error, HolderId, Resized, RunError};
 
 /// A semaphore: at most `limit` permits of a key are in use at a time. The async type is [`crate::Semaphore`], which describes
 /// the guarantees.
@@ -10,41 +10,7 @@ use std::time::Duration;
 pub struct Semaphore(pub(super) OnThread<crate::Semaphore>);
 
 impl Semaphore {
-    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See
-    /// [`Lock::ttl`](super::Lock::ttl).
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|semaphore| semaphore.ttl(ttl)))
-    }
-
-    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|semaphore| semaphore.wait(wait)))
-    }
-
-    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    pub fn retry(self, times: u32, pause: Duration) -> Self {
-        Self(self.0.map(|semaphore| semaphore.retry(times, pause)))
-    }
-
-    /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|semaphore| semaphore.label(label)))
-    }
-
-    /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|semaphore| semaphore.max_hold(max_hold)))
-    }
-
-    /// Calls `callback` after each reply while permits are waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|semaphore| semaphore.on_wait(callback)))
-    }
-
-    /// Calls `callback` after each failed try while trying continues, on the thread of the client. It must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|semaphore| semaphore.on_trouble(callback)))
-    }
+    setters!(Semaphore in 0.inner.lock.settings);
 
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.
     ///

@@ -1,6 +1,7 @@
 use super::{Guard, Held, OnThread};
 use crate::lock::{settle, unless_busy};
-use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError, Unknown, Waiting};
+use crate::settings::setters;
+use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError};
 use std::time::Duration;
 
 /// Numbered slots that are not acquired yet. The async type is [`crate::Slots`], which describes them.
@@ -19,35 +20,7 @@ use std::time::Duration;
 pub struct Slots(pub(super) OnThread<crate::Slots>);
 
 impl Slots {
-    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|slots| slots.ttl(ttl)))
-    }
-
-    /// Waits at most this long for a slot; without it, waits without limit. Zero tries each slot once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|slots| slots.wait(wait)))
-    }
-
-    /// The purpose, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|slots| slots.label(label)))
-    }
-
-    /// Releases the slot after this time even if the guard still exists: see [`super::Lock::max_hold`].
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|slots| slots.max_hold(max_hold)))
-    }
-
-    /// Calls `on_wait` after each reply about one of the slots that are waited for, on the client's thread. It must return quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|slots| slots.on_wait(on_wait)))
-    }
-
-    /// Calls `on_trouble` after each failed try while trying continues, on the client's thread. It must return quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|slots| slots.on_trouble(on_trouble)))
-    }
+    setters!(Slots in 0.inner.set.lock.settings);
 
     /// Checks the key, the number and the settings without a request.
     ///
