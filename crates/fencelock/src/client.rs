@@ -186,7 +186,7 @@ impl Client {
     /// It is not an error if the hold has ended or the holder has changed: the [`Eviction`] reports it, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::Unreachable`].
+    /// [`Error::Unreachable`]: the hold may or may not be ended; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be ended; calling it again is harmless.
@@ -198,7 +198,7 @@ impl Client {
     /// Releases a hold with the holder id that [`crate::Guard::into_holder`] returned.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key; [`Error::Unreachable`]: the hold may or may not be released; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be released; calling it again is harmless.
@@ -215,7 +215,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Lost`] if the holder does not hold the key: its lease has ended, or it was released. [`Error::Config`] for an invalid key or TTL,
-    /// [`Error::NotReplicated`], [`Error::Unreachable`].
+    /// [`Error::NotReplicated`]; [`Error::Unreachable`]: the hold may or may not be renewed; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be renewed; calling it again is harmless.

@@ -22,38 +22,29 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
-    /// Whether threads of this client share leases; on by default. If it is off, each thread sends its own claims.
+    /// Whether threads of this client share leases; on by default: see [`crate::Builder::sharing`].
     pub fn sharing(self, sharing: bool) -> Self {
         Self { inner: self.inner.sharing(sharing) }
     }
 
-    /// The limit of a batch of grants within this client while another client waits for the key: at most `grants` more
-    /// grants (at least one), and no grant after `span`. The default is 64 grants and 10 ms; [`crate::Builder::batch`]
-    /// describes backends that cannot report waiters.
+    /// The limit of a batch of grants within this client while another client waits for the key: see [`crate::Builder::batch`].
     pub fn batch(self, grants: u32, span: Duration) -> Self {
         Self { inner: self.inner.batch(grants, span) }
     }
 
-    /// When threads of this client have passed the key among themselves for `stretch`, and no waiter is known, the key
-    /// stays free for `pause`, so that clients which only poll acquire it. The default is 1 s and 20 ms; without a pause (zero)
-    /// they may wait indefinitely. [`crate::Builder::yield_interval`] describes the details.
+    /// How long threads of this client pass a key among themselves, and for how long it then stays free for clients that only
+    /// poll: see [`crate::Builder::yield_interval`].
     pub fn yield_interval(self, stretch: Duration, pause: Duration) -> Self {
         Self { inner: self.inner.yield_interval(stretch, pause) }
     }
 
-    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all. A release
-    /// then returns before the server has processed it. [`crate::Builder::idle_timeout`] describes the limits, and when the lease
-    /// is released earlier.
+    /// How long a lease without a waiting thread is kept for the next thread of this client; by default not at all: see
+    /// [`crate::Builder::idle_timeout`].
     pub fn idle_timeout(self, span: Duration) -> Self {
         Self { inner: self.inner.idle_timeout(span) }
     }
 
-    /// Sets the clock, and the bound for clock drift: a test controls the time with the former; the latter
-    /// is for machines whose clocks drift by more than one percent.
+    /// Sets the clock, and the bound for clock drift: see [`crate::Builder::clock`].
     pub fn clock(self, clock: Arc<dyn Clock>, drift: Drift) -> Self {
         Self { inner: self.inner.clock(clock, drift) }
     }

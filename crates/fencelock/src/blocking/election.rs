@@ -1,4 +1,4 @@
-use super::{ClientThread, Guard, Held, OnThread};
+use super::{ClientThread, Facade, Guard, Held, OnThread, facade};
 use crate::settings::setters;
 use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released};
 use std::sync::Arc;
@@ -27,39 +27,22 @@ use std::time::Duration;
 pub struct Election(pub(super) OnThread<crate::Election>);
 
 impl Election {
-    /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control
-    /// characters, line breaks, and marks that change the direction of text. It is visible to all clients that can see the lock.
-    pub fn value(self, value: impl Into<String>) -> Self {
-        Self(self.0.map(|election| election.value(value)))
+    facade! { Election:
+        /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes.
+        pub fn value(self, value: impl Into<String>) -> Self;
     }
 
     setters!(Election in 0.inner.lock.settings);
 
-    /// Checks the name and the settings without a request.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid name, value or TTL.
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
-    }
+    facade! { Election:
+        /// Checks the name and the settings without a request.
+        pub fn check(&self) -> Result<(), Error>;
 
-    /// Waits until this candidate leads.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
-    /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
-    pub fn campaign(self) -> Result<Leadership, Error> {
-        let leadership = self.0.run(crate::Election::campaign)?;
-        Ok(Leadership { guard: Guard(leadership.map(crate::Leadership::into_guard)) })
-    }
+        /// Waits until this candidate leads.
+        pub async fn campaign(self) -> Result<Leadership, Error>;
 
-    /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated when it
-    /// arrives.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
-    pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        self.0.ask(async move |election| election.leader().await)
+        /// The current leader; `None` if there is none, or if another program has taken the key.
+        pub async fn leader(&self) -> Result<Option<Leader>, Error>;
     }
 
     /// Watches who leads, without being a candidate.
@@ -78,6 +61,12 @@ impl Election {
 #[derive(Debug)]
 pub struct Leadership {
     guard: Guard,
+}
+
+impl Facade<crate::Leadership> for Leadership {
+    fn of(leadership: OnThread<crate::Leadership>) -> Self {
+        Self { guard: Guard(leadership.map(crate::Leadership::into_guard)) }
+    }
 }
 
 impl Leadership {

@@ -1,4 +1,5 @@
-use super::{Guard, Held, OnThread};
+use super::{Facade, Guard, Held, OnThread, facade};
+use crate::lock::report_unconfirmed;
 use crate::settings::setters;
 use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, WindowDone};
 use std::sync::Arc;
@@ -50,24 +51,28 @@ pub struct OnceRun {
 pub struct UnfinishedRun(OnThread<crate::UnfinishedRun>);
 
 impl OncePerWindow {
-    /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
-    pub fn even_if_failed(self) -> Self {
-        Self(self.0.map(crate::OncePerWindow::even_if_failed))
-    }
+    facade! { OncePerWindow:
+        /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
+        pub fn even_if_failed(self) -> Self;
 
-    /// Lets each window begin this much later, shorter than the window: see [`crate::OncePerWindow::offset`].
-    pub fn offset(self, offset: Duration) -> Self {
-        Self(self.0.map(|once| once.offset(offset)))
+        /// Lets each window begin this much later, shorter than the window.
+        pub fn offset(self, offset: Duration) -> Self;
     }
 
     setters!(OncePerWindow in 0.inner.lock.settings);
 
-    /// Checks the key and the settings without a request.
-    ///
-    /// # Errors
-    /// See [`crate::OncePerWindow::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
+    facade! { OncePerWindow:
+        /// Checks the key and the settings without a request.
+        pub fn check(&self) -> Result<(), Error>;
+
+        /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
+        pub async fn begin(self) -> Result<OnceStart, Error>;
+
+        /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
+        pub async fn done(&self) -> Result<Option<WindowDone>, Error>;
+
+        /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
+        pub async fn clear(&self, done: &WindowDone = done.clone() => &done) -> Result<bool, Error>;
     }
 
     /// Runs `body` on this thread under the lock, unless the work is done in this window; records its success, and releases the
@@ -91,39 +96,18 @@ impl OncePerWindow {
             }
         }
     }
+}
 
-    /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
-    ///
-    /// # Errors
-    /// See [`crate::OncePerWindow::begin`].
-    pub fn begin(self) -> Result<OnceStart, Error> {
-        let OnThread { inner, thread } = self.0.run(crate::OncePerWindow::begin)?;
-        Ok(match inner {
+impl Facade<crate::OnceStart> for OnceStart {
+    fn of(OnThread { inner, thread }: OnThread<crate::OnceStart>) -> Self {
+        match inner {
             crate::OnceStart::Started(run) => {
                 let (guard, rest) = run.into_parts();
                 let guard = Guard(OnThread { inner: guard, thread: Arc::clone(&thread) });
-                OnceStart::Started(OnceRun { guard, rest: UnfinishedRun(OnThread { inner: rest, thread }) })
+                Self::Started(OnceRun { guard, rest: UnfinishedRun(OnThread { inner: rest, thread }) })
             }
-            crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
-        })
-    }
-
-    /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid key, a backend that records nothing, and something that this version cannot read;
-    /// [`Error::Unreachable`].
-    pub fn done(&self) -> Result<Option<WindowDone>, Error> {
-        self.0.ask(async move |once| once.done().await)
-    }
-
-    /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
-    ///
-    /// # Errors
-    /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
-    pub fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
-        let done = done.clone();
-        self.0.ask(async move |once| once.clear(&done).await)
+            crate::OnceStart::AlreadyDone(done) => Self::AlreadyDone(done),
+        }
     }
 }
 
@@ -179,7 +163,7 @@ impl OnceRun {
 fn release(guard: Guard) {
     let key = guard.key().clone();
     if let Err(error) = guard.release() {
-        tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
+        report_unconfirmed(&key, &error);
     }
 }
 

@@ -1,5 +1,5 @@
-use super::{Guard, Held, OnThread};
-use crate::lock::{settle, unless_busy};
+use super::{Facade, Guard, Held, OnThread, facade};
+use crate::lock::settle;
 use crate::settings::setters;
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Released, RunError};
 use std::time::Duration;
@@ -22,36 +22,18 @@ pub struct Slots(pub(super) OnThread<crate::Slots>);
 impl Slots {
     setters!(Slots in 0.inner.set.lock.settings);
 
-    /// Checks the key, the number and the settings without a request.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
-    }
+    facade! { Slots:
+        /// Checks the key, the number and the settings without a request.
+        pub fn check(&self) -> Result<(), Error>;
 
-    /// Waits for a slot, and acquires it.
-    ///
-    /// # Errors
-    /// See [`crate::Slots::acquire`].
-    pub fn acquire(self) -> Result<SlotGuard, Error> {
-        self.0.run(crate::Slots::acquire).map(SlotGuard::new)
-    }
+        /// Waits for a slot, and acquires it.
+        pub async fn acquire(self) -> Result<SlotGuard, Error>;
 
-    /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], [`Error::NotReplicated`], [`Error::Config`], [`Error::Closed`].
-    pub fn try_acquire(self) -> Result<Option<SlotGuard>, Error> {
-        unless_busy(self.wait(Duration::ZERO).acquire())
-    }
+        /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
+        pub async fn try_acquire(self) -> Result<Option<SlotGuard>, Error>;
 
-    /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
-    ///
-    /// # Errors
-    /// See [`crate::Slots::resume`].
-    pub fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error> {
-        self.0.run(|slots| slots.resume(slot, holder)).map(SlotGuard::new)
+        /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
+        pub async fn resume(self, slot: u32, holder: HolderId) -> Result<SlotGuard, Error>;
     }
 
     /// Runs `body` with the number of a slot on this thread while it is held, releases it, and returns the result of the body. A
@@ -75,11 +57,19 @@ pub struct SlotGuard {
     slot: u32,
 }
 
-impl SlotGuard {
-    fn new(held: OnThread<crate::SlotGuard>) -> Self {
+impl Facade<crate::SlotGuard> for SlotGuard {
+    fn of(held: OnThread<crate::SlotGuard>) -> Self {
         Self { slot: held.inner.slot(), guard: Guard(held.map(crate::SlotGuard::into_guard)) }
     }
+}
 
+impl Facade<Option<crate::SlotGuard>> for Option<SlotGuard> {
+    fn of(held: OnThread<Option<crate::SlotGuard>>) -> Self {
+        held.transpose().map(Facade::of)
+    }
+}
+
+impl SlotGuard {
     /// The number of the slot, from 0.
     pub const fn slot(&self) -> u32 {
         self.slot

@@ -1,0 +1,155 @@
+use super::{
+    Builder, Election, Facade, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread,
+};
+use crate::{
+    Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Released,
+    WindowDone,
+};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A client of one backend, with a thread that renews and releases its locks.
+///
+/// Cloning is cheap, and clones share all state. The async type is [`crate::Client`].
+///
+/// ```
+/// use fencelock::blocking::Client;
+///
+/// let client = Client::connect("memory:")?;
+/// let guard = client.lock("sku:0001").acquire()?;
+/// let seen = client.inspect("sku:0001")?.expect("it is held");
+/// assert_eq!(client.list()?[0].key, seen.key);
+/// guard.release()?;
+/// # Ok::<(), fencelock::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client(OnThread<crate::Client>);
+
+impl Client {
+    /// Connects to the backend of `url`, and starts the thread of the client. The URLs are those of
+    /// [`crate::Client::connect`]: `memory:`, `file:DIR`, `redis://HOST`, `redlock://HOST,HOST,HOST`, ...
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an invalid URL, rejected credentials, servers that belong to another set,
+    /// and if the thread cannot start; [`Error::Unreachable`] if the backend does not answer.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url)
+    }
+
+    /// A builder for a client with other settings than the default.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Uses an existing backend, with the production clock and the default drift.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the thread cannot start.
+    pub fn with_backend(backend: Arc<dyn Backend>) -> Result<Self, Error> {
+        Self::builder().backend(backend)
+    }
+
+    /// Uses another clock, which must be the clock of the backend, and another drift allowance.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the thread cannot start.
+    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, drift: Drift) -> Result<Self, Error> {
+        Self::builder().clock(clock, drift).backend(backend)
+    }
+
+    /// Starts a thread, and creates the client there, because a client belongs to its runtime.
+    pub(super) fn start(
+        making: impl Future<Output = Result<crate::Client, Error>> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let thread = Arc::new(ClientThread::start()?);
+        let inner = thread.get(making)?;
+        // A client that is never dropped is closed at the end of the program.
+        thread.reaper.get_or_init(|| inner.reaper()).watch_exit();
+        Ok(Self(OnThread { inner, thread }))
+    }
+
+    facade! { Client:
+        /// Returns a lock on `key` that is not acquired yet. An invalid key is reported when it is acquired.
+        #[track_caller]
+        pub fn lock(&self, key: impl AsRef<str>) -> Lock;
+
+        /// Returns a semaphore on `key` with `limit` permits. An invalid key or limit is reported when you acquire permits.
+        #[track_caller]
+        pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore;
+
+        /// Returns a candidate of the election `name`, which can also observe it.
+        pub fn election(&self, name: impl AsRef<str>) -> Election;
+
+        /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days.
+        pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow;
+
+        /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days.
+        pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow;
+
+        /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them.
+        pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots;
+    }
+
+    /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. See the async
+    /// [`Client::lock_all`](crate::Client::lock_all).
+    #[track_caller]
+    pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
+        Facade::of(self.0.beside(self.0.inner.lock_all(keys)))
+    }
+
+    facade! { Client:
+        /// The last success of the work of [`Client::once`] and [`Client::min_interval`] on `key`.
+        pub async fn last_success(&self, key: impl AsRef<str> = key.as_ref().to_owned()) -> Result<Option<WindowDone>, Error>;
+
+        /// The name of the backend for messages, without secrets.
+        pub fn name(&self) -> String;
+
+        /// The capabilities of the backend.
+        pub fn capabilities(&self) -> Capabilities;
+
+        /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives.
+        pub async fn inspect(&self, key: impl AsRef<str> = key.as_ref().to_owned()) -> Result<Option<Holding>, Error>;
+
+        /// The number of threads of this client that wait in the queue for `key`, locally or at the server. Threads that try
+        /// once, or poll ([`Lock::retry`]), do not.
+        pub fn waiting(&self, key: impl AsRef<str>) -> usize;
+
+        /// Returns the held keys, in any order.
+        pub async fn list(&self) -> Result<Vec<Holding>, Error>;
+
+        /// Ends a hold that was inspected, if it has not changed.
+        pub async fn evict(&self, seen: &Holding = seen.clone() => &seen) -> Result<Eviction, Error>;
+
+        /// Releases a hold with the holder id that [`Guard::into_holder`](super::Guard::into_holder) returned.
+        pub async fn release(&self, key: impl AsRef<str> = key.as_ref().to_owned(), holder: HolderId) -> Result<Released, Error>;
+
+        /// Renews a hold once with its holder id for `ttl`, 10 ms to 24 h, and returns the remaining validity of the lease.
+        pub async fn renew(
+            &self,
+            key: impl AsRef<str> = key.as_ref().to_owned(),
+            holder: HolderId,
+            ttl: Duration,
+        ) -> Result<Duration, Error>;
+
+        /// Tries what a lock does, on a key of its own, and takes it back.
+        pub async fn try_out(
+            &self,
+            key: Option<&str> = key.map(str::to_owned) => key.as_deref(),
+        ) -> Result<Vec<Finding>, Error>;
+
+        /// Rejects new claims on all clones, ends waiting ones with [`Error::Closed`], and waits for at most `within` until
+        /// every guard is released.
+        pub async fn close(self, within: Duration) -> Result<(), Error>;
+    }
+
+    /// Checks what the guarantees of this backend depend on, also if it is unavailable: see the async
+    /// [`Client::diagnose`](crate::Client::diagnose).
+    ///
+    /// # Panics
+    /// In a callback, which runs on the thread of a client.
+    pub fn diagnose(&self) -> BackendReport {
+        let client = self.0.inner.clone();
+        self.0.thread.wait(async move { client.diagnose().await }).unwrap_or_default()
+    }
+}
