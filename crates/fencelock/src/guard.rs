@@ -27,8 +27,18 @@ use std::time::Duration;
 /// A child that is forked without `exec` has a copy of the guard and holds nothing: [`Guard::is_held`] is `false`, the loss is
 /// [`LossReason::Forked`], and neither a drop nor a release sends a request or waits. The client cannot be used there;
 /// connect another one, and do not use or drop the runtime of the parent.
+///
+/// # With a payload
+/// `T` is what the holder has besides the lock: nothing, the number of a slot ([`SlotGuard`](crate::SlotGuard)), the term of a
+/// leader ([`Leadership`](crate::Leadership)), or a run that is not finished ([`OnceRun`](crate::OnceRun)).
 #[must_use = "the lock is released when its guard is dropped"]
-pub struct Guard {
+pub struct Guard<T = ()> {
+    lock: ReleasedOnDrop,
+    pub(crate) payload: T,
+}
+
+/// What a guard does for its lock, whatever its payload is.
+struct ReleasedOnDrop {
     client: Arc<ClientInner>,
     held: Held,
     armed: bool,
@@ -72,47 +82,37 @@ const RELEASE_TRIES: u32 = 3;
 /// A release that is sent just before the lease ends has this time for its reply, which tells whether it was in time.
 const LAST_REPLY: Duration = Duration::from_secs(1);
 
-impl Guard {
-    pub(crate) fn new(client: Arc<ClientInner>, lease: LeaseHandle, grant: Grant) -> Self {
-        let held = Held { lease, tenure: grant.tenure };
-        Self { client, held, armed: true, releasing: None }
-    }
-
-    /// Whether this is a copy in a child of the process that holds the lock.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.held.is_forked()
-    }
-
+impl<T> Guard<T> {
     /// The key of the lock.
     pub fn key(&self) -> &Key {
-        self.held.key()
+        self.lock.held.key()
     }
 
     /// The holder id, which [`crate::Client::release`] and [`crate::Lock::resume`] require. Tasks of one client that
     /// share a lease have the same id, so use it elsewhere only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        *self.held.lease.holder()
+        self.lock.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.held.fencing_token()
+        self.lock.held.fencing_token()
     }
 
     /// The mode: exclusive, shared, or permits with their weight and limit.
     pub fn mode(&self) -> Mode {
-        self.held.mode()
+        self.lock.held.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
     /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        self.lock.held.remaining()
     }
 
     /// Whether the lock is held. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
-        self.held.is_held()
+        self.lock.held.is_held()
     }
 
     /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
@@ -120,7 +120,7 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
-        self.held.check()
+        self.lock.held.check()
     }
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server
@@ -129,12 +129,12 @@ impl Guard {
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> LossReason {
-        self.held.lost().await
+        self.lock.held.lost().await
     }
 
     /// A view of the lock for other tasks.
     pub fn held(&self) -> Held {
-        self.held.clone()
+        self.lock.held.clone()
     }
 
     /// Releases the lock and waits for the confirmation of the server; or passes the lease to the next waiting task of this
@@ -150,8 +150,94 @@ impl Guard {
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
-        if self.is_forked() {
+    pub async fn release(self) -> Result<Released, Error> {
+        self.lock.release().await
+    }
+
+    /// Stops renewing the hold, which continues until its lease ends. With the returned id, [`crate::Lock::resume`],
+    /// [`crate::Client::renew`] or [`crate::Client::release`] can continue or end it. If holds do not expire, one of them
+    /// must, or the key stays held: on files until this process exits.
+    ///
+    /// Tasks of one client that read together share one hold. If one of them calls this, the others lose the lock, because the
+    /// new owner of the id may release it at any time. A client with `sharing(false)` does not share holds.
+    pub fn into_holder(mut self) -> HolderId {
+        self.lock.detach()
+    }
+
+    /// The guard of the lock alone.
+    pub fn into_guard(self) -> Guard {
+        self.into_payload().0
+    }
+
+    pub(crate) fn into_payload(self) -> (Guard, T) {
+        (Guard { lock: self.lock, payload: () }, self.payload)
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(client: Arc<ClientInner>, lease: LeaseHandle, grant: Grant) -> Self {
+        let held = Held { lease, tenure: grant.tenure };
+        Self { lock: ReleasedOnDrop { client, held, armed: true, releasing: None }, payload: () }
+    }
+
+    pub(crate) fn with<T>(self, payload: T) -> Guard<T> {
+        Guard { lock: self.lock, payload }
+    }
+
+    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. Clients that wait for a
+    /// shared lock at the head of the queue get it together with this one. A shared lock stays as it is.
+    ///
+    /// The new guard has a new fencing token, which is greater. The old token and every [`Held`] of this guard end when the request
+    /// is sent: the server may carry it out although its reply is lost, and other clients may read from then on. The request is
+    /// repeated until it is answered or the lease ends.
+    ///
+    /// There is no upgrade: see [`crate::Lock::shared`].
+    ///
+    /// # Errors
+    /// With every error the lock is released in the background: [`Error::Lost`] if the lock was lost before or meanwhile,
+    /// [`Error::ModeUnsupported`] if the backend has no shared locks, [`Error::ModeConflict`] for permits.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock is released in the background.
+    pub async fn downgrade(mut self) -> Result<Self, Error> {
+        let Self { lock, .. } = &mut self;
+        if lock.held.mode() == Mode::Shared || lock.held.is_forked() {
+            return lock.held.check().map(|()| self);
+        }
+        let config = &lock.client.config;
+        modes::check(&config.backend, lock.held.key(), config.capabilities.modes, Mode::Shared)?;
+        let before = lock.held.tenure;
+        let lease = lock.held.lease.clone();
+        let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
+            lock.held.check()?;
+            return Err(modes::not_exclusive(lock.held.key(), before.mode));
+        };
+        // From here on a drop releases the tenure that reads.
+        lock.held.tenure = tenure;
+        lock.client.telemetry.downgraded(lock.held.key(), &before, &tenure, tenure.since);
+        lock.held.tenure = lease.downgrade(tenure, &renewal).await?;
+        Ok(self)
+    }
+
+    /// The hold ends, as lost, `max_hold` from now.
+    pub(crate) fn limit_hold(&self, max_hold: Duration) {
+        self.lock.held.lease.limit_hold(self.lock.held.tenure, max_hold);
+    }
+
+    /// See [`crate::Guards::descriptors`].
+    #[cfg(unix)]
+    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+        self.lock.held.lease.descriptors()
+    }
+}
+
+impl ReleasedOnDrop {
+    fn holder(&self) -> HolderId {
+        *self.held.lease.holder()
+    }
+
+    async fn release(mut self) -> Result<Released, Error> {
+        if self.held.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
         let Departure { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
@@ -184,7 +270,7 @@ impl Guard {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let request = client.backend.release(self.key(), self.held.lease.holder());
+            let request = client.backend.release(self.held.key(), self.held.lease.holder());
             // The lease of a hold that was lost otherwise is not known: it is asked once.
             let left =
                 if before.is_some() { Duration::MAX } else { lease_ends.since(client.clock.now()).max(LAST_REPLY) };
@@ -207,74 +293,25 @@ impl Guard {
                     // The hold is over, whatever the server answers. The rest happens in the background.
                     Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
                     _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                        return Err(unreachable(Some(self.key()), cause, client.clock.now().since(started), attempts));
+                        return Err(unreachable(
+                            Some(self.held.key()),
+                            cause,
+                            client.clock.now().since(started),
+                            attempts,
+                        ));
                     }
-                    _ => tracing::debug!(key = %self.key(), %cause, "release failed, trying again"),
+                    _ => tracing::debug!(key = %self.held.key(), %cause, "release failed, trying again"),
                 },
             }
         }
     }
 
-    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. Clients that wait for a
-    /// shared lock at the head of the queue get it together with this one. A shared lock stays as it is.
-    ///
-    /// The new guard has a new fencing token, which is greater. The old token and every [`Held`] of this guard end when the request
-    /// is sent: the server may carry it out although its reply is lost, and other clients may read from then on. The request is
-    /// repeated until it is answered or the lease ends.
-    ///
-    /// There is no upgrade: see [`crate::Lock::shared`].
-    ///
-    /// # Errors
-    /// With every error the lock is released in the background: [`Error::Lost`] if the lock was lost before or meanwhile,
-    /// [`Error::ModeUnsupported`] if the backend has no shared locks, [`Error::ModeConflict`] for permits.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the lock is released in the background.
-    pub async fn downgrade(mut self) -> Result<Self, Error> {
-        if self.mode() == Mode::Shared {
-            return self.check().map(|()| self);
-        }
-        let config = &self.client.config;
-        modes::check(&config.backend, self.key(), config.capabilities.modes, Mode::Shared)?;
-        let before = self.held.tenure;
-        let lease = self.held.lease.clone();
-        let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
-            self.check()?;
-            return Err(modes::not_exclusive(self.key(), before.mode));
-        };
-        // From here on a drop releases the tenure that reads.
-        self.held.tenure = tenure;
-        self.client.telemetry.downgraded(self.key(), &before, &tenure, tenure.since);
-        self.held.tenure = lease.downgrade(tenure, &renewal).await?;
-        Ok(self)
-    }
-
-    /// Stops renewing the hold, which continues until its lease ends. With the returned id, [`crate::Lock::resume`],
-    /// [`crate::Client::renew`] or [`crate::Client::release`] can continue or end it. If holds do not expire, one of them
-    /// must, or the key stays held: on files until this process exits.
-    ///
-    /// Tasks of one client that read together share one hold. If one of them calls this, the others lose the lock, because the
-    /// new owner of the id may release it at any time. A client with `sharing(false)` does not share holds.
-    pub fn into_holder(mut self) -> HolderId {
+    fn detach(&mut self) -> HolderId {
         self.armed = false;
-        if self.is_forked() {
-            return self.holder();
-        }
-        if self.held.lease.detach(self.held.tenure) {
+        if !self.held.is_forked() && self.held.lease.detach(self.held.tenure) {
             self.count_released(self.client.clock.now());
         }
         self.holder()
-    }
-
-    /// The hold ends, as lost, `max_hold` from now.
-    pub(crate) fn limit_hold(&self, max_hold: Duration) {
-        self.held.lease.limit_hold(self.held.tenure, max_hold);
-    }
-
-    /// See [`crate::Guards::descriptors`].
-    #[cfg(unix)]
-    pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-        self.held.lease.descriptors()
     }
 
     fn count_released(&self, now: Moment) {
@@ -282,10 +319,10 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for ReleasedOnDrop {
     fn drop(&mut self) {
         // A forked child has a copy of the guard, but the lock belongs to its parent.
-        if !self.armed || self.is_forked() {
+        if !self.armed || self.held.is_forked() {
             return;
         }
         let Departure { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
@@ -371,10 +408,22 @@ impl Held {
     }
 }
 
+impl<T> AsRef<Held> for Guard<T> {
+    fn as_ref(&self) -> &Held {
+        &self.lock.held
+    }
+}
+
+impl AsRef<Self> for Held {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// Omits the holder id, which is a proof of the hold.
-impl fmt::Debug for Guard {
+impl<T> fmt::Debug for Guard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.write("Guard", f)
+        self.lock.held.write("Guard", f)
     }
 }
 

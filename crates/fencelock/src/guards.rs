@@ -4,7 +4,6 @@ use crate::loss::Loss;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,19 +13,19 @@ use std::time::Duration;
 /// only queues the releases, like dropping a [`Guard`].
 ///
 /// After a loss, the other locks stay held until they are released, so no other client acquires them during your clean-up.
+///
+/// `Guards<Held>` is a view of them: [`HeldAll`].
 #[must_use = "the locks are released when this value is dropped"]
-pub struct Guards {
+#[derive(Debug, Clone)]
+pub struct Guards<G = Guard> {
     /// In the order in which the caller passed the keys, like all other lists here.
-    guards: Vec<Guard>,
-    held: HeldAll,
-}
-
-/// A view of several held locks for other tasks. It keeps nothing alive.
-#[derive(Clone)]
-pub struct HeldAll {
-    parts: Arc<[Held]>,
+    parts: Vec<G>,
+    /// The loss that was detected first, which the guards and their views have in common.
     first: Arc<OnceLock<Loss>>,
 }
+
+/// A view of several held locks for other tasks, with the methods of [`Guards`] that only read. It keeps nothing alive.
+pub type HeldAll = Guards<Held>;
 
 /// The result of a release of several locks. A release that was not confirmed is an [`Error`]. Exhaustive for the same reason
 /// as [`crate::Released`].
@@ -42,63 +41,101 @@ pub enum ReleasedAll {
 }
 
 /// A single lock, for code that works with several.
-impl From<Guard> for Guards {
-    fn from(guard: Guard) -> Self {
+impl<G> From<G> for Guards<G>
+where
+    G: AsRef<Held>,
+{
+    fn from(guard: G) -> Self {
         Self::new(vec![guard])
     }
 }
 
-impl Guards {
-    pub(crate) fn new(guards: Vec<Guard>) -> Self {
-        let parts = guards.iter().map(Guard::held).collect();
-        Self { guards, held: HeldAll { parts, first: Arc::default() } }
+impl<G: AsRef<Held>> Guards<G> {
+    pub(crate) fn new(parts: Vec<G>) -> Self {
+        Self { parts, first: Arc::default() }
     }
 
     /// The keys, in the order in which they were passed.
     pub fn keys(&self) -> Vec<&Key> {
-        self.held.keys()
+        self.views().map(Held::key).collect()
     }
 
     /// The fencing tokens, in the order of the keys: send each with the writes to the resource that its key protects.
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
-        self.held.fencing_tokens()
-    }
-
-    /// The holder ids, in the order of the keys; see [`Guard::holder`].
-    pub fn holders(&self) -> Vec<HolderId> {
-        self.guards.iter().map(Guard::holder).collect()
+        self.views().map(Held::fencing_token).collect()
     }
 
     /// The remaining validity of all locks if no renewal succeeds: the smallest [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        self.views().map(Held::remaining).min().unwrap_or_default()
     }
 
     /// Whether all locks are held. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
-        self.held.is_held()
+        self.views().all(Held::is_held)
     }
 
-    /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
+    /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request. It is not an error if
+    /// the locks were released.
     ///
     /// # Errors
     /// [`Error::Lost`] with the key of the first loss.
     pub fn check(&self) -> Result<(), Error> {
-        self.held.check()
+        self.loss().map_or(Ok(()), |loss| Err(loss.into()))
     }
 
     /// Waits until one of the locks is lost, and returns which one and why: at the end of its lease at the latest, before a server
-    /// grants it to another client.
+    /// grants it to another client. It never completes if all locks are released instead.
     ///
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn lost(&self) -> Loss {
-        self.held.lost().await
+        match self.ended().await {
+            Some(loss) => loss,
+            None => std::future::pending().await,
+        }
     }
 
     /// A view of the locks for other tasks.
     pub fn held(&self) -> HeldAll {
-        self.held.clone()
+        Guards { parts: self.views().cloned().collect(), first: Arc::clone(&self.first) }
+    }
+
+    fn views(&self) -> impl Iterator<Item = &Held> {
+        self.parts.iter().map(AsRef::as_ref)
+    }
+
+    /// The first loss; `None` if all locks were released, which is reported at most a second later.
+    pub(crate) async fn ended(&self) -> Option<Loss> {
+        let ended = async |held: &Held| Some(held.loss_by(held.ended().await?));
+        let mut ends: FuturesUnordered<_> = self.views().map(ended).collect();
+        while let Some(end) = ends.next().await {
+            if let Some(loss) = end {
+                return Some(self.first(loss));
+            }
+        }
+        None
+    }
+
+    /// The loss that was detected first.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        let loss = self.views().find_map(Held::loss)?;
+        Some(self.first(loss))
+    }
+
+    fn first(&self, loss: Loss) -> Loss {
+        if loss.reason == LossReason::Forked {
+            // A thread of the parent may have been about to set it.
+            return loss;
+        }
+        self.first.get_or_init(|| loss).clone()
+    }
+}
+
+impl Guards {
+    /// The holder ids, in the order of the keys; see [`Guard::holder`].
+    pub fn holders(&self) -> Vec<HolderId> {
+        self.parts.iter().map(Guard::holder).collect()
     }
 
     /// Copies of the open files that the locks consist of; none where they are leases. A lock in a file ends at its release, or when the
@@ -109,7 +146,7 @@ impl Guards {
     /// The error of the system, for example if this process has too many open files.
     #[cfg(unix)]
     pub fn descriptors(&self) -> Result<Vec<std::os::fd::OwnedFd>, std::io::Error> {
-        let copies: Result<Vec<_>, _> = self.guards.iter().map(Guard::descriptors).collect();
+        let copies: Result<Vec<_>, _> = self.parts.iter().map(Guard::descriptors).collect();
         Ok(copies?.into_iter().flatten().collect())
     }
 
@@ -124,8 +161,8 @@ impl Guards {
     /// # Cancel safety
     /// If the future is dropped, the releases continue in the background.
     pub async fn release(self) -> Result<ReleasedAll, Error> {
-        let Self { guards, held } = self;
-        let releases = guards.into_iter().map(|guard| async move {
+        let Self { parts, first } = self;
+        let releases = parts.into_iter().map(|guard| async move {
             let held = guard.held();
             (held, guard.release().await)
         });
@@ -137,7 +174,7 @@ impl Guards {
                 Err(error) => _ = unconfirmed.get_or_insert(error),
             }
         }
-        losses.sort_by_key(|loss| held.first.get().is_none_or(|first| first.key != loss.key));
+        losses.sort_by_key(|loss| first.get().is_none_or(|first| first.key != loss.key));
         match unconfirmed {
             _ if !losses.is_empty() => Ok(ReleasedAll::AlreadyLost { losses }),
             Some(error) => Err(error),
@@ -147,13 +184,13 @@ impl Guards {
 
     /// A guard for each key, in the order of the keys. The loss of one no longer affects the others.
     pub fn into_guards(self) -> Vec<Guard> {
-        self.guards
+        self.parts
     }
 
     /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.
     /// [`LockAll::resume`](crate::LockAll::resume) continues them. See [`Guard::into_holder`].
     pub fn into_holders(self) -> Vec<HolderId> {
-        self.guards.into_iter().map(Guard::into_holder).collect()
+        self.parts.into_iter().map(Guard::into_holder).collect()
     }
 }
 
@@ -161,92 +198,5 @@ impl HeldAll {
     /// A view of each lock, in the order of the keys.
     pub fn parts(&self) -> &[Held] {
         &self.parts
-    }
-
-    /// See [`Guards::keys`].
-    pub fn keys(&self) -> Vec<&Key> {
-        self.parts.iter().map(Held::key).collect()
-    }
-
-    /// See [`Guards::fencing_tokens`].
-    pub fn fencing_tokens(&self) -> Vec<FencingToken> {
-        self.parts.iter().map(Held::fencing_token).collect()
-    }
-
-    /// See [`Guards::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.parts.iter().map(Held::remaining).min().unwrap_or_default()
-    }
-
-    /// See [`Guards::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.parts.iter().all(Held::is_held)
-    }
-
-    /// See [`Guards::check`]. It is not an error if the locks were released, but [`HeldAll::is_held`] then returns `false`.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] with the key of the first loss.
-    pub fn check(&self) -> Result<(), Error> {
-        self.loss().map_or(Ok(()), |loss| Err(loss.into()))
-    }
-
-    /// See [`Guards::lost`]. It never completes if the locks are released instead.
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe: it only reads.
-    pub async fn lost(&self) -> Loss {
-        match self.ended().await {
-            Some(loss) => loss,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// The first loss; `None` if all locks were released, which is reported at most a second later.
-    pub(crate) async fn ended(&self) -> Option<Loss> {
-        let ended = async |held: &Held| Some(held.loss_by(held.ended().await?));
-        let mut ends: FuturesUnordered<_> = self.parts.iter().map(ended).collect();
-        while let Some(end) = ends.next().await {
-            if let Some(loss) = end {
-                return Some(self.first(loss));
-            }
-        }
-        None
-    }
-
-    /// The loss of this copy, if it is in a forked child of the process that holds the locks.
-    pub(crate) fn loss_by_fork(&self) -> Option<Loss> {
-        let held = self.parts.iter().find(|held| held.is_forked())?;
-        Some(Loss::new(held.key().clone(), LossReason::Forked))
-    }
-
-    /// The loss that was detected first.
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        let loss = self.parts.iter().find_map(Held::loss)?;
-        Some(self.first(loss))
-    }
-
-    fn first(&self, loss: Loss) -> Loss {
-        self.first.get_or_init(|| loss).clone()
-    }
-}
-
-/// A single lock, for work that takes several.
-impl From<Held> for HeldAll {
-    fn from(held: Held) -> Self {
-        Self { parts: Arc::new([held]), first: Arc::default() }
-    }
-}
-
-/// Omits the holder ids, which are proofs of the holds.
-impl fmt::Debug for Guards {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guards").field(&self.held.parts).finish()
-    }
-}
-
-impl fmt::Debug for HeldAll {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HeldAll").field(&self.parts).finish()
     }
 }

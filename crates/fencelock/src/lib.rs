@@ -84,7 +84,7 @@ pub mod telemetry;
 pub use backends::register;
 pub use builder::Builder;
 pub use client::Client;
-pub use election::{Election, Leadership, Observer};
+pub use election::{Election, Leadership, Observer, Term};
 pub use error::Error;
 /// The whole contract, for implementers of other backends.
 pub use fencelock_core as contract;
@@ -102,4 +102,4 @@ pub use once::{Once, OnceError, OncePerWindow, OnceRun, OnceStart, UnfinishedRun
 pub use request::Waiting;
 pub use run::RunError;
 pub use semaphore::Semaphore;
-pub use slots::{SlotGuard, Slots};
+pub use slots::{SlotGuard, SlotNumber, Slots};

@@ -1,12 +1,12 @@
 use crate::driver;
 use crate::error::Error;
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Held};
 use crate::lock::{Lock, settle, unless_busy};
 use crate::run::RunError;
 use crate::settings::setters;
 use crate::slot_set::SlotSet;
 use fencelock_core::engine::AcquireSlot;
-use fencelock_core::{FencingToken, HolderId, Invalid, Key, LossReason};
+use fencelock_core::{HolderId, Invalid};
 use std::future::Future;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl Slots {
     pub async fn acquire(self) -> Result<SlotGuard, Error> {
         self.check()?;
         let (slot, guard) = driver::acquire_slot(&self.set).await?;
-        Ok(SlotGuard { guard, slot })
+        Ok(guard.with(SlotNumber(slot)))
     }
 
     /// Acquires a slot if one is free and no client waits for it; `None` otherwise.
@@ -83,7 +83,7 @@ impl Slots {
         unless_busy(self.wait(Duration::ZERO).acquire().await)
     }
 
-    /// Continues a hold of this slot that [`SlotGuard::into_holder`] released from its guard, in this or another process.
+    /// Continues a hold of this slot that [`Guard::into_holder`] released from its guard, in this or another process.
     ///
     /// # Errors
     /// See [`Lock::resume`]. [`Error::Config`] also if there is no such slot.
@@ -97,7 +97,7 @@ impl Slots {
             return Err(Invalid::new(format!("there is no slot {slot}: the slots are 0 to {}", slots - 1)).into());
         }
         let guard = self.set.lock_of(slot).resume(holder).await?;
-        Ok(SlotGuard { guard, slot })
+        Ok(guard.with(SlotNumber(slot)))
     }
 
     /// Runs `body` with the number of a slot while it is held, releases it, and returns the result of the body: see [`Lock::run`].
@@ -112,90 +112,27 @@ impl Slots {
         F: FnOnce(u32, Held) -> B,
         B: Future<Output = Result<T, E>>,
     {
-        let SlotGuard { guard, slot } = self.acquire().await?;
+        let guard = self.acquire().await?;
         let ended = tokio::select! {
             biased;
-            ended = body(slot, guard.held()) => ended,
+            ended = body(guard.slot(), guard.held()) => ended,
             reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
         };
         settle(guard.key().clone(), ended, guard.release().await)
     }
 }
 
-/// A held slot. It is renewed while the guard exists, and released when the guard is dropped, like a [`Guard`].
-#[must_use = "the slot is released when its guard is dropped"]
-#[derive(Debug)]
-pub struct SlotGuard {
-    guard: Guard,
-    slot: u32,
-}
+/// A held slot: the [`Guard`] of its lock, whose key is `pool#3`, and the number of the slot. Tokens of different slots cannot be
+/// compared.
+pub type SlotGuard = Guard<SlotNumber>;
+
+/// The number of a held slot, which its guard has: [`SlotGuard::slot`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotNumber(u32);
 
 impl SlotGuard {
-    /// The number of the slot, from 0.
+    /// The number of the slot, from 0. [`Slots::resume`] takes it, with the holder id of [`Guard::into_holder`].
     pub const fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    /// The key of the lock of this slot: `pool#3`.
-    pub fn key(&self) -> &Key {
-        self.guard.key()
-    }
-
-    /// The fencing token: greater than those of all earlier holders of this slot. Tokens of different slots cannot be compared.
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// The remaining validity of the slot if no renewal succeeds: see [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Whether the slot is held. After the first `false` it stays `false`.
-    pub fn is_held(&self) -> bool {
-        self.guard.is_held()
-    }
-
-    /// [`SlotGuard::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the slot is no longer held.
-    pub fn check(&self) -> Result<(), Error> {
-        self.guard.check()
-    }
-
-    /// Waits until the slot is lost, and returns the reason: see [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe: it only reads.
-    pub async fn lost(&self) -> LossReason {
-        self.guard.lost().await
-    }
-
-    /// A view of the slot for other tasks.
-    pub fn held(&self) -> Held {
-        self.guard.held()
-    }
-
-    /// Releases the slot and waits for the confirmation of the server: see [`Guard::release`].
-    ///
-    /// # Errors
-    /// See [`Guard::release`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the release continues in the background.
-    pub async fn release(self) -> Result<Released, Error> {
-        self.guard.release().await
-    }
-
-    /// Stops renewing the hold, which continues until its lease ends; [`Slots::resume`] continues it. See
-    /// [`Guard::into_holder`].
-    pub fn into_holder(self) -> HolderId {
-        self.guard.into_holder()
-    }
-
-    /// The guard of the lock of this slot.
-    pub fn into_guard(self) -> Guard {
-        self.guard
+        self.payload.0
     }
 }

@@ -73,7 +73,7 @@ impl Work {
                 self.recorder.note(&line);
                 self.recorder.seen("a foreign hold");
                 std::thread::sleep(self.rng.millis(5, 60));
-                self.give_back(&key, &value);
+                self.release(&key, &value);
                 break;
             }
             std::thread::sleep(self.rng.millis(2, 12));
@@ -97,7 +97,7 @@ impl Work {
         false
     }
 
-    fn give_back(&self, key: &str, value: &str) {
+    fn release(&self, key: &str, value: &str) {
         let invoke_us = now();
         let whole = self.clear(key, value);
         let line = HistoryLine::new(NAME, key, Op::Release, invoke_us, now()).hold(value, None);

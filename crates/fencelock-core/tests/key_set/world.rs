@@ -252,13 +252,13 @@ impl World {
         self.clients[who].all.on_tried(kept);
         if rule != Rule::KeepsLaterKeys {
             for key in keys.into_iter().skip(kept).filter(granted) {
-                self.give_back(who, key);
+                self.begin_release(who, key);
             }
         }
     }
 
     /// The release of the key is on its way.
-    fn give_back(&mut self, who: usize, key: usize) {
+    fn begin_release(&mut self, who: usize, key: usize) {
         for holder in self.queues[key].iter_mut().filter(|holder| **holder == who) {
             *holder += RETURNED;
         }
@@ -285,7 +285,7 @@ impl World {
     fn on_lost(&mut self, who: usize) {
         self.give_claim_up(who);
         for (key, _) in std::mem::take(&mut self.clients[who].tried) {
-            self.give_back(who, key);
+            self.begin_release(who, key);
         }
         self.clients[who].lost = false;
         self.clients[who].all.on_lost(NOW);

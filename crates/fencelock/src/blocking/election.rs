@@ -1,6 +1,6 @@
-use super::{ClientThread, Facade, Guard, Held, OnThread, facade};
+use super::{ClientThread, Guard, OnThread, facade};
 use crate::settings::setters;
-use crate::{Error, FencingToken, Key, Leader, LossReason, Observation, Released};
+use crate::{Error, FencingToken, Key, Leader, Observation, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,77 +55,34 @@ impl Election {
     }
 }
 
-/// The term of an elected leader, which is renewed until this value is dropped. Dropping it resigns in the background. The
-/// async type is [`crate::Leadership`].
-#[must_use = "the candidate resigns when its leadership is dropped"]
-#[derive(Debug)]
-pub struct Leadership {
-    guard: Guard,
-}
-
-impl Facade<crate::Leadership> for Leadership {
-    fn of(leadership: OnThread<crate::Leadership>) -> Self {
-        Self { guard: Guard(leadership.map(crate::Leadership::into_guard)) }
-    }
-}
+/// The term of an elected leader: the [`Guard`] of the lock of its election, renewed until it is dropped. Dropping it resigns in the
+/// background. The async type is [`crate::Leadership`].
+pub type Leadership = Guard<crate::Term>;
 
 impl Leadership {
     /// The name of the election.
     pub fn name(&self) -> &Key {
-        self.guard.key()
+        self.key()
     }
 
     /// The term, which is greater than those of all previous leaders. Send it with every write, and let the receiver reject
     /// smaller ones; see [`FencingToken`].
     pub fn term(&self) -> FencingToken {
-        self.guard.fencing_token()
+        self.fencing_token()
     }
 
     /// Whether this candidate leads. Once `false`, it stays `false`. Sends no request.
     pub fn is_leader(&self) -> bool {
-        self.guard.is_held()
-    }
-
-    /// [`Leadership::is_leader`] as a `Result`, for use with `?` between two steps of the work.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the term is over.
-    pub fn check(&self) -> Result<(), Error> {
-        self.guard.check()
-    }
-
-    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] on backends
-    /// where holds do not expire.
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Waits until the leadership is lost, and returns the reason.
-    pub fn lost(&self) -> LossReason {
-        self.guard.lost()
-    }
-
-    /// Waits at most this long for the loss; `None` if the candidate still leads then.
-    ///
-    /// # Panics
-    /// In a callback, which runs on the thread of a client.
-    pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
-        self.guard.lost_within(within)
-    }
-
-    /// A view of the lock, to pass to the work of the leader.
-    pub fn held(&self) -> Held {
-        self.guard.held()
+        self.is_held()
     }
 
     /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
     /// leadership to the next candidate. If the term was already over, this is reported as a result, not as an error.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the backend did not answer several tries. The release continues in the background until the
-    /// lease would have expired.
+    /// See [`Guard::release`].
     pub fn resign(self) -> Result<Released, Error> {
-        self.guard.release()
+        self.release()
     }
 }
 

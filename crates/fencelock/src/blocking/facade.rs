@@ -1,6 +1,6 @@
 //! Blocking methods, declared as those of the async type.
 
-use super::{Election, Guard, Guards, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots};
+use super::{Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots};
 
 /// What the blocking API returns for a value of the async API.
 pub(super) trait Facade<A> {
@@ -14,6 +14,18 @@ impl<T> Facade<T> for T {
     }
 }
 
+impl<T> Facade<T> for OnThread<T> {
+    fn of(value: Self) -> Self {
+        value
+    }
+}
+
+impl<T> Facade<Option<T>> for Option<OnThread<T>> {
+    fn of(value: OnThread<Option<T>>) -> Self {
+        value.transpose()
+    }
+}
+
 macro_rules! wraps {
     ($($name:ident)+) => { $(
         impl Facade<crate::$name> for $name {
@@ -21,16 +33,10 @@ macro_rules! wraps {
                 Self(value)
             }
         }
-
-        impl Facade<Option<crate::$name>> for Option<$name> {
-            fn of(value: OnThread<Option<crate::$name>>) -> Self {
-                value.transpose().map($name)
-            }
-        }
     )+ };
 }
 
-wraps!(Lock LockAll Semaphore Slots Election OncePerWindow Guard Guards);
+wraps!(Lock LockAll Semaphore Slots Election OncePerWindow);
 
 /// Methods of a blocking type, each declared as the method of the async type that it calls, to which its documentation links. A
 /// method that is declared as `async` blocks, with the errors of the async one; its future runs on the thread of the client, so a
@@ -53,7 +59,7 @@ macro_rules! facade {
         #[doc = concat!("Those of ", facade!(@of $type $name))]
         pub fn $name(self $(, $arg: $kind)*) -> Result<$ok, Error> {
             $($(let $arg = $own;)?)*
-            self.0.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map(Facade::of)
+            self.0.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
         }
 
         facade! { $type: $($rest)* }
@@ -69,7 +75,7 @@ macro_rules! facade {
         pub fn $name(&self $(, $arg: $kind)*) -> Result<$ok, Error> {
             $($(let $arg = $own;)?)*
             let this = self.0.clone();
-            this.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map(Facade::of)
+            this.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
         }
 
         facade! { $type: $($rest)* }
@@ -92,7 +98,7 @@ macro_rules! facade {
         ///
         #[doc = concat!("See ", facade!(@of $type $name))]
         pub fn $name(&self $(, $arg: $kind)*) -> $return {
-            Facade::of(self.0.beside(self.0.inner.$name($($arg),*)))
+            $crate::blocking::Facade::of(self.0.beside(self.0.inner.$name($($arg),*)))
         }
 
         facade! { $type: $($rest)* }

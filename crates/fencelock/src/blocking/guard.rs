@@ -1,6 +1,6 @@
-use super::{ClientThread, OnThread};
+use super::{OnThread, WeakOnThread};
 use crate::{Error, FencingToken, HolderId, Key, LossReason, Mode, Released, RenewalFailure};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A held lock. It is renewed while the guard exists, and released when the guard is dropped. The async type is
@@ -9,49 +9,43 @@ use std::time::Duration;
 /// [`Guard::release`] waits for the confirmation of the server. Dropping the guard only queues the release and does not
 /// block; only the last handle of a client waits for it when it is dropped, for at most 250 ms. [`crate::Guard`] describes
 /// the end of the program and forks.
-#[must_use = "the lock is released when its guard is dropped"]
-#[derive(Debug)]
-pub struct Guard(pub(super) OnThread<crate::Guard>);
+pub type Guard<T = ()> = OnThread<crate::Guard<T>>;
 
 /// A view of a held lock for the work that it protects. It keeps nothing alive. The async type is [`crate::Held`].
-#[derive(Debug, Clone)]
-pub struct Held {
-    inner: crate::Held,
-    thread: Weak<ClientThread>,
-}
+pub type Held = WeakOnThread<crate::Held>;
 
-impl Guard {
+impl<T: Send + 'static> Guard<T> {
     /// The key of the lock.
     pub fn key(&self) -> &Key {
-        self.0.inner.key()
+        self.inner.key()
     }
 
     /// The holder id, which [`Client::release`](super::Client::release) and [`Lock::resume`](super::Lock::resume)
     /// require. Threads of one client that share a lease have the same id, so use it elsewhere only
     /// with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.0.inner.holder()
+        self.inner.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
     pub fn fencing_token(&self) -> FencingToken {
-        self.0.inner.fencing_token()
+        self.inner.fencing_token()
     }
 
     /// The mode: exclusive, shared, or permits with their weight and limit.
     pub fn mode(&self) -> Mode {
-        self.0.inner.mode()
+        self.inner.mode()
     }
 
     /// The remaining validity of the lock if no renewal succeeds; zero once it is lost, and
     /// [`Duration::MAX`] if holds do not expire.
     pub fn remaining(&self) -> Duration {
-        self.0.inner.remaining()
+        self.inner.remaining()
     }
 
     /// Whether the lock is held. After the first `false` it stays `false`. It sends no request.
     pub fn is_held(&self) -> bool {
-        self.0.inner.is_held()
+        self.inner.is_held()
     }
 
     /// [`Guard::is_held`] as a `Result`, for use with `?` between two steps of the work.
@@ -59,12 +53,12 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held.
     pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
+        self.inner.check()
     }
 
     /// A view of the lock for other threads.
     pub fn held(&self) -> Held {
-        Held { inner: self.0.inner.held(), thread: Arc::downgrade(&self.0.thread) }
+        self.view(self.inner.held())
     }
 
     /// Waits until the lock is lost, and returns the reason: at the end of the lease at the latest, before a server grants
@@ -73,12 +67,8 @@ impl Guard {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost(&self) -> LossReason {
-        let held = self.0.inner.held();
-        if held.is_forked() {
-            return LossReason::Forked;
-        }
         // Without the thread of the client, the lease is not renewed.
-        self.0.thread.wait(async move { held.lost().await }).unwrap_or(LossReason::Expired)
+        self.lost_within(Duration::MAX).unwrap_or(LossReason::Expired)
     }
 
     /// Waits at most `within` for the loss; `None` if the lock is still held then.
@@ -99,26 +89,7 @@ impl Guard {
     /// [`Error::Unreachable`] if the server did not answer several attempts. The release then continues in the background
     /// until the lease would have ended, and [`Client::release`](super::Client::release) may be called with the holder id.
     pub fn release(self) -> Result<Released, Error> {
-        let OnThread { inner, thread } = self.0;
-        if inner.is_forked() {
-            return Ok(Released::AlreadyLost { why: LossReason::Forked });
-        }
-        thread.get(inner.release())
-    }
-
-    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. The new guard has a new
-    /// fencing token; the old token and every [`Held`] of this guard end when the request is sent. See
-    /// [`crate::Guard::downgrade`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
-    pub fn downgrade(self) -> Result<Self, Error> {
-        let OnThread { inner, thread } = self.0;
-        if inner.is_forked() {
-            return Err(Error::lost(inner.key().clone(), LossReason::Forked));
-        }
-        let inner = thread.get(inner.downgrade())?;
-        Ok(Self(OnThread { inner, thread }))
+        self.end(crate::Guard::release)
     }
 
     /// Stops renewing the hold, which continues until its lease ends. With the returned id,
@@ -126,15 +97,30 @@ impl Guard {
     /// [`Client::release`](super::Client::release) can continue or end it. If holds do not expire, one of them must, or the
     /// key stays held: on files until this process exits.
     pub fn into_holder(self) -> HolderId {
-        self.0.inner.into_holder()
+        self.inner.into_holder()
+    }
+
+    /// The guard of the lock alone.
+    pub fn into_guard(self) -> Guard {
+        self.map(crate::Guard::into_guard)
+    }
+}
+
+impl Guard {
+    /// Turns an exclusive lock into a shared one, without a moment in which another client could write. The new guard has a new
+    /// fencing token; the old token and every [`Held`] of this guard end when the request is sent. See
+    /// [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Guard::downgrade`]: with every error the lock is released in the background.
+    pub fn downgrade(self) -> Result<Self, Error> {
+        let thread = Arc::clone(&self.thread);
+        let inner = self.end(crate::Guard::downgrade)?;
+        Ok(Self { inner, thread })
     }
 }
 
 impl Held {
-    pub(super) const fn new(inner: crate::Held, thread: Weak<ClientThread>) -> Self {
-        Self { inner, thread }
-    }
-
     /// The key of the lock.
     pub fn key(&self) -> &Key {
         self.inner.key()
@@ -178,17 +164,6 @@ impl Held {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost_within(&self, within: Duration) -> Option<LossReason> {
-        if self.inner.is_forked() {
-            return Some(LossReason::Forked);
-        }
-        let Some(thread) = self.thread.upgrade() else {
-            // The last guard was dropped, so a lock that is not lost was released.
-            return match self.inner.check() {
-                Err(Error::Lost { reason, .. }) => Some(reason),
-                _ => None,
-            };
-        };
-        let held = self.inner.clone();
-        thread.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
+        self.wait(within, async |held| held.ended().await, |held| held.loss().map(|loss| loss.reason))
     }
 }

@@ -1,46 +1,40 @@
-use super::{ClientThread, Guard, Held, OnThread};
+use super::{Guard, Held, OnThread, WeakOnThread};
 use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason, ReleasedAll};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Several held locks, from [`Client::lock_all`](super::Client::lock_all). The loss of one counts as the loss of all. Dropping it
 /// releases all of them in the background. The async type is [`crate::Guards`].
-#[must_use = "the locks are released when this value is dropped"]
-#[derive(Debug)]
-pub struct Guards(pub(super) OnThread<crate::Guards>);
+pub type Guards = OnThread<crate::Guards>;
 
 /// A view of several held locks for other threads. It keeps nothing alive. The async type is
 /// [`crate::HeldAll`].
-#[derive(Debug, Clone)]
-pub struct HeldAll {
-    inner: crate::HeldAll,
-    thread: Weak<ClientThread>,
-}
+pub type HeldAll = WeakOnThread<crate::HeldAll>;
 
 impl Guards {
     /// The keys, in the order in which they were passed.
     pub fn keys(&self) -> Vec<&Key> {
-        self.0.inner.keys()
+        self.inner.keys()
     }
 
     /// The fencing tokens, in the order of the keys: send each with the writes to the resource that its key protects.
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
-        self.0.inner.fencing_tokens()
+        self.inner.fencing_tokens()
     }
 
     /// The holder ids, in the order of the keys; see [`Guard::holder`].
     pub fn holders(&self) -> Vec<HolderId> {
-        self.0.inner.holders()
+        self.inner.holders()
     }
 
     /// The remaining validity of all locks if no renewal succeeds: the smallest [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
-        self.0.inner.remaining()
+        self.inner.remaining()
     }
 
     /// Whether all locks are held. After the first `false` it stays `false`.
     pub fn is_held(&self) -> bool {
-        self.0.inner.is_held()
+        self.inner.is_held()
     }
 
     /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
@@ -48,7 +42,7 @@ impl Guards {
     /// # Errors
     /// [`Error::Lost`] with the key of the first loss.
     pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
+        self.inner.check()
     }
 
     /// Waits until one of the locks is lost, and returns which one and why: at the end of its lease at the latest, before a server
@@ -57,13 +51,8 @@ impl Guards {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost(&self) -> Loss {
-        let held = self.0.inner.held();
-        if let Some(loss) = held.loss_by_fork() {
-            return loss;
-        }
-        let key = self.0.inner.keys()[0].clone();
         // Without the thread of the client, the leases are not renewed.
-        self.0.thread.wait(async move { held.lost().await }).unwrap_or(Loss::new(key, LossReason::Expired))
+        self.lost_within(Duration::MAX).unwrap_or_else(|| Loss::new(self.keys()[0].clone(), LossReason::Expired))
     }
 
     /// Waits at most `within` for a loss; `None` if all locks are still held then.
@@ -76,7 +65,7 @@ impl Guards {
 
     /// A view of the locks for other threads.
     pub fn held(&self) -> HeldAll {
-        HeldAll { inner: self.0.inner.held(), thread: Arc::downgrade(&self.0.thread) }
+        self.view(self.inner.held())
     }
 
     /// Releases all locks at the same time, and waits for the confirmation of the server.
@@ -87,34 +76,27 @@ impl Guards {
     /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
     /// in the background until the lease would have ended.
     pub fn release(self) -> Result<ReleasedAll, Error> {
-        let OnThread { inner, thread } = self.0;
-        if let Some(loss) = inner.held().loss_by_fork() {
-            return Ok(ReleasedAll::AlreadyLost { losses: vec![loss] });
-        }
-        thread.get(inner.release())
+        self.end(crate::Guards::release)
     }
 
     /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.
     /// [`LockAll::resume`](super::LockAll::resume) continues them. See [`Guard::into_holder`].
     pub fn into_holders(self) -> Vec<HolderId> {
-        self.0.inner.into_holders()
+        self.inner.into_holders()
     }
 
     /// A guard for each key, in the order of the keys. The loss of one no longer affects the others.
     pub fn into_guards(self) -> Vec<Guard> {
-        let OnThread { inner, thread } = self.0;
-        inner
-            .into_guards()
-            .into_iter()
-            .map(|guard| Guard(OnThread { inner: guard, thread: Arc::clone(&thread) }))
-            .collect()
+        let Self { inner, thread } = self;
+        let guard = |inner| OnThread { inner, thread: Arc::clone(&thread) };
+        inner.into_guards().into_iter().map(guard).collect()
     }
 }
 
 impl HeldAll {
     /// A view of each lock, in the order of the keys.
     pub fn parts(&self) -> Vec<Held> {
-        let part = |held: &crate::Held| Held::new(held.clone(), self.thread.clone());
+        let part = |held: &crate::Held| WeakOnThread { inner: held.clone(), thread: self.thread.clone() };
         self.inner.parts().iter().map(part).collect()
     }
 
@@ -151,12 +133,6 @@ impl HeldAll {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn lost_within(&self, within: Duration) -> Option<Loss> {
-        if let Some(loss) = self.inner.loss_by_fork() {
-            return Some(loss);
-        }
-        // The last guard was dropped, so a lock that is not lost was released.
-        let Some(thread) = self.thread.upgrade() else { return self.inner.loss() };
-        let held = self.inner.clone();
-        thread.wait(async move { tokio::time::timeout(within, held.ended()).await.ok().flatten() }).flatten()
+        self.wait(within, async |held| held.ended().await, crate::HeldAll::loss)
     }
 }

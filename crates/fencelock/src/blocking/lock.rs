@@ -1,4 +1,4 @@
-use super::{Facade, Guard, Held, OnThread, facade};
+use super::{Guard, Held, OnThread, facade};
 use crate::lock::settle;
 use crate::settings::setters;
 use crate::{Error, HolderId, RunError};

@@ -1,4 +1,4 @@
-use super::{Facade, Guards, HeldAll, OnThread, facade};
+use super::{Guards, HeldAll, OnThread, facade};
 use crate::lock_all::settle_all;
 use crate::settings::setters;
 use crate::{Error, HolderId, RunError};

@@ -56,6 +56,7 @@ pub use lock_all::LockAll;
 pub use once::{OncePerWindow, OnceRun, OnceStart, UnfinishedRun};
 pub use semaphore::Semaphore;
 pub use slots::{SlotGuard, Slots};
+pub use thread::{OnThread, WeakOnThread};
 
 use facade::{Facade, facade};
-use thread::{ClientThread, OnThread};
+use thread::ClientThread;

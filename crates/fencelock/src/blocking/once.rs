@@ -1,7 +1,7 @@
 use super::{Facade, Guard, Held, OnThread, facade};
 use crate::lock::report_unconfirmed;
 use crate::settings::setters;
-use crate::{Error, FencingToken, Key, LossReason, Once, OnceError, WindowDone};
+use crate::{Error, Once, OnceError, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,30 +25,15 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct OncePerWindow(pub(super) OnThread<crate::OncePerWindow>);
 
-/// The start of a run, or the reason why there is none. Exhaustive for the same reason as [`crate::Once`].
-#[must_use = "a run that is dropped does not count"]
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]
-pub enum OnceStart {
-    /// Run the work now.
-    Started(OnceRun),
-    /// It was done before in this window.
-    AlreadyDone(WindowDone),
-}
+/// The start of a run, or the reason why there is none.
+pub type OnceStart = crate::OnceStart<OnceRun>;
 
-/// A run of work under its lock. It counts after [`OnceRun::succeed`]. Dropping it releases the lock in the background and gives
-/// the window back. The async type is [`crate::OnceRun`].
-#[must_use = "a run that is dropped does not count"]
-#[derive(Debug)]
-pub struct OnceRun {
-    guard: Guard,
-    rest: UnfinishedRun,
-}
+/// A run of work under its lock: the [`Guard`] of the lock, and the run. It counts after [`OnceRun::succeed`]. Dropping it releases
+/// the lock in the background and leaves the window open. The async type is [`crate::OnceRun`].
+pub type OnceRun = Guard<crate::UnfinishedRun>;
 
 /// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
-#[must_use = "a run counts only if its success is recorded"]
-#[derive(Debug)]
-pub struct UnfinishedRun(OnThread<crate::UnfinishedRun>);
+pub type UnfinishedRun = OnThread<crate::UnfinishedRun>;
 
 impl OncePerWindow {
     facade! { OncePerWindow:
@@ -101,48 +86,19 @@ impl OncePerWindow {
 impl Facade<crate::OnceStart> for OnceStart {
     fn of(OnThread { inner, thread }: OnThread<crate::OnceStart>) -> Self {
         match inner {
-            crate::OnceStart::Started(run) => {
-                let (guard, rest) = run.into_parts();
-                let guard = Guard(OnThread { inner: guard, thread: Arc::clone(&thread) });
-                Self::Started(OnceRun { guard, rest: UnfinishedRun(OnThread { inner: rest, thread }) })
-            }
+            crate::OnceStart::Started(run) => Self::Started(OnThread { inner: run, thread }),
             crate::OnceStart::AlreadyDone(done) => Self::AlreadyDone(done),
         }
     }
 }
 
 impl OnceRun {
-    /// The key.
-    pub fn key(&self) -> &Key {
-        self.guard.key()
-    }
-
-    /// The fencing token of the run, to be sent with every write; see [`FencingToken`].
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// The remaining validity of the lock if no renewal succeeds: see [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Blocks until the lock is lost, and returns the reason: see [`Guard::lost`].
-    pub fn lost(&self) -> LossReason {
-        self.guard.lost()
-    }
-
-    /// A view of the lock for the work.
-    pub fn held(&self) -> Held {
-        self.guard.held()
-    }
-
     /// Records the success, and releases the lock.
     ///
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        let Self { guard, rest } = self;
+        let (guard, rest) = self.into_parts();
         rest.succeed()?;
         release(guard);
         Ok(())
@@ -150,12 +106,14 @@ impl OnceRun {
 
     /// Releases the lock. The window stays open, unless starts count.
     pub fn give_back(self) {
-        release(self.guard);
+        release(self.into_guard());
     }
 
     /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
     pub fn into_parts(self) -> (Guard, UnfinishedRun) {
-        (self.guard, self.rest)
+        let Self { inner, thread } = self;
+        let (guard, rest) = inner.into_parts();
+        (OnThread { inner: guard, thread: Arc::clone(&thread) }, OnThread { inner: rest, thread })
     }
 }
 
@@ -173,6 +131,6 @@ impl UnfinishedRun {
     /// # Errors
     /// See [`crate::OnceRun::succeed`].
     pub fn succeed(self) -> Result<(), Error> {
-        self.0.run(crate::UnfinishedRun::succeed).map(drop)
+        self.run(crate::UnfinishedRun::succeed).map(drop)
     }
 }

@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 thread_local! {
     /// Whether this is a thread of such a client, which runs its callbacks.
@@ -59,6 +60,7 @@ impl ClientThread {
 
     /// As [`ClientThread::run`], for calls that return no error: `None` in a forked child. A callback panics.
     pub(super) fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        self.process.check().ok()?;
         assert!(!IS_CLIENT_THREAD.get(), "{IN_CALLBACK}");
         self.run(work).ok()
     }
@@ -71,9 +73,11 @@ impl ClientThread {
     }
 }
 
-/// A value of the async API. Its futures run on the thread of its client.
+/// A value of the async API, whose futures run on the thread of its client: what [`Guard`](super::Guard), [`Guards`](super::Guards)
+/// and [`UnfinishedRun`](super::UnfinishedRun) are.
+#[must_use = "the lock is released when its guard is dropped"]
 #[derive(Debug, Clone)]
-pub(crate) struct OnThread<T> {
+pub struct OnThread<T> {
     pub(crate) inner: T,
     pub(super) thread: Arc<ClientThread>,
 }
@@ -94,6 +98,50 @@ impl<T> OnThread<T> {
         F: Future<Output = Result<U, Error>> + Send + 'static,
     {
         Ok(OnThread { inner: self.thread.get(call(self.inner))?, thread: self.thread })
+    }
+}
+
+impl<G> OnThread<G> {
+    /// Blocks until this call, which ends the use of a guard, is done. In a forked child it is at once, and needs no thread.
+    pub(super) fn end<U: Send + 'static, F>(self, call: impl FnOnce(G) -> F) -> Result<U, Error>
+    where
+        F: Future<Output = Result<U, Error>> + Send + 'static,
+    {
+        let Self { inner, thread } = self;
+        match thread.process.check() {
+            Ok(()) => thread.get(call(inner)),
+            Err(forked) => call(inner).now_or_never().unwrap_or_else(|| Err(forked.into())),
+        }
+    }
+
+    pub(super) fn view<H>(&self, inner: H) -> WeakOnThread<H> {
+        WeakOnThread { inner, thread: Arc::downgrade(&self.thread) }
+    }
+}
+
+/// A view of what the thread of a client holds, which keeps nothing alive: what [`Held`](super::Held) and
+/// [`HeldAll`](super::HeldAll) are.
+#[derive(Debug, Clone)]
+pub struct WeakOnThread<H> {
+    pub(super) inner: H,
+    pub(super) thread: Weak<ClientThread>,
+}
+
+impl<H: Clone> WeakOnThread<H> {
+    /// Waits at most `within` for the loss. Without the thread there is none to wait for, because the last guard was dropped, or
+    /// this is a forked child: `loss` is what is known.
+    pub(super) fn wait<L: Send + 'static, F>(
+        &self,
+        within: Duration,
+        ended: impl FnOnce(H) -> F,
+        loss: impl FnOnce(&H) -> Option<L>,
+    ) -> Option<L>
+    where
+        F: Future<Output = Option<L>> + Send + 'static,
+    {
+        let ended = ended(self.inner.clone());
+        let wait = async move { tokio::time::timeout(within, ended).await.ok().flatten() };
+        self.thread.upgrade().and_then(|thread| thread.wait(wait)).unwrap_or_else(|| loss(&self.inner))
     }
 }
 

@@ -1,72 +1,38 @@
 use crate::error::Error;
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Released};
 use fencelock_core::{FencingToken, Key, LossReason};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
-/// The term of an elected leader, which is renewed until this value is dropped.
+/// The term of an elected leader: the [`Guard`] of the lock of its election, renewed until it is dropped.
 ///
-/// [`Leadership::resign`] waits for the confirmation of the backend. Dropping the leadership resigns in the background,
-/// like a [`Guard`].
-#[must_use = "the candidate resigns when its leadership is dropped"]
-pub struct Leadership {
-    guard: Guard,
-}
+/// [`Leadership::resign`] waits for the confirmation of the backend. Dropping the leadership resigns in the background.
+pub type Leadership = Guard<Term>;
+
+/// The term of a leader, which its guard has: [`Leadership::term`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term(());
 
 impl Leadership {
-    pub(super) const fn new(guard: Guard) -> Self {
-        Self { guard }
-    }
-
-    pub(crate) fn into_guard(self) -> Guard {
-        self.guard
+    pub(super) fn of(guard: Guard) -> Self {
+        guard.with(Term(()))
     }
 
     /// The name of the election.
     pub fn name(&self) -> &Key {
-        self.guard.key()
+        self.key()
     }
 
     /// The term, which is greater than those of all previous leaders. Send it with every write, and let the receiver
     /// reject smaller ones; see [`FencingToken`].
     pub fn term(&self) -> FencingToken {
-        self.guard.fencing_token()
+        self.fencing_token()
     }
 
     /// Whether this candidate leads. Once `false`, it stays `false`. Sends no request.
     pub fn is_leader(&self) -> bool {
-        self.guard.is_held()
-    }
-
-    /// [`Leadership::is_leader`] as a `Result`, for use with `?` between two steps of the work.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the term is over.
-    pub fn check(&self) -> Result<(), Error> {
-        self.guard.check()
-    }
-
-    /// The minimum remaining time of the term if no renewal succeeds; zero once it is over, and [`Duration::MAX`] at
-    /// backends where holds do not expire.
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Waits until the leadership is lost, and returns the reason. It completes at the end of the lease at the latest,
-    /// before another candidate can lead, and immediately if the backend reports that the key was deleted or taken over.
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe. It changes nothing.
-    pub async fn lost(&self) -> LossReason {
-        self.guard.lost().await
-    }
-
-    /// A view of the lock, to pass to the work of the leader.
-    pub fn held(&self) -> Held {
-        self.guard.held()
+        self.is_held()
     }
 
     /// Ends the term, and waits for the confirmation of the backend. If the backend has a queue, the same request hands the
@@ -75,24 +41,12 @@ impl Leadership {
     /// If the term was already over, this is reported as a result, not as an error, and the current leader is not affected.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the backend did not answer several tries. The release continues in the background until
-    /// the lease would have expired.
+    /// See [`Guard::release`].
     ///
     /// # Cancel safety
     /// The release continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
-        self.guard.release().await
-    }
-}
-
-/// Omits the holder id, which is a proof.
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership")
-            .field("name", self.name())
-            .field("term", &self.term())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        self.release().await
     }
 }
 

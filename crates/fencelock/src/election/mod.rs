@@ -3,7 +3,7 @@
 mod leadership;
 mod observer;
 
-pub use leadership::Leadership;
+pub use leadership::{Leadership, Term};
 pub use observer::Observer;
 
 use crate::driver::ClientInner;
@@ -90,7 +90,7 @@ impl Election {
     /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
     pub async fn campaign(self) -> Result<Leadership, Error> {
         check_value(self.lock.settings.label.as_deref())?;
-        Ok(Leadership::new(self.lock.acquire().await?))
+        Ok(Leadership::of(self.lock.acquire().await?))
     }
 
     /// Campaigns, and runs `body` while this candidate leads. After each loss it drops the future of `body`, campaigns

@@ -2,7 +2,7 @@
 
 use super::done::{OnceStart, WindowDone};
 use super::repeat::while_held;
-use super::run::{OnceRun, UnfinishedRun};
+use super::run::UnfinishedRun;
 use crate::driver::ClientInner;
 use crate::error::{Error, unreachable_once};
 use crate::guard::Guard;
@@ -67,7 +67,7 @@ pub(super) async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<Once
     warn(&key, doubt);
     let mut rest = UnfinishedRun::new(Arc::clone(client), job, &guard);
     rest.write().await?;
-    Ok(OnceStart::Started(OnceRun::new(guard, rest)))
+    Ok(OnceStart::Started(guard.with(rest)))
 }
 
 fn warn(key: &Key, doubt: Option<Doubt>) {

@@ -20,9 +20,9 @@ pub enum Once<T> {
 #[must_use = "a run that is dropped does not count"]
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is matched right away, and moved once for each window")]
-pub enum OnceStart {
+pub enum OnceStart<R = OnceRun> {
     /// Run the work now.
-    Started(OnceRun),
+    Started(R),
     /// It was done before in this window.
     AlreadyDone(WindowDone),
 }

@@ -4,19 +4,13 @@ use crate::error::Error;
 use crate::guard::{Guard, Held};
 use crate::lock::report_unconfirmed;
 use fencelock_core::once::{OnceJob, OnceStep, Utc};
-use fencelock_core::{FencingToken, HolderId, Key, LossReason};
+use fencelock_core::{HolderId, LossReason};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// A run of work under its lock, from [`OncePerWindow::begin`](super::OncePerWindow::begin). It counts after
-/// [`OnceRun::succeed`]. Dropping it releases the lock in the background and leaves the window open.
-#[must_use = "a run that is dropped does not count"]
-#[derive(Debug)]
-pub struct OnceRun {
-    guard: Guard,
-    rest: UnfinishedRun,
-}
+/// A run of work under its lock, from [`OncePerWindow::begin`](super::OncePerWindow::begin): the [`Guard`] of the lock, and the
+/// run. It counts after [`OnceRun::succeed`]. Dropping it releases the lock in the background and leaves the window open.
+pub type OnceRun = Guard<UnfinishedRun>;
 
 /// The part of a run that is left when its guard was taken from it: [`OnceRun::into_parts`].
 #[must_use = "a run counts only if its success is recorded"]
@@ -28,38 +22,6 @@ pub struct UnfinishedRun {
 }
 
 impl OnceRun {
-    pub(super) const fn new(guard: Guard, rest: UnfinishedRun) -> Self {
-        Self { guard, rest }
-    }
-
-    /// The key.
-    pub fn key(&self) -> &Key {
-        self.guard.key()
-    }
-
-    /// The fencing token of the run, to be sent with every write; see [`FencingToken`].
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// The remaining validity of the lock if no renewal succeeds: see [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// Waits until the lock is lost: see [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe: it only reads.
-    pub async fn lost(&self) -> LossReason {
-        self.guard.lost().await
-    }
-
-    /// A view of the lock, to pass to the work.
-    pub fn held(&self) -> Held {
-        self.guard.held()
-    }
-
     /// Records the success, and releases the lock. A write without a reply is repeated for 5 s, while the lock is held.
     ///
     /// # Errors
@@ -70,7 +32,7 @@ impl OnceRun {
     /// # Cancel safety
     /// If the future is dropped, the success may or may not be recorded. The lock is released in the background.
     pub async fn succeed(self) -> Result<(), Error> {
-        let Self { guard, rest } = self;
+        let (guard, rest) = self.into_parts();
         rest.succeed().await?;
         release(guard).await;
         Ok(())
@@ -81,12 +43,12 @@ impl OnceRun {
     /// # Cancel safety
     /// If the future is dropped, the lock is released in the background.
     pub async fn give_back(self) {
-        release(self.guard).await;
+        release(self.into_guard()).await;
     }
 
     /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
     pub fn into_parts(self) -> (Guard, UnfinishedRun) {
-        (self.guard, self.rest)
+        self.into_payload()
     }
 }
 

@@ -130,6 +130,10 @@ async fn forks() {
             let released = poll_once(guard.take().unwrap().release());
             matches!(released, Some(Ok(Released::AlreadyLost { why: LossReason::Forked })))
         }));
+        assert!(in_a_child(child, || {
+            let reads = poll_once(guard.take().unwrap().downgrade());
+            matches!(reads, Some(Err(Error::Lost { reason: LossReason::Forked, .. })))
+        }));
         assert!(in_a_child(child, || poll_once(held.lost()) == Some(LossReason::Forked)));
         assert!(in_a_child(child, || {
             let refused = poll_once(client.take().unwrap().lock("other").acquire());
@@ -188,9 +192,15 @@ fn forks_blocking() {
         }));
         assert!(in_a_child(child, || {
             let guard = guard.take().unwrap();
-            let reported = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
+            let reported = guard.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked)
+                && guard.lost() == LossReason::Forked
+                && held.lost_within(Duration::from_secs(60)) == Some(LossReason::Forked);
             let released = guard.release();
             reported && matches!(released, Ok(Released::AlreadyLost { why: LossReason::Forked }))
+        }));
+        assert!(in_a_child(child, || {
+            let reads = guard.take().unwrap().downgrade();
+            matches!(reads, Err(Error::Lost { reason: LossReason::Forked, .. }))
         }));
         assert!(in_a_child(child, || {
             let client = client.take().unwrap();

@@ -1,7 +1,7 @@
 //! The facade without async has the same settings and the same ends.
 
 use fencelock::backends::{BootClock, Memory};
-use fencelock::blocking::{Builder, Client};
+use fencelock::blocking::{Builder, Client, OnceStart};
 use fencelock::{Backend, Clock, Eviction, LossReason, Mode, Released, ReleasedAll, RunError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +158,44 @@ fn threads_read_together_and_take_permits() {
     let resumed = semaphore.resume(2, two.into_holder()).unwrap();
     assert_eq!(resumed.release().unwrap(), Released::Released);
     assert!(semaphore.acquire(4).unwrap_err().is_config());
+}
+
+#[test]
+fn a_slot_is_resumed_by_its_number_and_its_holder() {
+    let client = Client::with_backend(backend()).unwrap();
+    let slot = client.slots("pool", 1).acquire().unwrap();
+    let (number, token) = (slot.slot(), slot.fencing_token());
+    let slot = client.slots("pool", 1).resume(number, slot.into_holder()).unwrap();
+    assert_eq!((slot.slot(), slot.key().as_str(), slot.fencing_token()), (0, "pool#0", token));
+    let guard = slot.into_guard().downgrade().unwrap();
+    assert_eq!((guard.key().as_str(), guard.mode()), ("pool#0", Mode::Shared));
+}
+
+#[test]
+fn a_released_leadership_has_resigned() {
+    let client = Client::with_backend(backend()).unwrap();
+    let leadership = client.election("e").campaign().unwrap();
+    assert!(leadership.is_leader() && leadership.name() == "e");
+    assert_eq!(client.election("e").leader().unwrap().unwrap().term, Some(leadership.term()));
+    assert_eq!(leadership.release().unwrap(), Released::Released);
+    assert_eq!(client.election("e").leader().unwrap(), None);
+}
+
+#[test]
+fn a_run_counts_after_its_success_only() {
+    let client = Client::with_backend(backend()).unwrap();
+    let work = client.once("o", Duration::from_secs(86_400));
+    let begin = || match work.clone().begin().unwrap() {
+        OnceStart::Started(run) => run,
+        OnceStart::AlreadyDone(done) => panic!("{done}"),
+    };
+    assert_eq!(begin().release().unwrap(), Released::Released);
+    begin().give_back();
+    drop(begin().into_guard());
+    let (guard, rest) = begin().into_parts();
+    rest.succeed().unwrap();
+    assert_eq!(work.done().unwrap().unwrap().fencing_token(), guard.fencing_token());
+    assert_eq!(guard.release().unwrap(), Released::Released);
 }
 
 /// The loss that `lost_within` would report, if it returns before a generous limit.
