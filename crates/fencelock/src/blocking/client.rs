@@ -1,5 +1,5 @@
 use super::{
-    Builder, Election, Facade, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread,
+    Builder, Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread,
 };
 use crate::{
     Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Released,
@@ -23,8 +23,7 @@ use std::time::Duration;
 /// guard.release()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[derive(Debug, Clone)]
-pub struct Client(OnThread<crate::Client>);
+pub type Client = OnThread<crate::Client>;
 
 impl Client {
     /// Connects to the backend of `url`, and starts the thread of the client. The URLs are those of
@@ -66,7 +65,7 @@ impl Client {
         let inner = thread.get(making)?;
         // A client that is never dropped is closed at the end of the program.
         thread.reaper.get_or_init(|| inner.reaper()).watch_exit();
-        Ok(Self(OnThread { inner, thread }))
+        Ok(Self { inner, thread })
     }
 
     facade! { Client:
@@ -95,7 +94,7 @@ impl Client {
     /// [`Client::lock_all`](crate::Client::lock_all).
     #[track_caller]
     pub fn lock_all<K: AsRef<str>>(&self, keys: impl IntoIterator<Item = K>) -> LockAll {
-        Facade::of(self.0.beside(self.0.inner.lock_all(keys)))
+        self.beside(self.inner.lock_all(keys))
     }
 
     facade! { Client:
@@ -149,7 +148,7 @@ impl Client {
     /// # Panics
     /// In a callback, which runs on the thread of a client.
     pub fn diagnose(&self) -> BackendReport {
-        let client = self.0.inner.clone();
-        self.0.thread.wait(async move { client.diagnose().await }).unwrap_or_default()
+        let client = self.inner.clone();
+        self.thread.wait(async move { client.diagnose().await }).unwrap_or_default()
     }
 }

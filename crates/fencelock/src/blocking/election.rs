@@ -22,9 +22,7 @@ use std::time::Duration;
 /// leadership.resign()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
-#[derive(Debug, Clone)]
-pub struct Election(pub(super) OnThread<crate::Election>);
+pub type Election = OnThread<crate::Election>;
 
 impl Election {
     facade! { Election:
@@ -32,7 +30,7 @@ impl Election {
         pub fn value(self, value: impl Into<String>) -> Self;
     }
 
-    setters!(Election in 0.inner.lock.settings);
+    setters!(Election in inner.lock.settings);
 
     facade! { Election:
         /// Checks the name and the settings without a request.
@@ -50,7 +48,7 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
-        let OnThread { inner, thread } = self.0.clone().run(async move |election| election.observe())?;
+        let OnThread { inner, thread } = self.clone().call(async move |election| election.observe())?;
         Ok(Observer { name: inner.name().clone(), inner: Some(inner), thread })
     }
 }

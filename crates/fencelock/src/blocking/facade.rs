@@ -1,6 +1,6 @@
 //! Blocking methods, declared as those of the async type.
 
-use super::{Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots};
+use super::OnThread;
 
 /// What the blocking API returns for a value of the async API.
 pub(super) trait Facade<A> {
@@ -26,18 +26,6 @@ impl<T> Facade<Option<T>> for Option<OnThread<T>> {
     }
 }
 
-macro_rules! wraps {
-    ($($name:ident)+) => { $(
-        impl Facade<crate::$name> for $name {
-            fn of(value: OnThread<crate::$name>) -> Self {
-                Self(value)
-            }
-        }
-    )+ };
-}
-
-wraps!(Lock LockAll Semaphore Slots Election OncePerWindow);
-
 /// Methods of a blocking type, each declared as the method of the async type that it calls, to which its documentation links. A
 /// method that is declared as `async` blocks, with the errors of the async one; its future runs on the thread of the client, so a
 /// borrowed argument says how to own it, and how to pass it on: `seen: &Holding = seen.clone() => &seen`.
@@ -59,7 +47,7 @@ macro_rules! facade {
         #[doc = concat!("Those of ", facade!(@of $type $name))]
         pub fn $name(self $(, $arg: $kind)*) -> Result<$ok, Error> {
             $($(let $arg = $own;)?)*
-            self.0.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
+            self.call(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
         }
 
         facade! { $type: $($rest)* }
@@ -74,8 +62,8 @@ macro_rules! facade {
         #[doc = concat!("Those of ", facade!(@of $type $name))]
         pub fn $name(&self $(, $arg: $kind)*) -> Result<$ok, Error> {
             $($(let $arg = $own;)?)*
-            let this = self.0.clone();
-            this.run(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
+            let this = self.clone();
+            this.call(async move |inner| inner.$name($(facade!(@pass $arg $($($pass)?)?)),*).await).map($crate::blocking::Facade::of)
         }
 
         facade! { $type: $($rest)* }
@@ -87,7 +75,18 @@ macro_rules! facade {
         /// # Errors
         #[doc = concat!("Those of ", facade!(@of $type $name))]
         pub fn $name(&self) -> Result<$ok, Error> {
-            self.0.inner.$name()
+            self.inner.$name()
+        }
+
+        facade! { $type: $($rest)* }
+    };
+
+    ($type:ident: $(#[$doc:meta])* pub fn $name:ident(&self) -> $return:ty; $($rest:tt)*) => {
+        $(#[$doc])*
+        ///
+        #[doc = concat!("See ", facade!(@of $type $name))]
+        pub fn $name(&self) -> $return {
+            self.inner.$name()
         }
 
         facade! { $type: $($rest)* }
@@ -98,7 +97,7 @@ macro_rules! facade {
         ///
         #[doc = concat!("See ", facade!(@of $type $name))]
         pub fn $name(&self $(, $arg: $kind)*) -> $return {
-            $crate::blocking::Facade::of(self.0.beside(self.0.inner.$name($($arg),*)))
+            $crate::blocking::Facade::of(self.beside(self.inner.$name($($arg),*)))
         }
 
         facade! { $type: $($rest)* }
@@ -109,7 +108,7 @@ macro_rules! facade {
         ///
         #[doc = concat!("See ", facade!(@of $type $name))]
         pub fn $name(self $(, $arg: $kind)*) -> Self {
-            Self(self.0.map(|inner| inner.$name($($arg),*)))
+            self.map(|inner| inner.$name($($arg),*))
         }
 
         facade! { $type: $($rest)* }

@@ -21,9 +21,7 @@ use crate::{Error, HolderId, RunError};
 /// two.release()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "a lock does nothing until it is acquired"]
-#[derive(Debug, Clone)]
-pub struct Lock(pub(super) OnThread<crate::Lock>);
+pub type Lock = OnThread<crate::Lock>;
 
 impl Lock {
     facade! { Lock:
@@ -31,7 +29,7 @@ impl Lock {
         pub fn shared(self) -> Self;
     }
 
-    setters!(Lock in 0.inner.settings);
+    setters!(Lock in inner.settings);
 
     facade! { Lock:
         /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or

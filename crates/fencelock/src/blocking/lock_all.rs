@@ -16,9 +16,7 @@ use crate::{Error, HolderId, RunError};
 /// accounts.release()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "the locks do nothing until they are acquired"]
-#[derive(Debug, Clone)]
-pub struct LockAll(pub(super) OnThread<crate::LockAll>);
+pub type LockAll = OnThread<crate::LockAll>;
 
 impl LockAll {
     facade! { LockAll:
@@ -26,7 +24,7 @@ impl LockAll {
         pub fn shared(self) -> Self;
     }
 
-    setters!(LockAll in 0.inner.settings);
+    setters!(LockAll in inner.settings);
 
     facade! { LockAll:
         /// Waits for all locks, and acquires them.

@@ -21,9 +21,7 @@ use std::time::Duration;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "nothing runs until `run` or `begin` is called"]
-#[derive(Debug, Clone)]
-pub struct OncePerWindow(pub(super) OnThread<crate::OncePerWindow>);
+pub type OncePerWindow = OnThread<crate::OncePerWindow>;
 
 /// The start of a run, or the reason why there is none.
 pub type OnceStart = crate::OnceStart<OnceRun>;
@@ -44,7 +42,7 @@ impl OncePerWindow {
         pub fn offset(self, offset: Duration) -> Self;
     }
 
-    setters!(OncePerWindow in 0.inner.lock.settings);
+    setters!(OncePerWindow in inner.lock.settings);
 
     facade! { OncePerWindow:
         /// Checks the key and the settings without a request.
@@ -93,20 +91,19 @@ impl Facade<crate::OnceStart> for OnceStart {
 }
 
 impl OnceRun {
-    /// Records the success, and releases the lock.
-    ///
-    /// # Errors
-    /// See [`crate::OnceRun::succeed`].
-    pub fn succeed(self) -> Result<(), Error> {
-        let (guard, rest) = self.into_parts();
-        rest.succeed()?;
-        release(guard);
-        Ok(())
+    facade! { OnceRun:
+        /// Records the success, and releases the lock.
+        pub async fn succeed(self) -> Result<(), Error>;
     }
 
     /// Releases the lock. The window stays open, unless starts count.
     pub fn give_back(self) {
-        release(self.into_guard());
+        let guard = self.into_guard();
+        let key = guard.key().clone();
+        if let Err(error) = guard.release() {
+            // The result of a run does not depend on it.
+            report_unconfirmed(&key, &error);
+        }
     }
 
     /// The guard of the lock, and what is left of the run. Release the guard after [`UnfinishedRun::succeed`].
@@ -117,20 +114,9 @@ impl OnceRun {
     }
 }
 
-/// The result of a run does not depend on the release. A release without a reply continues in the background.
-fn release(guard: Guard) {
-    let key = guard.key().clone();
-    if let Err(error) = guard.release() {
-        report_unconfirmed(&key, &error);
-    }
-}
-
 impl UnfinishedRun {
-    /// Records the success, while the guard is held.
-    ///
-    /// # Errors
-    /// See [`crate::OnceRun::succeed`].
-    pub fn succeed(self) -> Result<(), Error> {
-        self.run(crate::UnfinishedRun::succeed).map(drop)
+    facade! { UnfinishedRun:
+        /// Records the success, while the guard is held.
+        pub async fn succeed(self) -> Result<(), Error>;
     }
 }

@@ -20,12 +20,10 @@ use crate::{Error, HolderId, Resized, RunError};
 /// # drop((large, small));
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "a semaphore does nothing until permits are acquired"]
-#[derive(Debug, Clone)]
-pub struct Semaphore(pub(super) OnThread<crate::Semaphore>);
+pub type Semaphore = OnThread<crate::Semaphore>;
 
 impl Semaphore {
-    setters!(Semaphore in 0.inner.lock.settings);
+    setters!(Semaphore in inner.lock.settings);
 
     facade! { Semaphore:
         /// Waits for `weight` permits, 1 to the limit, and acquires them together.

@@ -14,12 +14,10 @@ use crate::{Error, HolderId, RunError};
 /// slot.release()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "slots do nothing until one is acquired"]
-#[derive(Debug, Clone)]
-pub struct Slots(pub(super) OnThread<crate::Slots>);
+pub type Slots = OnThread<crate::Slots>;
 
 impl Slots {
-    setters!(Slots in 0.inner.set.lock.settings);
+    setters!(Slots in inner.set.lock.settings);
 
     facade! { Slots:
         /// Checks the key, the number and the settings without a request.

@@ -73,9 +73,8 @@ impl ClientThread {
     }
 }
 
-/// A value of the async API, whose futures run on the thread of its client: what [`Guard`](super::Guard), [`Guards`](super::Guards)
-/// and [`UnfinishedRun`](super::UnfinishedRun) are.
-#[must_use = "the lock is released when its guard is dropped"]
+/// A value of the async API, whose futures run on the thread of its client: what the types of [`blocking`](super) are.
+#[must_use = "a claim does nothing until it is acquired, and what is acquired is released when it is dropped"]
 #[derive(Debug, Clone)]
 pub struct OnThread<T> {
     pub(crate) inner: T,
@@ -92,26 +91,17 @@ impl<T> OnThread<T> {
         OnThread { inner: change(self.inner), thread: self.thread }
     }
 
-    /// Blocks until this call is done.
-    pub(super) fn run<U: Send + 'static, F>(self, call: impl FnOnce(T) -> F) -> Result<OnThread<U>, Error>
-    where
-        F: Future<Output = Result<U, Error>> + Send + 'static,
-    {
-        Ok(OnThread { inner: self.thread.get(call(self.inner))?, thread: self.thread })
-    }
-}
-
-impl<G> OnThread<G> {
-    /// Blocks until this call, which ends the use of a guard, is done. In a forked child it is at once, and needs no thread.
-    pub(super) fn end<U: Send + 'static, F>(self, call: impl FnOnce(G) -> F) -> Result<U, Error>
+    /// Blocks until this call is done. In a forked child it is at once, and needs no thread.
+    pub(super) fn call<U: Send + 'static, F>(self, call: impl FnOnce(T) -> F) -> Result<OnThread<U>, Error>
     where
         F: Future<Output = Result<U, Error>> + Send + 'static,
     {
         let Self { inner, thread } = self;
-        match thread.process.check() {
+        let inner = match thread.process.check() {
             Ok(()) => thread.get(call(inner)),
             Err(forked) => call(inner).now_or_never().unwrap_or_else(|| Err(forked.into())),
-        }
+        }?;
+        Ok(OnThread { inner, thread })
     }
 
     pub(super) fn view<H>(&self, inner: H) -> WeakOnThread<H> {
