@@ -144,16 +144,7 @@ impl Lock {
         F: FnOnce(Held) -> B,
         B: Future<Output = Result<T, E>>,
     {
-        let guard = self.acquire().await?;
-        let ended = tokio::select! {
-            biased;
-            ended = body(guard.held()) => ended,
-            reason = guard.lost() => {
-                return Err(Error::Lost { key: guard.key().clone(), reason }.into());
-            }
-        };
-        let key = guard.key().clone();
-        settle(key, ended, guard.release().await)
+        run_under(self.acquire().await?, |guard| body(guard.held())).await
     }
 
     /// Changes the limit of the semaphore of this key.
@@ -187,6 +178,19 @@ pub(crate) fn unless_busy<T>(claimed: Result<T, Error>) -> Result<Option<T>, Err
 /// Reports a release that was not confirmed and that the result of the work does not depend on.
 pub(crate) fn report_unconfirmed(key: &Key, error: &Error) {
     tracing::warn!(%key, "release not confirmed, retrying in the background: {error:#}");
+}
+
+/// Runs `body` while the lock is held, and releases it.
+pub(crate) async fn run_under<P, T, E, B: Future<Output = Result<T, E>>>(
+    guard: Guard<P>,
+    body: impl FnOnce(&Guard<P>) -> B,
+) -> Result<T, RunError<T, E>> {
+    let ended = tokio::select! {
+        biased;
+        ended = body(&guard) => ended,
+        reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
+    };
+    settle(guard.key().clone(), ended, guard.release().await)
 }
 
 /// Combines the result of the body with the result of the release.

@@ -1,7 +1,7 @@
 use crate::driver;
 use crate::error::Error;
 use crate::guard::{Guard, Held};
-use crate::lock::{Lock, settle, unless_busy};
+use crate::lock::{Lock, run_under, unless_busy};
 use crate::run::RunError;
 use crate::settings::setters;
 use crate::slot_set::SlotSet;
@@ -112,13 +112,7 @@ impl Slots {
         F: FnOnce(u32, Held) -> B,
         B: Future<Output = Result<T, E>>,
     {
-        let guard = self.acquire().await?;
-        let ended = tokio::select! {
-            biased;
-            ended = body(guard.slot(), guard.held()) => ended,
-            reason = guard.lost() => return Err(Error::lost(guard.key().clone(), reason).into()),
-        };
-        settle(guard.key().clone(), ended, guard.release().await)
+        run_under(self.acquire().await?, |guard| body(guard.slot(), guard.held())).await
     }
 }
 
