@@ -172,10 +172,9 @@ const ASYNC: [&str; 14] = [
     "once/run.rs",
     "slots.rs",
 ];
-const BLOCKING: [&str; 11] = [
+const BLOCKING: [&str; 10] = [
     "settings.rs",
     "blocking/client.rs",
-    "blocking/builder.rs",
     "blocking/lock.rs",
     "blocking/guard.rs",
     "blocking/lock_all.rs",

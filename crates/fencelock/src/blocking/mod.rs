@@ -33,7 +33,6 @@
 //! 250 ms for the releases of guards that were dropped before, so a script that exits after its last guard does not leave
 //! the lock to its TTL. The end of the main thread waits in the same way for a client that is never dropped.
 
-mod builder;
 mod client;
 mod election;
 mod facade;
@@ -46,8 +45,7 @@ mod semaphore;
 mod slots;
 mod thread;
 
-pub use builder::Builder;
-pub use client::Client;
+pub use client::{Builder, Client};
 pub use election::{Election, Leadership, Observer};
 pub use guard::{Guard, Held};
 pub use guards::{Guards, HeldAll};
