@@ -96,12 +96,10 @@ impl OnceRun {
         pub async fn succeed(self) -> Result<(), Error>;
     }
 
-    /// Releases the lock. The window stays open, unless starts count.
+    /// Releases the lock. The window stays open, unless starts count. A release without a reply continues in the background.
     pub fn give_back(self) {
-        let guard = self.into_guard();
-        let key = guard.key().clone();
-        if let Err(error) = guard.release() {
-            // The result of a run does not depend on it.
+        let key = self.key().clone();
+        if let Err(error) = self.release() {
             report_unconfirmed(&key, &error);
         }
     }
