@@ -7,6 +7,7 @@ use crate::lock_all::LockAll;
 use crate::once::{OncePerWindow, WindowDone, done};
 use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
+use crate::settings::Settings;
 use crate::slots::Slots;
 use fencelock_core::once::Window;
 use fencelock_core::{
@@ -40,7 +41,7 @@ impl Client {
     /// then.
     #[track_caller]
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(Arc::clone(&self.inner), key.as_ref()).requested_at(Location::caller())
+        Lock::new(&self.inner, key.as_ref(), Settings::requested_at(Location::caller()))
     }
 
     /// Returns a semaphore on `key` with `limit` permits. Nothing is acquired yet. An invalid key or limit is reported
@@ -58,6 +59,7 @@ impl Client {
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
     /// ```
+    #[track_caller]
     pub fn semaphore(&self, key: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore::new(self.lock(key), limit)
     }
@@ -65,7 +67,7 @@ impl Client {
     /// Returns a candidate of the election `name`, which can also observe it. No request is sent until it campaigns or observes; an
     /// invalid name is reported then.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(Arc::clone(&self.inner), name.as_ref())
+        Election::new(&self.inner, name.as_ref())
     }
 
     /// Returns locks on several keys, 1 to 16, that are not acquired yet: all of them are acquired, or none. No request is sent until
@@ -90,7 +92,7 @@ impl Client {
     /// Returns work on `key` that succeeds at most once in each window of this length, 1 s to 400 days, on all machines together.
     /// No request is sent until it runs; an invalid key or window is reported then.
     pub fn once(&self, key: impl AsRef<str>, every: Duration) -> OncePerWindow {
-        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), Window::new(every))
+        OncePerWindow::new(&self.inner, key.as_ref(), Window::new(every))
     }
 
     /// Returns work on `key` that runs if its last success is at least this old, 1 s to 400 days, on all machines together. The age of
@@ -98,7 +100,7 @@ impl Client {
     /// day: an interval of 20 hours tolerates clocks that differ, and daylight saving time. No request is sent until it runs; an invalid
     /// key or interval is reported then.
     pub fn min_interval(&self, key: impl AsRef<str>, interval: Duration) -> OncePerWindow {
-        OncePerWindow::new(Arc::clone(&self.inner), key.as_ref(), Window::since_last(interval))
+        OncePerWindow::new(&self.inner, key.as_ref(), Window::since_last(interval))
     }
 
     /// The last success of the work of [`Client::once`] and [`Client::min_interval`] on `key`, until the end of the latest window that
@@ -116,7 +118,7 @@ impl Client {
     /// Returns `slots` numbered slots, 1 to 1000; each client takes one of them. This is a semaphore that works on every backend, and
     /// whose tokens a resource can check. No request is sent until one is acquired; an invalid key or number is reported then.
     pub fn slots(&self, key: impl AsRef<str>, slots: u32) -> Slots {
-        Slots::new(&self.inner, key.as_ref(), slots)
+        Slots::new(Lock::new(&self.inner, key.as_ref(), Settings::default()), slots)
     }
 
     pub(crate) fn of(inner: Arc<ClientInner>) -> Self {
@@ -184,7 +186,7 @@ impl Client {
     /// It is not an error if the hold has ended or the holder has changed: the [`Eviction`] reports it, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::Unreachable`].
+    /// [`Error::Unreachable`]: the hold may or may not be ended; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be ended; calling it again is harmless.
@@ -196,7 +198,7 @@ impl Client {
     /// Releases a hold with the holder id that [`crate::Guard::into_holder`] returned.
     ///
     /// # Errors
-    /// [`Error::Config`] for an invalid key, [`Error::Unreachable`].
+    /// [`Error::Config`] for an invalid key; [`Error::Unreachable`]: the hold may or may not be released; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be released; calling it again is harmless.
@@ -213,7 +215,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Lost`] if the holder does not hold the key: its lease has ended, or it was released. [`Error::Config`] for an invalid key or TTL,
-    /// [`Error::NotReplicated`], [`Error::Unreachable`].
+    /// [`Error::NotReplicated`]; [`Error::Unreachable`]: the hold may or may not be renewed; calling it again is harmless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the hold may or may not be renewed; calling it again is harmless.

@@ -74,6 +74,7 @@ mod reaper;
 mod request;
 mod run;
 mod semaphore;
+mod settings;
 mod slot_set;
 mod slots;
 #[cfg(test)]

@@ -2,13 +2,12 @@ use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::error::modes;
 use crate::guard::{Guard, Held, Released};
-use crate::request::{OnTrouble, OnWait, Request, Waiting};
+use crate::request::Request;
 use crate::run::RunError;
-use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{HolderId, Invalid, Key, Mode, Resize, Resized, Ttl, Unknown};
+use crate::settings::{Settings, setters};
+use fencelock_core::{HolderId, Key, Mode, Resize, Resized};
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,42 +18,14 @@ use std::time::Duration;
 #[must_use = "a lock does nothing until it is awaited"]
 #[derive(Clone)]
 pub struct Lock {
-    client: Arc<ClientInner>,
-    key: String,
-    mode: Mode,
-    ttl: Duration,
-    wait: Option<Duration>,
-    retry: Option<Retry>,
-    label: Option<String>,
-    max_hold: Option<Duration>,
-    lease_sharing: LeaseSharing,
-    on_wait: Option<OnWait>,
-    on_trouble: Option<OnTrouble>,
-    place: Option<&'static Location<'static>>,
+    pub(crate) client: Arc<ClientInner>,
+    pub(crate) key: String,
+    pub(crate) settings: Settings,
 }
 
 impl Lock {
-    pub(crate) fn new(client: Arc<ClientInner>, key: &str) -> Self {
-        let ttl = Ttl::default().get();
-        Self {
-            client,
-            key: key.into(),
-            mode: Mode::Exclusive,
-            ttl,
-            wait: None,
-            retry: None,
-            label: None,
-            max_hold: None,
-            lease_sharing: LeaseSharing::Allowed,
-            on_wait: None,
-            on_trouble: None,
-            place: None,
-        }
-    }
-
-    /// A task that requests it is expected to wait only for others, so a long wait for its own client is reported, with this place.
-    pub(crate) fn requested_at(self, place: &'static Location<'static>) -> Self {
-        Self { place: Some(place), ..self }
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, settings: Settings) -> Self {
+        Self { client: Arc::clone(client), key: key.into(), settings }
     }
 
     /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
@@ -76,76 +47,12 @@ impl Lock {
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(demo()).unwrap();
     /// ```
-    pub fn shared(self) -> Self {
-        self.in_mode(Mode::Shared)
+    pub fn shared(mut self) -> Self {
+        self.settings.mode = Mode::Shared;
+        self
     }
 
-    pub(crate) fn key(&self) -> &str {
-        &self.key
-    }
-
-    pub(crate) fn in_mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
-    }
-
-    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
-    /// allows at most its `max_ttl=`.
-    ///
-    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
-    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
-    /// server.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
-    /// waits for that reply as long as the backend allows.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { wait: Some(wait), ..self }
-    }
-
-    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    /// Zero is the same as one.
-    pub fn retry(self, times: u32, pause: Duration) -> Self {
-        Self { retry: Some(Retry { times: times.max(1), pause }), ..self }
-    }
-
-    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { label: Some(label.into()), ..self }
-    }
-
-    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
-    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self { max_hold: Some(max_hold), ..self }
-    }
-
-    /// The same settings for another key.
-    pub(crate) fn with_key(&self, key: String) -> Self {
-        Self { key, ..self.clone() }
-    }
-
-    /// The same without the caller's functions: for one of several claims that wait at the same time.
-    pub(crate) fn without_reports(self) -> Self {
-        Self { on_wait: None, on_trouble: None, ..self }
-    }
-
-    /// Claims for itself, as if it were the only task of its client.
-    pub(crate) fn unshared(self) -> Self {
-        Self { lease_sharing: LeaseSharing::Never, ..self }
-    }
-
-    /// Calls `callback` after each reply while the lock is waited for. It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { on_wait: Some(Arc::new(callback)), ..self }
-    }
-
-    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
-    /// in quarantine. It must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self { on_trouble: Some(Arc::new(callback)), ..self }
-    }
+    setters!(Lock in settings);
 
     /// Waits for the lock, and acquires it.
     ///
@@ -243,7 +150,7 @@ impl Lock {
     /// Changes the limit of the semaphore of this key.
     pub(crate) async fn resize(&self, limit: u32) -> Result<Resized, Error> {
         let config = &self.client.config;
-        modes::check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.mode)?;
+        modes::check_resize(&config.backend, &Key::new(&self.key)?, config.capabilities.modes, self.settings.mode)?;
         let key = self.check()?.key;
         let answer = self.client.backend.resize(&key, limit).await;
         match answer.map_err(|cause| self.client.failed(Some(&key), cause))? {
@@ -253,35 +160,9 @@ impl Lock {
         }
     }
 
-    /// Checks the settings.
+    /// Checks the key and the settings.
     pub(crate) fn check(&self) -> Result<Request, Error> {
-        self.client.check_process()?;
-        let ttl = Ttl::new(self.ttl)?;
-        if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
-            return Err(
-                Invalid::new("a max_hold of zero ends the lock when it is granted: leave it out for no limit").into()
-            );
-        }
-        self.client.config.drift.check(ttl)?;
-        let capabilities = &self.client.config.capabilities;
-        ttl.within(capabilities.longest_ttl)?;
-        let key = Key::new(&self.key)?;
-        modes::check(&self.client.config.backend, &key, capabilities.modes, self.mode)?;
-        Ok(Request {
-            key,
-            options: AcquireRequest {
-                mode: self.mode,
-                owner: self.client.identity.owner(self.label.as_deref())?,
-                ttl,
-                wait: self.wait,
-                retry: self.retry,
-                max_hold: self.max_hold,
-                lease_sharing: self.lease_sharing,
-                place: self.place,
-            },
-            on_wait: self.on_wait.clone(),
-            on_trouble: self.on_trouble.clone(),
-        })
+        self.settings.check(&self.client, Key::new(&self.key)?)
     }
 }
 
@@ -341,14 +222,6 @@ impl IntoFuture for Lock {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
-            .field("key", &self.key)
-            .field("mode", &self.mode)
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("retry", &self.retry)
-            .field("label", &self.label)
-            .field("max_hold", &self.max_hold)
-            .finish_non_exhaustive()
+        f.debug_struct("Lock").field("key", &self.key).field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -2,10 +2,11 @@ use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::guard::Released;
 use crate::guards::{Guards, HeldAll, ReleasedAll};
-use crate::lock::{Lock, settle, unless_busy};
-use crate::request::{Request, SetRequest, Waiting};
+use crate::lock::{settle, unless_busy};
+use crate::request::{Request, SetRequest};
 use crate::run::RunError;
-use fencelock_core::{HolderId, Invalid, Key, KeySet, Unknown};
+use crate::settings::{Settings, setters};
+use fencelock_core::{HolderId, Invalid, Key, KeySet, Mode};
 use futures_util::future::join_all;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -28,60 +29,28 @@ use std::time::Duration;
 pub struct LockAll {
     client: Arc<ClientInner>,
     keys: Result<KeySet, Invalid>,
-    /// The settings of each lock.
-    each: Lock,
+    pub(crate) settings: Settings,
 }
 
 impl LockAll {
     #[track_caller]
     pub(crate) fn new<K: AsRef<str>>(client: &Arc<ClientInner>, keys: impl IntoIterator<Item = K>) -> Self {
-        let keys = KeySet::new(keys);
-        let first = keys.as_ref().ok().and_then(|keys| keys.keys().first()).map_or("", Key::as_str);
-        let each = Lock::new(Arc::clone(client), first).requested_at(Location::caller());
-        Self { client: Arc::clone(client), keys, each }
+        let settings = Settings::requested_at(Location::caller());
+        Self { client: Arc::clone(client), keys: KeySet::new(keys), settings }
     }
 
-    /// Shared locks on all of the keys. See [`Lock::shared`].
-    pub fn shared(self) -> Self {
-        Self { each: self.each.shared(), ..self }
+    /// Shared locks on all of the keys. See [`Lock::shared`](crate::Lock::shared).
+    pub fn shared(mut self) -> Self {
+        self.settings.mode = Mode::Shared;
+        self
     }
 
-    /// How long the leases outlast this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { each: self.each.ttl(ttl), ..self }
-    }
-
-    /// Waits at most this long for all locks together, and 50 ms more for a pending reply; without it, waits without limit. Zero
-    /// tries each key once, one after another.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { each: self.each.wait(wait), ..self }
-    }
-
-    /// The purpose of the locks, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { each: self.each.label(label), ..self }
-    }
-
-    /// Releases all locks this long after the last of them was acquired, even if the [`Guards`] still exist, as a bound for work
-    /// that hangs.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self { each: self.each.max_hold(max_hold), ..self }
-    }
-
-    /// Calls `on_wait` after each reply while one of the keys is waited for. It must return quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { each: self.each.on_wait(on_wait), ..self }
-    }
-
-    /// Calls `on_trouble` after each failed try while trying continues. It must return quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self { each: self.each.on_trouble(on_trouble), ..self }
-    }
+    setters!(LockAll in settings);
 
     /// Waits for all locks, and acquires them.
     ///
     /// # Errors
-    /// The errors of [`Lock::acquire`]. [`Error::Busy`] names the key that was held at the end of the wait. [`Error::Lost`] names a
+    /// The errors of [`Lock::acquire`](crate::Lock::acquire). [`Error::Busy`] names the key that was held at the end of the wait. [`Error::Lost`] names a
     /// key that was lost while the others were waited for, if no time was left to start again. [`Error::Config`] also if there is
     /// no key, more than 16, or a key that is passed twice. With any error, the locks that were held are released before this
     /// returns, or in the background if that takes more than 250 ms.
@@ -111,7 +80,7 @@ impl LockAll {
     /// the order of the keys.
     ///
     /// # Errors
-    /// The errors of [`Lock::resume`]; [`Error::Lost`] if one of the keys is no longer held by its holder, [`Error::Config`] also if
+    /// The errors of [`Lock::resume`](crate::Lock::resume); [`Error::Lost`] if one of the keys is no longer held by its holder, [`Error::Config`] also if
     /// there is not one holder for each key. With any error, the other locks are released in the
     /// background.
     ///
@@ -134,10 +103,10 @@ impl LockAll {
     }
 
     /// Runs `body` while all locks are held, releases them, and returns the result of the body. If one of them is lost, the body is
-    /// dropped at its next await point. See [`Lock::run`].
+    /// dropped at its next await point. See [`Lock::run`](crate::Lock::run).
     ///
     /// # Errors
-    /// See [`Lock::run`], with the key of the first loss.
+    /// See [`Lock::run`](crate::Lock::run), with the key of the first loss.
     ///
     /// # Cancel safety
     /// Dropping the future drops `body` and releases in the background.
@@ -157,7 +126,8 @@ impl LockAll {
 
     fn check(&self) -> Result<SetRequest, Error> {
         let keys = self.keys.clone()?;
-        Ok(SetRequest { keys, template: self.each.check()? })
+        let template = self.settings.check(&self.client, keys.keys()[0].clone())?;
+        Ok(SetRequest { keys, template })
     }
 }
 
@@ -189,6 +159,6 @@ impl IntoFuture for LockAll {
 
 impl fmt::Debug for LockAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockAll").field("keys", &self.keys).field("each", &self.each).finish_non_exhaustive()
+        f.debug_struct("LockAll").field("keys", &self.keys).field("settings", &self.settings).finish_non_exhaustive()
     }
 }

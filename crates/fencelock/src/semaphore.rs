@@ -1,11 +1,10 @@
 use crate::error::Error;
 use crate::guard::{Guard, Held};
 use crate::lock::Lock;
-use crate::request::Waiting;
 use crate::run::RunError;
-use fencelock_core::{HolderId, Invalid, Mode, Resized, Unknown};
+use crate::settings::setters;
+use fencelock_core::{HolderId, Invalid, Mode, Resized};
 use std::future::Future;
-use std::time::Duration;
 
 /// A semaphore: at most `limit` permits of a key are in use at a time.
 ///
@@ -25,7 +24,7 @@ use std::time::Duration;
 #[must_use = "a semaphore does nothing until permits are acquired"]
 #[derive(Debug, Clone)]
 pub struct Semaphore {
-    lock: Lock,
+    pub(crate) lock: Lock,
     limit: u32,
 }
 
@@ -34,40 +33,7 @@ impl Semaphore {
         Self { lock, limit }
     }
 
-    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. See [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { lock: self.lock.ttl(ttl), ..self }
-    }
-
-    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { lock: self.lock.wait(wait), ..self }
-    }
-
-    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    pub fn retry(self, times: u32, pause: Duration) -> Self {
-        Self { lock: self.lock.retry(times, pause), ..self }
-    }
-
-    /// The purpose of the permits, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { lock: self.lock.label(label), ..self }
-    }
-
-    /// Releases the permits after this time even if the guard still exists, as a bound for work that hangs.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self { lock: self.lock.max_hold(max_hold), ..self }
-    }
-
-    /// Calls `callback` after each reply while permits are waited for. It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_wait(callback), ..self }
-    }
-
-    /// Calls `callback` after each failed try while trying continues. It must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_trouble(callback), ..self }
-    }
+    setters!(Semaphore in lock.settings);
 
     /// Waits for `weight` permits, 1 to the limit, and acquires them together.
     ///
@@ -151,7 +117,9 @@ impl Semaphore {
 
     fn permits(&self, weight: u32) -> Result<Lock, Invalid> {
         let mode = Mode::permits(weight, self.limit);
-        let mode = mode.map_err(|invalid| Invalid::new(format!("{}: {invalid}", self.lock.key())))?;
-        Ok(self.lock.clone().in_mode(mode))
+        let mode = mode.map_err(|invalid| Invalid::new(format!("{}: {invalid}", self.lock.key)))?;
+        let mut lock = self.lock.clone();
+        lock.settings.mode = mode;
+        Ok(lock)
     }
 }

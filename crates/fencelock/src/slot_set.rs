@@ -1,22 +1,19 @@
 use crate::lock::Lock;
-use std::time::Duration;
 
 /// The settings of a claim.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotSet {
-    pub(crate) key: String,
+    /// Its key is that of the set, and the others are those of the lock of each slot. The wait is for any of them.
+    pub(crate) lock: Lock,
     pub(crate) slots: u32,
-    pub(crate) wait: Option<Duration>,
-    /// The settings of the lock of each slot.
-    pub(crate) template: Lock,
 }
 
 impl SlotSet {
     pub(crate) fn name_of(&self, slot: u32) -> String {
-        format!("{}#{slot}", self.key)
+        format!("{}#{slot}", self.lock.key)
     }
 
     pub(crate) fn lock_of(&self, slot: u32) -> Lock {
-        self.template.with_key(self.name_of(slot))
+        Lock { key: self.name_of(slot), ..self.lock.clone() }
     }
 }

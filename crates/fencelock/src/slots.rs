@@ -1,14 +1,13 @@
-use crate::driver::{self, ClientInner};
+use crate::driver;
 use crate::error::Error;
 use crate::guard::{Guard, Held};
 use crate::lock::{Lock, run_under, unless_busy};
-use crate::request::Waiting;
 use crate::run::RunError;
+use crate::settings::setters;
 use crate::slot_set::SlotSet;
 use fencelock_core::engine::AcquireSlot;
-use fencelock_core::{HolderId, Invalid, Unknown};
+use fencelock_core::{HolderId, Invalid};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Numbered slots that are not acquired yet, from [`Client::slots`](crate::Client::slots). At most as many clients as there are
@@ -38,59 +37,22 @@ use std::time::Duration;
 #[must_use = "slots do nothing until one is acquired"]
 #[derive(Clone, Debug)]
 pub struct Slots {
-    client: Arc<ClientInner>,
-    set: SlotSet,
+    pub(crate) set: SlotSet,
 }
 
 impl Slots {
-    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, slots: u32) -> Self {
-        let template = Lock::new(Arc::clone(client), key);
-        Self { client: Arc::clone(client), set: SlotSet { key: key.into(), slots, wait: None, template } }
+    pub(crate) const fn new(lock: Lock, slots: u32) -> Self {
+        Self { set: SlotSet { lock, slots } }
     }
 
-    fn with(mut self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        self.set.template = change(self.set.template);
-        self
-    }
-
-    /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// Waits at most this long for a slot, and 50 ms more for a pending reply; without it, waits without limit. Zero tries each slot
-    /// once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.set.wait = Some(wait);
-        self
-    }
-
-    /// The purpose, which is shown to other clients: see [`Lock::label`].
-    pub fn label(self, label: impl Into<String>) -> Self {
-        self.with(|lock| lock.label(label))
-    }
-
-    /// Releases the slot after this time even if the guard still exists: see [`Lock::max_hold`].
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|lock| lock.max_hold(max_hold))
-    }
-
-    /// Calls `on_wait` after each reply about one of the slots that are waited for. It must return quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        self.with(|lock| lock.on_wait(on_wait))
-    }
-
-    /// Calls `on_trouble` after each failed try while trying continues. It must return quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        self.with(|lock| lock.on_trouble(on_trouble))
-    }
+    setters!(Slots in set.lock.settings);
 
     /// Checks the key, the number and the settings without a request.
     ///
     /// # Errors
     /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
     pub fn check(&self) -> Result<(), Error> {
-        AcquireSlot::new(self.set.slots, 0, None, self.client.clock.now())?;
+        AcquireSlot::new(self.set.slots, 0, None, self.set.lock.client.clock.now())?;
         // The name of the last slot is the longest.
         self.set.lock_of(self.set.slots - 1).check()?;
         Ok(())
@@ -106,7 +68,7 @@ impl Slots {
     /// Dropping the future leaves all queues; a slot that was granted in the meantime is released in the background.
     pub async fn acquire(self) -> Result<SlotGuard, Error> {
         self.check()?;
-        let (slot, guard) = driver::acquire_slot(&self.client, &self.set).await?;
+        let (slot, guard) = driver::acquire_slot(&self.set).await?;
         Ok(guard.with(SlotNumber(slot)))
     }
 

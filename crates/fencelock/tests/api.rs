@@ -115,19 +115,25 @@ async fn every_future_can_be_spawned() {
     is_task(client.close(span)).await.unwrap();
 }
 
-/// A public function as its source shows it.
+/// A public function as its source shows it. A signature that ends in `;` declares a blocking method, whose body and *Errors* are
+/// generated.
 struct Function {
     name: String,
     doc: String,
     signature: String,
 }
 
+/// A file below `src`.
+fn source(file: &str) -> String {
+    let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// Of these files below `src`.
 fn functions(files: &[&str]) -> Vec<Function> {
     let mut found = Vec::new();
     for file in files {
-        let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let text = source(file);
         let (mut doc, mut lines) = (String::new(), text.lines().map(str::trim));
         while let Some(line) = lines.next() {
             if let Some(words) = line.strip_prefix("///") {
@@ -135,67 +141,72 @@ fn functions(files: &[&str]) -> Vec<Function> {
                 doc.push('\n');
             } else if line.starts_with("pub ") && line.contains("fn ") {
                 let mut signature = line.to_owned();
-                while !signature.ends_with('{') {
+                while !signature.ends_with(['{', ';']) {
                     signature.push_str(lines.next().expect("a body"));
                 }
                 let name = signature.split("fn ").nth(1).expect("a name");
                 let name = name.split(['(', '<']).next().expect("a name").to_owned();
                 found.push(Function { name, doc: std::mem::take(&mut doc), signature });
-            } else if !line.starts_with("#[") {
+            } else if !line.starts_with("#[") && !line.starts_with("$(#[") {
                 doc.clear();
             }
         }
     }
-    assert!(found.len() > 20, "the source is read as it is written");
+    assert!(!found.is_empty(), "the source is read as it is written");
     found
 }
 
-const ASYNC: [&str; 13] = [
-    "builder.rs",
-    "client.rs",
-    "lock.rs",
-    "guard.rs",
-    "lock_all.rs",
-    "semaphore.rs",
-    "guards.rs",
-    "election/mod.rs",
-    "election/leadership.rs",
-    "election/observer.rs",
-    "once/mod.rs",
-    "once/run.rs",
-    "slots.rs",
-];
-const BLOCKING: [&str; 10] = [
-    "blocking/mod.rs",
-    "blocking/builder.rs",
-    "blocking/lock.rs",
-    "blocking/guard.rs",
-    "blocking/lock_all.rs",
-    "blocking/semaphore.rs",
-    "blocking/guards.rs",
-    "blocking/election.rs",
-    "blocking/once.rs",
-    "blocking/slots.rs",
+/// The setters of all builders, async and blocking.
+const SETTINGS: &str = "settings.rs";
+/// The files of the async API, and the one of the blocking API that has the same names.
+const FILES: [(&[&str], &str); 9] = [
+    (&["client.rs", "builder.rs"], "blocking/client.rs"),
+    (&["lock.rs"], "blocking/lock.rs"),
+    (&["guard.rs"], "blocking/guard.rs"),
+    (&["lock_all.rs"], "blocking/lock_all.rs"),
+    (&["semaphore.rs"], "blocking/semaphore.rs"),
+    (&["guards.rs"], "blocking/guards.rs"),
+    (&["election/mod.rs", "election/leadership.rs", "election/observer.rs"], "blocking/election.rs"),
+    (&["once/mod.rs", "once/run.rs"], "blocking/once.rs"),
+    (&["slots.rs"], "blocking/slots.rs"),
 ];
 /// A thread cannot be ended from outside, so its work cannot be dropped. `next` is that of an iterator. `rng` is for schedules of tasks,
 /// and `descriptors` for programs that supervise others.
 const ASYNC_ONLY: [&str; 4] = ["run_while_leader", "next", "rng", "descriptors"];
 
+/// The builders in these files that have the setters of [`SETTINGS`].
+fn builders(files: &[&str]) -> BTreeSet<String> {
+    let texts = files.iter().map(|file| source(file)).collect::<String>();
+    let builders = texts.lines().filter_map(|line| line.trim().strip_prefix("setters!(")?.split_once(" in "));
+    builders.map(|(builder, _)| builder.to_owned()).collect()
+}
+
 #[test]
 fn the_blocking_facade_has_every_name() {
     let names = |files: &[&str]| -> BTreeSet<String> { functions(files).into_iter().map(|found| found.name).collect() };
-    let missing: Vec<String> = names(&ASYNC).difference(&names(&BLOCKING)).cloned().collect();
-    let missing: Vec<String> = missing.into_iter().filter(|name| !ASYNC_ONLY.contains(&name.as_str())).collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    for (of_tasks, blocking) in FILES {
+        assert_eq!(builders(of_tasks), builders(&[blocking]), "{blocking} has the same setters");
+        let missing: Vec<String> = names(of_tasks).difference(&names(&[blocking])).cloned().collect();
+        let missing: Vec<String> = missing.into_iter().filter(|name| !ASYNC_ONLY.contains(&name.as_str())).collect();
+        assert!(missing.is_empty(), "{blocking}: {missing:?}");
+    }
+    assert_eq!(FILES.iter().map(|(of_tasks, _)| builders(of_tasks).len()).sum::<usize>(), 6);
 }
 
 #[test]
 fn every_function_says_what_its_errors_are_and_what_dropping_it_does() {
-    for function in functions(&ASYNC).into_iter().chain(functions(&BLOCKING)) {
+    let of_tasks: Vec<_> = FILES.iter().flat_map(|(files, _)| functions(files)).chain(functions(&[SETTINGS])).collect();
+    let blocking: Vec<_> = FILES.iter().flat_map(|(_, file)| functions(&[file])).collect();
+    let is_declared = |function: &Function| function.signature.ends_with(';');
+    assert!(of_tasks.len() > 100 && !of_tasks.iter().any(is_declared));
+    assert!(blocking.iter().filter(|function| is_declared(function)).count() > 60);
+    for (is_async, function) in of_tasks.into_iter().map(|f| (true, f)).chain(blocking.into_iter().map(|f| (false, f)))
+    {
+        let has_errors = function.signature.contains("-> Result<") && !is_declared(&function);
         let Function { name, doc, signature } = function;
         assert!(!doc.trim().is_empty(), "{name} has no text");
-        assert_eq!(doc.contains("# Errors"), signature.contains("-> Result<"), "{name}: Errors");
-        let is_future = signature.contains("async fn") || signature.contains("-> impl Future");
+        assert_eq!(doc.contains("# Errors"), has_errors, "{name}: Errors");
+        let is_future = is_async && (signature.contains("async fn") || signature.contains("-> impl Future"));
         assert_eq!(doc.contains("# Cancel safety"), is_future, "{name}: Cancel safety");
         assert!(!doc.contains("The same.\n"), "{name}: what is the same should be said");
     }

@@ -1,5 +1,6 @@
-use super::{ClientThread, Guard, OnThread};
-use crate::{Error, FencingToken, Key, Leader, Observation, Released, Unknown, Waiting};
+use super::{ClientThread, Guard, OnThread, facade};
+use crate::settings::setters;
+use crate::{Error, FencingToken, Key, Leader, Observation, Released};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,70 +22,25 @@ use std::time::Duration;
 /// leadership.resign()?;
 /// # Ok::<(), fencelock::Error>(())
 /// ```
-#[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
-#[derive(Debug, Clone)]
-pub struct Election(pub(super) OnThread<crate::Election>);
+pub type Election = OnThread<crate::Election>;
 
 impl Election {
-    /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without control
-    /// characters, line breaks, and marks that change the direction of text. It is visible to all clients that can see the lock.
-    pub fn value(self, value: impl Into<String>) -> Self {
-        Self(self.0.map(|election| election.value(value)))
+    facade! { Election:
+        /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes.
+        pub fn value(self, value: impl Into<String>) -> Self;
     }
 
-    /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it every
-    /// third of that.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|election| election.ttl(ttl)))
-    }
+    setters!(Election in inner.lock.settings);
 
-    /// Sets the time limit of a campaign. By default there is none. Zero tries once.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|election| election.wait(wait)))
-    }
+    facade! { Election:
+        /// Checks the name and the settings without a request.
+        pub fn check(&self) -> Result<(), Error>;
 
-    /// Sets the maximum duration of a term. Then it is lost, with [`crate::LossReason::MaxHold`], and another candidate can lead,
-    /// even if the [`Leadership`] still exists. By default there is no maximum.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|election| election.max_hold(max_hold)))
-    }
+        /// Waits until this candidate leads.
+        pub async fn campaign(self) -> Result<Leadership, Error>;
 
-    /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for, on the client's thread.
-    /// It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|election| election.on_wait(callback)))
-    }
-
-    /// Calls `callback` for each request of a campaign that the backend did not answer, on the client's thread. It must return
-    /// quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|election| election.on_trouble(callback)))
-    }
-
-    /// Checks the name and the settings without a request.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid name, value or TTL.
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
-    }
-
-    /// Waits until this candidate leads.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] if the backend has not answered for a TTL, [`Error::NotReplicated`], [`Error::Config`],
-    /// [`Error::Closed`]; [`Error::Busy`] when the limit of [`Election::wait`] is reached.
-    pub fn campaign(self) -> Result<Leadership, Error> {
-        self.0.run(crate::Election::campaign)
-    }
-
-    /// The current leader; `None` if there is none, or if another program has taken the key. The result may be outdated when it
-    /// arrives.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid name, [`Error::Unreachable`].
-    pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        self.0.ask(async move |election| election.leader().await)
+        /// The current leader; `None` if there is none, or if another program has taken the key.
+        pub async fn leader(&self) -> Result<Option<Leader>, Error>;
     }
 
     /// Watches who leads, without being a candidate.
@@ -92,7 +48,7 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
-        let OnThread { inner, thread } = self.0.clone().run(async move |election| election.observe())?;
+        let OnThread { inner, thread } = self.clone().call(async move |election| election.observe())?;
         Ok(Observer { name: inner.name().clone(), inner: Some(inner), thread })
     }
 }

@@ -1,4 +1,4 @@
-use super::{Guard, Held, OnThread, WeakOnThread};
+use super::{Guard, Held, OnThread, WeakOnThread, facade};
 use crate::{Error, FencingToken, HolderId, Key, Loss, LossReason, ReleasedAll};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,41 +12,27 @@ pub type Guards = OnThread<crate::Guards>;
 pub type HeldAll = WeakOnThread<crate::HeldAll>;
 
 impl Guards {
-    /// The keys, in the order in which they were passed.
-    pub fn keys(&self) -> Vec<&Key> {
-        self.inner.keys()
+    facade! { Guards:
+        /// The keys, in the order in which they were passed.
+        pub fn keys(&self) -> Vec<&Key>;
+
+        /// The fencing tokens, in the order of the keys: send each with the writes to the resource that its key protects.
+        pub fn fencing_tokens(&self) -> Vec<FencingToken>;
+
+        /// The holder ids, in the order of the keys; see [`Guard::holder`].
+        pub fn holders(&self) -> Vec<HolderId>;
+
+        /// The remaining validity of all locks if no renewal succeeds: the smallest [`Guard::remaining`].
+        pub fn remaining(&self) -> Duration;
+
+        /// Whether all locks are held. After the first `false` it stays `false`.
+        pub fn is_held(&self) -> bool;
+
+        /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
+        pub fn check(&self) -> Result<(), Error>;
     }
 
-    /// The fencing tokens, in the order of the keys: send each with the writes to the resource that its key protects.
-    pub fn fencing_tokens(&self) -> Vec<FencingToken> {
-        self.inner.fencing_tokens()
-    }
-
-    /// The holder ids, in the order of the keys; see [`Guard::holder`].
-    pub fn holders(&self) -> Vec<HolderId> {
-        self.inner.holders()
-    }
-
-    /// The remaining validity of all locks if no renewal succeeds: the smallest [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
-    }
-
-    /// Whether all locks are held. After the first `false` it stays `false`.
-    pub fn is_held(&self) -> bool {
-        self.inner.is_held()
-    }
-
-    /// [`Guards::is_held`] as a `Result`, for use with `?` between two steps of the work. It sends no request.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] with the key of the first loss.
-    pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
-    }
-
-    /// Waits until one of the locks is lost, and returns which one and why: at the end of its lease at the latest, before a server
-    /// grants it to another client.
+    /// Waits until one of the locks is lost, and returns which one and why: see the async [`Guards::lost`](crate::Guards::lost).
     ///
     /// # Panics
     /// In a callback, which runs on the thread of a client.
@@ -68,15 +54,11 @@ impl Guards {
         self.view(self.inner.held())
     }
 
-    /// Releases all locks at the same time, and waits for the confirmation of the server.
-    ///
-    /// It is not an error if a lock was lost before: the result reports it, and the current holder of the key is not affected.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`] with the first key whose release was not confirmed, if no lock was lost. The release then continues
-    /// in the background until the lease would have ended.
-    pub fn release(self) -> Result<ReleasedAll, Error> {
-        self.end(crate::Guards::release)
+    facade! { Guards:
+        /// Releases all locks at the same time, and waits for the confirmation of the server.
+        ///
+        /// It is not an error if a lock was lost before: the result reports it.
+        pub async fn release(self) -> Result<ReleasedAll, Error>;
     }
 
     /// Stops renewing the holds, which continue until their leases end, and returns the holder ids in the order of the keys.
@@ -100,32 +82,21 @@ impl HeldAll {
         self.inner.parts().iter().map(part).collect()
     }
 
-    /// See [`Guards::keys`].
-    pub fn keys(&self) -> Vec<&Key> {
-        self.inner.keys()
-    }
+    facade! { HeldAll:
+        /// The keys, in the order in which they were passed.
+        pub fn keys(&self) -> Vec<&Key>;
 
-    /// See [`Guards::fencing_tokens`].
-    pub fn fencing_tokens(&self) -> Vec<FencingToken> {
-        self.inner.fencing_tokens()
-    }
+        /// The fencing tokens, in the order of the keys.
+        pub fn fencing_tokens(&self) -> Vec<FencingToken>;
 
-    /// See [`Guards::remaining`]; zero once the locks are released.
-    pub fn remaining(&self) -> Duration {
-        self.inner.remaining()
-    }
+        /// The remaining validity of all locks if no renewal succeeds; zero once one is lost or released.
+        pub fn remaining(&self) -> Duration;
 
-    /// Whether all locks are held: neither lost nor released. Once this has been `false` it stays so.
-    pub fn is_held(&self) -> bool {
-        self.inner.is_held()
-    }
+        /// Whether all locks are held: neither lost nor released. Once this has been `false` it stays so.
+        pub fn is_held(&self) -> bool;
 
-    /// See [`Guards::check`]. It is not an error if the locks were released, but [`HeldAll::is_held`] then returns `false`.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] with the key of the first loss.
-    pub fn check(&self) -> Result<(), Error> {
-        self.inner.check()
+        /// An error with the key of the first loss if a lock was lost, but not if they were released.
+        pub fn check(&self) -> Result<(), Error>;
     }
 
     /// Waits at most `within` for a loss; `None` if there was none, and at most a second after all locks were released.

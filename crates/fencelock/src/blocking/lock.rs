@@ -1,107 +1,53 @@
-use super::{Guard, Held, OnThread};
+use super::{Guard, Held, OnThread, facade};
 use crate::lock::settle;
-use crate::{Error, HolderId, RunError, Unknown, Waiting};
-use std::time::Duration;
+use crate::settings::setters;
+use crate::{Error, HolderId, RunError};
 
 /// A lock that is not acquired yet. Call [`Lock::acquire`], [`Lock::try_acquire`] or [`Lock::run`]. The async type is
 /// [`crate::Lock`].
 ///
 /// Invalid settings are reported by these methods.
-#[must_use = "a lock does nothing until it is acquired"]
-#[derive(Debug, Clone)]
-pub struct Lock(pub(super) OnThread<crate::Lock>);
+///
+/// ```
+/// use fencelock::blocking::Client;
+///
+/// let client = Client::connect("memory:")?;
+/// let one = client.lock("catalog").shared().acquire()?;
+/// let two = client.lock("catalog").shared().acquire()?;
+/// assert!(client.lock("catalog").try_acquire()?.is_none());
+///
+/// let holder = one.into_holder(); // for another process
+/// client.lock("catalog").shared().resume(holder)?.release()?;
+/// two.release()?;
+/// # Ok::<(), fencelock::Error>(())
+/// ```
+pub type Lock = OnThread<crate::Lock>;
 
 impl Lock {
-    /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
-    ///
-    /// Consecutive readers in the queue get the lock together, and no reader overtakes a writer. There is no upgrade to an
-    /// exclusive lock; [`Guard::downgrade`] turns an exclusive lock into a shared one. See [`crate::Lock::shared`].
-    pub fn shared(self) -> Self {
-        Self(self.0.map(crate::Lock::shared))
+    facade! { Lock:
+        /// A shared lock: any number of clients can hold it at the same time, but not together with an exclusive lock.
+        pub fn shared(self) -> Self;
     }
 
-    /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
-    /// allows at most its `max_ttl=`.
-    ///
-    /// While the guard exists, the lease is renewed after every third of it, so the TTL need not cover the work. With a
-    /// shorter TTL, other clients wait less after a crash; with a longer one, the lock survives longer outages of the
-    /// server.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|lock| lock.ttl(ttl)))
-    }
+    setters!(Lock in inner.settings);
 
-    /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
-    /// waits for that reply as long as the backend allows.
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|lock| lock.wait(wait)))
-    }
+    facade! { Lock:
+        /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or
+        /// [`Client::close`](super::Client::close) ends the wait.
+        pub async fn acquire(self) -> Result<Guard, Error>;
 
-    /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
-    /// Zero is the same as one.
-    pub fn retry(self, times: u32, pause: Duration) -> Self {
-        Self(self.0.map(|lock| lock.retry(times, pause)))
-    }
+        /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
+        pub async fn try_acquire(self) -> Result<Option<Guard>, Error>;
 
-    /// The purpose of the lock, which is shown to other clients: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|lock| lock.label(label)))
-    }
-
-    /// Releases the lock after this time even if the guard still exists, as a bound for work that hangs. The guard reports the
-    /// loss before another client can acquire the lock, and the next waiter acquires it immediately.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|lock| lock.max_hold(max_hold)))
-    }
-
-    /// Calls `callback` after each reply while the lock is waited for, on the thread of the client. It must return quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|lock| lock.on_wait(callback)))
-    }
-
-    /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are
-    /// in quarantine. It is called on the thread of the client and must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|lock| lock.on_trouble(callback)))
-    }
-
-    /// Waits for the lock, and acquires it. Without [`Lock::wait`], only the lock, an outage as long as the TTL, or
-    /// [`Client::close`](super::Client::close) ends the wait.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] after the maximum wait, [`Error::Unreachable`] if the backend has not answered for
-    /// the TTL (or the maximum wait, or immediately if it tries once), [`Error::NotReplicated`] immediately,
-    /// [`Error::ModeUnsupported`] and [`Error::ModeConflict`] for a [shared](Lock::shared) lock, [`Error::Config`],
-    /// [`Error::Closed`]. A quarantine is waited for like a held lock.
-    pub fn acquire(self) -> Result<Guard, Error> {
-        self.0.run(crate::Lock::acquire)
-    }
-
-    /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
-    ///
-    /// # Errors
-    /// See [`Lock::acquire`]; never [`Error::Busy`].
-    pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        Ok(self.0.run(crate::Lock::try_acquire)?.transpose())
-    }
-
-    /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
-    /// is resumed as [shared](Lock::shared).
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if that holder no longer holds the key, [`Error::Unreachable`],
-    /// [`Error::NotReplicated`], [`Error::ModeConflict`] if the hold has another mode, [`Error::ModeUnsupported`], [`Error::Config`].
-    pub fn resume(self, holder: HolderId) -> Result<Guard, Error> {
-        self.0.run(|lock| lock.resume(holder))
+        /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process.
+        pub async fn resume(self, holder: HolderId) -> Result<Guard, Error>;
     }
 
     /// Runs `body` on this thread while the lock is held, releases the lock, and returns the result of the body.
     ///
-    /// `Ok` means that the body succeeded and that the lock was held until then. The value and the error of the body
-    /// are always returned, also when the lock was lost: see [`RunError`]. A closure cannot be interrupted, so it
-    /// should check [`Held::is_held`] or [`Held::check`] where it can still stop.
-    ///
-    /// A release that the server does not confirm is not an error, because the body was protected by the lock: it continues
-    /// in the background until the lease would have ended. If the body panics, the lock is also released in the background.
+    /// The value and the error of the body are always returned, also when the lock was lost: see [`RunError`]. A closure
+    /// cannot be interrupted, so it should check [`Held::is_held`] or [`Held::check`] where it can still stop. If the body
+    /// panics, the lock is released in the background. See the async [`Lock::run`](crate::Lock::run).
     ///
     /// ```
     /// use fencelock::RunError;

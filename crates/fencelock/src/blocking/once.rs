@@ -1,6 +1,7 @@
-use super::{Guard, Held, OnThread};
+use super::{Facade, Guard, Held, OnThread, facade};
 use crate::lock::report_unconfirmed;
-use crate::{Error, Once, OnceError, Unknown, Waiting, WindowDone};
+use crate::settings::setters;
+use crate::{Error, Once, OnceError, WindowDone};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +21,7 @@ use std::time::Duration;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "nothing runs until `run` or `begin` is called"]
-#[derive(Debug, Clone)]
-pub struct OncePerWindow(pub(super) OnThread<crate::OncePerWindow>);
+pub type OncePerWindow = OnThread<crate::OncePerWindow>;
 
 /// The start of a run, or the reason why there is none.
 pub type OnceStart = crate::OnceStart<OnceRun>;
@@ -35,54 +34,28 @@ pub type OnceRun = Guard<crate::UnfinishedRun>;
 pub type UnfinishedRun = OnThread<crate::UnfinishedRun>;
 
 impl OncePerWindow {
-    /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
-    pub fn even_if_failed(self) -> Self {
-        Self(self.0.map(crate::OncePerWindow::even_if_failed))
+    facade! { OncePerWindow:
+        /// Counts starts instead of successes: a window has at most one start, even if the work fails or crashes.
+        pub fn even_if_failed(self) -> Self;
+
+        /// Lets each window begin this much later, shorter than the window.
+        pub fn offset(self, offset: Duration) -> Self;
     }
 
-    /// Lets each window begin this much later, shorter than the window: see [`crate::OncePerWindow::offset`].
-    pub fn offset(self, offset: Duration) -> Self {
-        Self(self.0.map(|once| once.offset(offset)))
-    }
+    setters!(OncePerWindow in inner.lock.settings);
 
-    /// How long the lease outlasts this process if it dies: see [`super::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.map(|once| once.ttl(ttl)))
-    }
+    facade! { OncePerWindow:
+        /// Checks the key and the settings without a request.
+        pub fn check(&self) -> Result<(), Error>;
 
-    /// Waits at most this long for a run of another client: see [`super::Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.map(|once| once.wait(wait)))
-    }
+        /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
+        pub async fn begin(self) -> Result<OnceStart, Error>;
 
-    /// The purpose, which is shown to other clients while the work runs and after it: at most 128 bytes.
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self(self.0.map(|once| once.label(label)))
-    }
+        /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
+        pub async fn done(&self) -> Result<Option<WindowDone>, Error>;
 
-    /// Ends a run that hangs. It does not count as a success.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self(self.0.map(|once| once.max_hold(max_hold)))
-    }
-
-    /// Calls `on_wait` after each reply while a run of another client is waited for, on the client's thread. It must return
-    /// quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|once| once.on_wait(on_wait)))
-    }
-
-    /// Calls `on_trouble` after each failed try for the lock while trying continues, on the client's thread. It must return
-    /// quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self(self.0.map(|once| once.on_trouble(on_trouble)))
-    }
-
-    /// Checks the key and the settings without a request.
-    ///
-    /// # Errors
-    /// See [`crate::OncePerWindow::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.inner.check()
+        /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
+        pub async fn clear(&self, done: &WindowDone = done.clone() => &done) -> Result<bool, Error>;
     }
 
     /// Runs `body` on this thread under the lock, unless the work is done in this window; records its success, and releases the
@@ -106,45 +79,21 @@ impl OncePerWindow {
             }
         }
     }
+}
 
-    /// Acquires the lock for a run, unless the work is done in this window. The run counts after [`OnceRun::succeed`].
-    ///
-    /// # Errors
-    /// See [`crate::OncePerWindow::begin`].
-    pub fn begin(self) -> Result<OnceStart, Error> {
-        let OnThread { inner, thread } = self.0.run(crate::OncePerWindow::begin)?;
-        Ok(match inner {
-            crate::OnceStart::Started(inner) => OnceStart::Started(OnThread { inner, thread }),
-            crate::OnceStart::AlreadyDone(done) => OnceStart::AlreadyDone(done),
-        })
-    }
-
-    /// Who has done the work, if it is done in this window; `None` otherwise. It changes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an invalid key, a backend that records nothing, and something that this version cannot read;
-    /// [`Error::Unreachable`].
-    pub fn done(&self) -> Result<Option<WindowDone>, Error> {
-        self.0.ask(async move |once| once.done().await)
-    }
-
-    /// Removes the record that `done` describes, if it is not of a later run. Returns whether it was removed.
-    ///
-    /// # Errors
-    /// The errors of [`OncePerWindow::done`]. On a quorum every node must answer.
-    pub fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
-        let done = done.clone();
-        self.0.ask(async move |once| once.clear(&done).await)
+impl Facade<crate::OnceStart> for OnceStart {
+    fn of(OnThread { inner, thread }: OnThread<crate::OnceStart>) -> Self {
+        match inner {
+            crate::OnceStart::Started(run) => Self::Started(OnThread { inner: run, thread }),
+            crate::OnceStart::AlreadyDone(done) => Self::AlreadyDone(done),
+        }
     }
 }
 
 impl OnceRun {
-    /// Records the success, and releases the lock.
-    ///
-    /// # Errors
-    /// See [`crate::OnceRun::succeed`].
-    pub fn succeed(self) -> Result<(), Error> {
-        self.run(crate::OnceRun::succeed).map(drop)
+    facade! { OnceRun:
+        /// Records the success, and releases the lock.
+        pub async fn succeed(self) -> Result<(), Error>;
     }
 
     /// Releases the lock. The window stays open, unless starts count. A release without a reply continues in the background.
@@ -164,11 +113,8 @@ impl OnceRun {
 }
 
 impl UnfinishedRun {
-    /// Records the success, while the guard is held.
-    ///
-    /// # Errors
-    /// See [`crate::OnceRun::succeed`].
-    pub fn succeed(self) -> Result<(), Error> {
-        self.run(crate::UnfinishedRun::succeed).map(drop)
+    facade! { UnfinishedRun:
+        /// Records the success, while the guard is held.
+        pub async fn succeed(self) -> Result<(), Error>;
     }
 }

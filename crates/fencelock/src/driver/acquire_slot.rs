@@ -12,7 +12,6 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -27,11 +26,12 @@ const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 type Claimed = (u32, Result<Guard, Error>);
 
 /// Acquires one slot of a set. If the future is dropped, it leaves all queues, and a granted slot is released in the background.
-pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Result<(u32, Guard), Error> {
+pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
+    let Lock { client, key, settings } = &set.lock;
     let begun = client.clock.now();
     // The remainder is below the number of slots, so it fits.
     let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
-    let mut slots = AcquireSlot::new(set.slots, start, set.wait, begun)?;
+    let mut slots = AcquireSlot::new(set.slots, start, settings.wait, begun)?;
     let (mut queues, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
     let mut larger_set = pin!(report_larger_set(client, set, start));
     let (mut last, mut answered) = (None::<Error>, 0);
@@ -55,7 +55,7 @@ pub(crate) async fn acquire_slot(client: &Arc<ClientInner>, set: &SlotSet) -> Re
                 let waited = now.since(begun);
                 return Err(match last {
                     Some(error) => error.after(waited, answered - 1),
-                    None => unreachable(Key::new(&set.key).ok().as_ref(), client.timed_out(), waited, 1),
+                    None => unreachable(Key::new(key).ok().as_ref(), client.timed_out(), waited, 1),
                 });
             }
         };
@@ -119,12 +119,12 @@ async fn answer(trying: &mut Option<BoxFuture<'static, Claimed>>) -> Claimed {
 
 /// A claim that waits in a queue. Only the first one reports to the caller.
 fn waiting(set: &SlotSet, slots: &AcquireSlot, slot: u32, index: usize, now: Moment) -> Lock {
-    let lock = set.lock_of(slot);
-    let lock = if index == 0 { lock } else { lock.without_reports() };
-    match slots.rest(now) {
-        Some(rest) => lock.wait(rest),
-        None => lock,
+    let mut lock = set.lock_of(slot);
+    lock.settings.wait = slots.rest(now);
+    if index > 0 {
+        (lock.settings.on_wait, lock.settings.on_trouble) = (None, None);
     }
+    lock
 }
 
 /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
@@ -138,7 +138,7 @@ async fn report_larger_set(client: &ClientInner, set: &SlotSet, start: u32) -> I
         };
         if let Ok(Some(seen)) = seen {
             tracing::warn!(
-                key = set.key, slots = set.slots, holders = %fencelock_core::Occupied::from(seen).holders,
+                key = set.lock.key, slots = set.slots, holders = %fencelock_core::Occupied::from(seen).holders,
                 "another client uses more slots of this key: all clients must use the same number"
             );
             break;

@@ -10,9 +10,9 @@ use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::Held;
 use crate::lock::{Lock, settle};
-use crate::request::Waiting;
 use crate::run::RunError;
-use fencelock_core::{Invalid, Key, Leader, Owner, Unknown};
+use crate::settings::{Settings, setters};
+use fencelock_core::{Invalid, Key, Leader, Owner};
 use leadership::while_leading;
 use std::fmt;
 use std::future::Future;
@@ -48,68 +48,34 @@ use std::time::Duration;
 #[must_use = "an election does nothing until a candidate campaigns or an observer is awaited"]
 #[derive(Clone)]
 pub struct Election {
-    client: Arc<ClientInner>,
-    lock: Lock,
-    name: String,
-    value: Option<String>,
-    /// Whether [`Election::wait`] limits the campaign.
-    bounded: bool,
+    /// Its label is the value of the candidate.
+    pub(crate) lock: Lock,
 }
 
 /// The delay of the next campaign after one that failed because of an outage.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Election {
-    pub(crate) fn new(client: Arc<ClientInner>, name: &str) -> Self {
-        let lock = Lock::new(Arc::clone(&client), name).unshared();
-        Self { client, lock, name: name.into(), value: None, bounded: false }
+    pub(crate) fn new(client: &Arc<ClientInner>, name: &str) -> Self {
+        Self { lock: Lock::new(client, name, Settings::unshared()) }
     }
 
     /// Sets the value that this candidate publishes while it leads, such as its address: 1 to 128 bytes, without
     /// control characters, line breaks, and marks that change the direction of text. It is visible to all clients that
     /// can see the lock.
     pub fn value(mut self, value: impl Into<String>) -> Self {
-        let value = value.into();
-        self.lock = self.lock.label(value.as_str());
-        self.value = Some(value);
+        self.lock.settings.label = Some(value.into());
         self
     }
 
-    /// Sets how long a term lasts after its leader has crashed: 10 ms to 24 h, by default 30 s. The leader renews it
-    /// every third of that.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { lock: self.lock.ttl(ttl), ..self }
-    }
-
-    /// Sets the time limit of a campaign. By default there is none. Zero tries once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        (self.lock, self.bounded) = (self.lock.wait(wait), true);
-        self
-    }
-
-    /// Sets the maximum duration of a term. Then it is lost, with [`LossReason::MaxHold`](crate::LossReason::MaxHold), and
-    /// another candidate can lead, even if the [`Leadership`] still exists. By default there is no maximum.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self { lock: self.lock.max_hold(max_hold), ..self }
-    }
-
-    /// Calls `callback` after each answer while this candidate waits, with the leader that it waits for. It must return
-    /// quickly.
-    pub fn on_wait(self, callback: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_wait(callback), ..self }
-    }
-
-    /// Calls `callback` for each request of a campaign that the backend did not answer. It must return quickly.
-    pub fn on_trouble(self, callback: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_trouble(callback), ..self }
-    }
+    setters!(Election in lock.settings);
 
     /// Checks the name and the settings without a request.
     ///
     /// # Errors
     /// [`Error::Config`] for an invalid name, value or TTL.
     pub fn check(&self) -> Result<(), Error> {
-        check_value(self.value.as_deref())?;
+        check_value(self.lock.settings.label.as_deref())?;
         self.lock.check()?;
         Ok(())
     }
@@ -123,7 +89,7 @@ impl Election {
     /// # Cancel safety
     /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
     pub async fn campaign(self) -> Result<Leadership, Error> {
-        check_value(self.value.as_deref())?;
+        check_value(self.lock.settings.label.as_deref())?;
         Ok(Leadership::of(self.lock.acquire().await?))
     }
 
@@ -167,10 +133,11 @@ impl Election {
         F: FnMut(Held) -> B,
         B: Future<Output = Result<T, E>>,
     {
+        let unlimited = self.lock.settings.wait.is_none();
         loop {
             let leadership = match self.clone().campaign().await {
-                Err(error) if !self.bounded && passes(&error) => {
-                    tracing::debug!(election = self.name, "campaigning again: {error:#}");
+                Err(error) if unlimited && passes(&error) => {
+                    tracing::debug!(election = self.lock.key, "campaigning again: {error:#}");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -193,9 +160,10 @@ impl Election {
     /// # Cancel safety
     /// This method is cancel safe. It changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        self.client.check_process()?;
-        let key = Key::new(&self.name)?;
-        let seen = self.client.backend.inspect(&key).await.map_err(|cause| self.client.failed(Some(&key), cause))?;
+        let client = &self.lock.client;
+        client.check_process()?;
+        let key = Key::new(&self.lock.key)?;
+        let seen = client.backend.inspect(&key).await.map_err(|cause| client.failed(Some(&key), cause))?;
         Ok(seen.as_ref().and_then(Leader::from_holding))
     }
 
@@ -204,8 +172,8 @@ impl Election {
     /// # Errors
     /// [`Error::Config`] for an invalid name.
     pub fn observe(&self) -> Result<Observer, Error> {
-        self.client.check_process()?;
-        Ok(Observer::new(Arc::clone(&self.client), Key::new(&self.name)?))
+        self.lock.client.check_process()?;
+        Ok(Observer::new(Arc::clone(&self.lock.client), Key::new(&self.lock.key)?))
     }
 }
 
@@ -239,7 +207,8 @@ fn check_value(value: Option<&str>) -> Result<(), Invalid> {
 
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("name", &self.name).field("value", &self.value).finish_non_exhaustive()
+        let Lock { key, settings, .. } = &self.lock;
+        f.debug_struct("Election").field("name", key).field("value", &settings.label).finish_non_exhaustive()
     }
 }
 

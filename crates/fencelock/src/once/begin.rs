@@ -18,12 +18,8 @@ const FIRST_READ: Duration = Duration::from_secs(1);
 /// A wait of zero would try once, however long that takes.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-pub(super) async fn begin(
-    client: &Arc<ClientInner>,
-    lock: Lock,
-    window: Window,
-    runs: Runs,
-) -> Result<OnceStart, Error> {
+pub(super) async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<OnceStart, Error> {
+    let client = &lock.client;
     let request = lock.check()?;
     let (key, owner, wait) = (request.key, request.options.owner, request.options.wait);
     let wait = wait.filter(|wait| !wait.is_zero());

@@ -14,9 +14,9 @@ use crate::driver::ClientInner;
 use crate::error::Error;
 use crate::guard::Held;
 use crate::lock::Lock;
-use crate::request::Waiting;
+use crate::settings::{Settings, setters};
 use fencelock_core::once::{Runs, Window, judge};
-use fencelock_core::{ClearCompletion, Invalid, Key, Unknown};
+use fencelock_core::{ClearCompletion, Invalid, Key};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -62,19 +62,16 @@ use std::time::Duration;
 #[must_use = "nothing runs until `run` or `begin` is awaited"]
 #[derive(Clone)]
 pub struct OncePerWindow {
-    client: Arc<ClientInner>,
-    lock: Lock,
-    key: String,
+    pub(crate) lock: Lock,
     /// An invalid one is reported when it is used.
     window: Result<Window, Invalid>,
     runs: Runs,
 }
 
 impl OncePerWindow {
-    pub(crate) fn new(client: Arc<ClientInner>, key: &str, window: Result<Window, Invalid>) -> Self {
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &str, window: Result<Window, Invalid>) -> Self {
         // A lease that tasks share has one holder id, and the backend could not distinguish which of them writes.
-        let lock = Lock::new(Arc::clone(&client), key).unshared();
-        Self { client, lock, key: key.into(), window, runs: Runs::Succeed }
+        Self { lock: Lock::new(client, key, Settings::unshared()), window, runs: Runs::Succeed }
     }
 
     /// Lets each window begin this much later, shorter than the window: with 90 minutes, a window of a day begins at 01:30 UTC.
@@ -90,35 +87,7 @@ impl OncePerWindow {
         Self { runs: Runs::Start, ..self }
     }
 
-    /// How long the lease outlasts this process if it dies: see [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { lock: self.lock.ttl(ttl), ..self }
-    }
-
-    /// Waits at most this long for a run of another client: see [`Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        Self { lock: self.lock.wait(wait), ..self }
-    }
-
-    /// The purpose, which is shown to other clients while the work runs and after it: see [`Lock::label`].
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { lock: self.lock.label(label), ..self }
-    }
-
-    /// Ends a run that hangs: see [`Lock::max_hold`]. It does not count as a success.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        Self { lock: self.lock.max_hold(max_hold), ..self }
-    }
-
-    /// Calls `on_wait` after each reply while a run of another client is waited for. It must return quickly.
-    pub fn on_wait(self, on_wait: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_wait(on_wait), ..self }
-    }
-
-    /// Calls `on_trouble` after each failed try for the lock while trying continues. It must return quickly.
-    pub fn on_trouble(self, on_trouble: impl Fn(&Unknown) + Send + Sync + 'static) -> Self {
-        Self { lock: self.lock.on_trouble(on_trouble), ..self }
-    }
+    setters!(OncePerWindow in lock.settings);
 
     /// Checks the key and the settings without a request.
     ///
@@ -181,7 +150,7 @@ impl OncePerWindow {
     pub async fn begin(self) -> Result<OnceStart, Error> {
         let window = self.window?;
         // The future of a claim is large.
-        Box::pin(begin::begin(&self.client, self.lock, window, self.runs)).await
+        Box::pin(begin::begin(self.lock, window, self.runs)).await
     }
 
     /// Who has done the work, if it is done in this window; `None` otherwise. The answer may be out of date when it arrives. It
@@ -194,7 +163,7 @@ impl OncePerWindow {
     /// # Cancel safety
     /// This method is cancel safe: it only reads.
     pub async fn done(&self) -> Result<Option<WindowDone>, Error> {
-        done(&self.client, &self.key, Some(self.window.clone()?)).await
+        done(&self.lock.client, &self.lock.key, Some(self.window.clone()?)).await
     }
 
     /// Removes the record that `done` describes, if it is not of a later run, so that the work may run again in this window. Returns
@@ -206,10 +175,11 @@ impl OncePerWindow {
     /// # Cancel safety
     /// If the future is dropped, the record may or may not be removed; calling it again is harmless.
     pub async fn clear(&self, done: &WindowDone) -> Result<bool, Error> {
-        self.client.check_process()?;
-        let key = Key::new(&self.key)?;
-        let cleared = self.client.backend.clear_completion(&key, &done.done.completion).await;
-        let cleared = cleared.map_err(|cause| self.client.failed(Some(&key), cause))?;
+        let client = &self.lock.client;
+        client.check_process()?;
+        let key = Key::new(&self.lock.key)?;
+        let cleared = client.backend.clear_completion(&key, &done.done.completion).await;
+        let cleared = cleared.map_err(|cause| client.failed(Some(&key), cause))?;
         Ok(cleared == ClearCompletion::Cleared)
     }
 }
@@ -225,7 +195,7 @@ pub(crate) async fn done(client: &ClientInner, key: &str, window: Option<Window>
 impl fmt::Debug for OncePerWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OncePerWindow")
-            .field("key", &self.key)
+            .field("key", &self.lock.key)
             .field("window", &self.window)
             .field("runs", &self.runs)
             .finish_non_exhaustive()

@@ -164,12 +164,14 @@ fn a_target_without_a_program_of_tests_has_no_tests() {
     assert!(checked > 10, "only {checked} files were found");
 }
 
+/// A macro removes a copy that nothing else removes: methods that several types have, with their documentation.
+const MACROS: [&str; 2] = ["crates/fencelock/src/blocking/facade.rs", "crates/fencelock/src/settings.rs"];
+
 #[test]
-fn only_tests_define_macros() {
-    for file in files(".rs").into_iter().filter(|file| file.path.components().any(|part| part.as_os_str() == "src")) {
-        let code = without_words(&file.text);
-        assert!(!code.contains("macro_rules!"), "{}", file.path.display());
-    }
+fn few_files_outside_of_tests_define_macros() {
+    let sources = files(".rs").into_iter().filter(|file| file.path.components().any(|part| part.as_os_str() == "src"));
+    let with_macros = sources.filter(|file| without_words(&file.text).contains("macro_rules!"));
+    assert_eq!(with_macros.map(|file| file.path.display().to_string()).collect::<Vec<_>>(), MACROS);
 }
 
 #[test]

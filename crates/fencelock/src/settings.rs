@@ -1,0 +1,216 @@
+//! What can be set for a claim: the settings themselves, and the setters that every builder has.
+
+use crate::driver::ClientInner;
+use crate::error::{Error, modes};
+use crate::request::{OnTrouble, OnWait, Request};
+use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
+use fencelock_core::{Invalid, Key, Mode, Ttl};
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+/// The settings of a claim, for one key or several. They are checked when they are used.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) label: Option<String>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_wait: Option<OnWait>,
+    pub(crate) on_trouble: Option<OnTrouble>,
+    lease_sharing: LeaseSharing,
+    place: Option<&'static Location<'static>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Exclusive,
+            ttl: Ttl::default().get(),
+            wait: None,
+            retry: None,
+            label: None,
+            max_hold: None,
+            on_wait: None,
+            on_trouble: None,
+            lease_sharing: LeaseSharing::Allowed,
+            place: None,
+        }
+    }
+}
+
+impl Settings {
+    /// A task that claims there is expected to wait only for others, so a long wait for its own client is reported, with this place.
+    pub(crate) fn requested_at(place: &'static Location<'static>) -> Self {
+        Self { place: Some(place), ..Self::default() }
+    }
+
+    /// Claims for itself, as if it were the only task of its client.
+    pub(crate) fn unshared() -> Self {
+        Self { lease_sharing: LeaseSharing::Never, ..Self::default() }
+    }
+
+    /// Checks the settings, for a claim of `key`.
+    pub(crate) fn check(&self, client: &ClientInner, key: Key) -> Result<Request, Error> {
+        client.check_process()?;
+        let ttl = Ttl::new(self.ttl)?;
+        if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
+            return Err(
+                Invalid::new("a max_hold of zero ends the lock when it is granted: leave it out for no limit").into()
+            );
+        }
+        client.config.drift.check(ttl)?;
+        let capabilities = &client.config.capabilities;
+        ttl.within(capabilities.longest_ttl)?;
+        modes::check(&client.config.backend, &key, capabilities.modes, self.mode)?;
+        Ok(Request {
+            key,
+            options: AcquireRequest {
+                mode: self.mode,
+                owner: client.identity.owner(self.label.as_deref())?,
+                ttl,
+                wait: self.wait,
+                retry: self.retry,
+                max_hold: self.max_hold,
+                lease_sharing: self.lease_sharing,
+                place: self.place,
+            },
+            on_wait: self.on_wait.clone(),
+            on_trouble: self.on_trouble.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("mode", &self.mode)
+            .field("ttl", &self.ttl)
+            .field("wait", &self.wait)
+            .field("retry", &self.retry)
+            .field("label", &self.label)
+            .field("max_hold", &self.max_hold)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The setters of a builder, async or blocking, whose [`Settings`] are in this field: which of them it has, and what it adds to
+/// their documentation.
+macro_rules! setters {
+    (Lock in $($at:tt)+) => {
+        setters! { [$($at)+] ttl [] wait [] retry [] label [] max_hold [] on_wait [] on_trouble [] }
+    };
+    (LockAll in $($at:tt)+) => {
+        setters! { [$($at)+]
+            ttl []
+            wait ["This is the limit of all locks together. Zero tries each key once, one after another."]
+            label []
+            max_hold ["The time begins when the last of the locks is acquired, and its end releases all of them."]
+            on_wait []
+            on_trouble []
+        }
+    };
+    (Semaphore in $($at:tt)+) => {
+        setters! { [$($at)+] ttl [] wait [] retry [] label [] max_hold [] on_wait [] on_trouble [] }
+    };
+    (Slots in $($at:tt)+) => {
+        setters! { [$($at)+]
+            ttl []
+            wait ["This is the limit of the claim of any slot. Zero tries each slot once."]
+            label []
+            max_hold []
+            on_wait ["A reply is about one of the slots that are waited for."]
+            on_trouble []
+        }
+    };
+    (Election in $($at:tt)+) => {
+        setters! { [$($at)+]
+            ttl ["So it is how long a term lasts after its leader has crashed."]
+            wait ["This is the limit of a campaign."]
+            max_hold ["It is the maximum duration of a term, which is lost then with [`LossReason::MaxHold`](crate::LossReason::MaxHold)."]
+            on_wait ["The holder of the reply is the leader that this candidate waits for."]
+            on_trouble []
+        }
+    };
+    (OncePerWindow in $($at:tt)+) => {
+        setters! { [$($at)+]
+            ttl []
+            wait ["This is the limit of the wait for a run of another client."]
+            label ["It is shown while the work runs and after it."]
+            max_hold ["A run that is ended by it does not count as a success."]
+            on_wait []
+            on_trouble []
+        }
+    };
+
+    ($at:tt $($setter:ident $more:tt)+) => { $(setters! { @$setter $at $more })+ };
+
+    (@ttl [$($at:tt)+] [$($more:literal)?]) => {
+        /// How long the lease outlasts this process if it dies: 10 ms to 24 h, 30 s by default. A backend with a quarantine
+        /// allows at most its `max_ttl=`.
+        ///
+        /// While it is held, the lease is renewed after every third of it, so the TTL need not cover the work. With a shorter
+        /// TTL, other clients wait less after a crash; with a longer one, the lease survives longer outages of the server.
+        $(#[doc = ""] #[doc = $more])?
+        pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+            self.$($at)+.ttl = ttl;
+            self
+        }
+    };
+    (@wait [$($at:tt)+] [$($more:literal)?]) => {
+        /// Waits at most this long, and 50 ms more for a pending reply; without it, waits without limit. Zero tries once, and
+        /// waits for that reply as long as the backend allows.
+        $(#[doc = ""] #[doc = $more])?
+        pub fn wait(mut self, wait: std::time::Duration) -> Self {
+            self.$($at)+.wait = Some(wait);
+            self
+        }
+    };
+    (@retry [$($at:tt)+] []) => {
+        /// Tries at most `times` times, with `pause` in between, and does not enter the queue. Clients in the queue come first.
+        /// Zero is the same as one.
+        pub fn retry(mut self, times: u32, pause: std::time::Duration) -> Self {
+            self.$($at)+.retry = Some(fencelock_core::engine::Retry { times: times.max(1), pause });
+            self
+        }
+    };
+    (@label [$($at:tt)+] [$($more:literal)?]) => {
+        /// The purpose, which is shown to other clients: at most 128 bytes.
+        $(#[doc = ""] #[doc = $more])?
+        pub fn label(mut self, label: impl Into<String>) -> Self {
+            self.$($at)+.label = Some(label.into());
+            self
+        }
+    };
+    (@max_hold [$($at:tt)+] [$($more:literal)?]) => {
+        /// Ends the hold after this time even if its guard still exists, as a bound for work that hangs; without it, there is no
+        /// limit. The guard reports the loss before another client can acquire the key, and the next waiter acquires it
+        /// immediately.
+        $(#[doc = ""] #[doc = $more])?
+        pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
+            self.$($at)+.max_hold = Some(max_hold);
+            self
+        }
+    };
+    (@on_wait [$($at:tt)+] [$($more:literal)?]) => {
+        /// Calls `callback` after each reply during the wait. It must return quickly: it runs in the task that waits, and
+        /// in [`blocking`](crate::blocking) on the thread of the client.
+        $(#[doc = ""] #[doc = $more])?
+        pub fn on_wait(mut self, callback: impl Fn(&crate::Waiting) + Send + Sync + 'static) -> Self {
+            self.$($at)+.on_wait = Some(std::sync::Arc::new(callback));
+            self
+        }
+    };
+    (@on_trouble [$($at:tt)+] []) => {
+        /// Calls `callback` after each failed try while trying continues: servers that do not answer, or are in quarantine. It
+        /// must return quickly: it runs in the task that waits, and in [`blocking`](crate::blocking) on the thread of the
+        /// client.
+        pub fn on_trouble(mut self, callback: impl Fn(&crate::Unknown) + Send + Sync + 'static) -> Self {
+            self.$($at)+.on_trouble = Some(std::sync::Arc::new(callback));
+            self
+        }
+    };
+}
+pub(crate) use setters;
