@@ -1,5 +1,5 @@
 use crate::{
-    Acquire, BackendReport, Claim, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
+    BackendReport, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
     Fault, Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown,
     WriteCompletion, once, resize,
 };
@@ -58,7 +58,7 @@ pub struct Capabilities {
 ///
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
-/// - At most one holder has a key exclusively, from [`Acquire::Granted`] until its release, its expiry, or its eviction. Shared
+/// - At most one holder has a key exclusively, from [`Acquire::Granted`](crate::Acquire::Granted) until its release, its expiry, or its eviction. Shared
 ///   holders and holders of permits never coexist with an exclusive holder, and permits in use never exceed their limit.
 /// - A claim whose mode [conflicts](Mode::conflicts) with that of a holder or a waiter is refused with
 ///   [`Fault::ModeConflict`] and is in no queue afterwards.
@@ -80,14 +80,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Sends events to `listener` as long as it is alive; the backend keeps a weak reference.
     fn listen(&self, listener: Arc<dyn Listener>);
 
-    /// Opens the connection that a claim needs. A lease counts from the sending of its claim, and the time of a
-    /// handshake would shorten it. An error means that nothing was sent.
-    fn ready(&self) -> Answer<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    /// Claims a key. An implementation first calls [`Claim::supported_by`].
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire>;
+    /// Claims a key. An implementation first calls [`Claim::supported_by`]. One that opens a connection first says when it has
+    /// sent the claim, or that it has not: [`ClaimReply`].
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply>;
 
     /// Requests one [`crate::Event::Changed`] when the current hold of the key ends; immediately if it is free. The event
     /// is a hint: it may be late or missing.
@@ -204,14 +199,14 @@ impl Claim {
             return Ok(());
         }
         let fault = Fault::ModeUnsupported(self.mode);
-        Err(Unknown::new(backend.name(), fault, self.mode.alternative()).unsent())
+        Err(Unknown::new(backend.name(), fault, self.mode.alternative()))
     }
 }
 
 /// The refusal of a downgrade on a backend without shared locks.
 pub fn no_downgrade(backend: String, renewal: &Renewal) -> Unknown {
     let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
-    Unknown::new(backend, Fault::ModeUnsupported(Mode::Shared), advice).unsent()
+    Unknown::new(backend, Fault::ModeUnsupported(Mode::Shared), advice)
 }
 
 fn no_completions<'a, T: Send + 'a>(backend: String, key: &Key) -> Answer<'a, T> {

@@ -1,4 +1,6 @@
-use crate::{Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Key, Mode, TokenBlock, Ttl, Unknown};
+use crate::{
+    Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Key, Mode, Moment, TokenBlock, Ttl, Unknown,
+};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -64,7 +66,7 @@ impl Claim {
         };
         let advice =
             format!("key {}: all clients must use it in the same mode and with the same limit{resize}", self.key);
-        Unknown::new(backend, Fault::ModeConflict(present), advice).unsent()
+        Unknown::new(backend, Fault::ModeConflict(present), advice)
     }
 
     /// The same claim for this number of fencing tokens.
@@ -102,6 +104,49 @@ pub enum Acquire {
     },
     /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue.
     Gone,
+}
+
+/// When a claim was sent. Its lease counts from then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sent {
+    /// Never, for example because no connection could be opened: nothing was executed, and nothing has to be released.
+    Never,
+    /// As soon as the future of [`Backend::acquire`](crate::Backend::acquire) was polled.
+    AtOnce,
+    /// Not before this moment, on the clock of the client: the time of a handshake before it does not shorten the lease.
+    At(Moment),
+}
+
+/// The answer to a claim, and when the claim was sent. A result that was sent at once is a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct ClaimReply {
+    /// When the claim was sent. A backend that cannot exclude that it was sent does not return [`Sent::Never`].
+    pub sent: Sent,
+    /// The answer. An error of a claim that was sent means that it may have been executed.
+    pub answer: Result<Acquire, Unknown>,
+}
+
+impl ClaimReply {
+    /// The reply to a claim that was not sent.
+    pub const fn not_sent(cause: Unknown) -> Self {
+        Self { sent: Sent::Never, answer: Err(cause) }
+    }
+
+    /// When a claim was sent whose future was first polled at `called`.
+    pub fn sent_at(&self, called: Moment) -> Option<Moment> {
+        match self.sent {
+            Sent::Never => None,
+            Sent::AtOnce => Some(called),
+            Sent::At(sent) => Some(sent.max(called)),
+        }
+    }
+}
+
+impl From<Result<Acquire, Unknown>> for ClaimReply {
+    fn from(answer: Result<Acquire, Unknown>) -> Self {
+        Self { sent: Sent::AtOnce, answer }
+    }
 }
 
 /// The holders of a busy key, and for how long at least.

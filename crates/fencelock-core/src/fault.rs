@@ -177,30 +177,17 @@ impl fmt::Display for NodeFault {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unknown {
     nodes: Vec<NodeFault>,
-    unsent: bool,
 }
 
 impl Unknown {
     /// One node and its cause.
     pub fn new(node: impl Into<String>, fault: Fault, detail: impl Into<String>) -> Self {
-        Self { nodes: vec![NodeFault::new(node, fault, detail)], unsent: false }
+        Self { nodes: vec![NodeFault::new(node, fault, detail)] }
     }
 
     /// Several nodes with their causes.
     pub const fn of_nodes(nodes: Vec<NodeFault>) -> Self {
-        Self { nodes, unsent: false }
-    }
-
-    /// The same for a request that was not sent, because there was no connection.
-    #[must_use]
-    pub fn unsent(mut self) -> Self {
-        self.unsent = true;
-        self
-    }
-
-    /// Whether the request reached no node: then nothing was executed, and no release is needed.
-    pub const fn is_unsent(&self) -> bool {
-        self.unsent
+        Self { nodes }
     }
 
     /// The same with other kinds of fault.
@@ -360,12 +347,6 @@ mod tests {
         assert!(Unknown::of_nodes(vec![kept_out.clone(), node(Fault::Misconfigured)]).is_refusal());
         assert!(!Unknown::of_nodes(vec![kept_out.clone(), silent]).is_refusal());
         assert!(!Unknown::of_nodes(Vec::new()).is_refusal());
-    }
-
-    #[test]
-    fn only_who_says_so_has_sent_nothing() {
-        let unknown = Unknown::new("a:1", Fault::Unreachable, "");
-        assert!(!unknown.is_unsent() && unknown.unsent().is_unsent());
     }
 
     #[test]

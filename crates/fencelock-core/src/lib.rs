@@ -93,7 +93,7 @@ pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
-pub use claim::{Acquire, Claim, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal};
+pub use claim::{Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal, Sent};
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};

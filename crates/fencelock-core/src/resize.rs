@@ -44,7 +44,7 @@ impl Resize {
     /// # Errors
     /// [`Fault::Other`]: nothing was sent.
     pub fn check(backend: &str, limit: u32) -> Result<Mode, Unknown> {
-        Mode::permits(1, limit).map_err(|invalid| Unknown::new(backend, Fault::Other, invalid.to_string()).unsent())
+        Mode::permits(1, limit).map_err(|invalid| Unknown::new(backend, Fault::Other, invalid.to_string()))
     }
 }
 
@@ -52,7 +52,7 @@ impl Resize {
 pub(crate) fn unsupported(backend: &str, key: &Key, limit: u32) -> Unknown {
     let refused = |mode| {
         let advice = format!("key {key}: the limit of a semaphore cannot be changed here");
-        Unknown::new(backend, Fault::ModeUnsupported(mode), advice).unsent()
+        Unknown::new(backend, Fault::ModeUnsupported(mode), advice)
     };
     Resize::check(backend, limit).map_or_else(|invalid| invalid, refused)
 }

@@ -221,7 +221,7 @@ impl<'a> Trial<'a> {
 
     async fn claim(&self, holder: usize, intent: Intent, mode: Mode) -> Result<Acquire, Unknown> {
         let claim = Claim::new(self.key.clone(), self.holders[holder].clone(), self.ttl, intent).with_mode(mode);
-        self.backend.acquire(&claim).await
+        self.backend.acquire(&claim).await.answer
     }
 
     async fn renew(&self) -> Result<(), Stop> {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 async fn locks_and_releases(backend: &Arc<dyn Backend>) {
     let claim = claim("k", Duration::from_secs(10));
-    let answer = backend.acquire(&claim).await;
+    let answer = backend.acquire(&claim).await.answer;
     assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
     assert!(matches!(backend.release(&claim.key, &claim.holder.id).await, Ok(Release::Released)));
 }
@@ -67,7 +67,7 @@ async fn connections_that_are_closed_repeatedly() {
         let claim = claim("k", Duration::from_secs(10));
         let mut last = None;
         for _ in 0..100 {
-            last = Some(backend.acquire(&claim).await);
+            last = Some(backend.acquire(&claim).await.answer);
             if matches!(last, Some(Ok(Acquire::Granted { .. }))) {
                 break;
             }

@@ -56,7 +56,7 @@ fn scripts(server: &RedisServer) -> u64 {
 }
 
 async fn takes(backend: &dyn Backend, claim: &Claim) {
-    let answer = backend.acquire(claim).await.unwrap();
+    let answer = backend.acquire(claim).await.answer.unwrap();
     assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
 }
 
@@ -82,7 +82,7 @@ async fn a_hundred_thousand_dead_waiters_are_skipped_in_short_steps() {
     let Reply::Array(time) = soon else { panic!("{soon:?}") };
     let soon: u64 = time[0].text().unwrap().parse::<u64>().unwrap() * 1000 + 3_600_000;
     add_dead(&server, 100_000, soon);
-    assert!(matches!(backend.acquire(&next).await.unwrap(), Acquire::Queued { ahead: 100_000, .. }));
+    assert!(matches!(backend.acquire(&next).await.answer.unwrap(), Acquire::Queued { ahead: 100_000, .. }));
     add_dead(&server, 100_000, 1);
     // The waiter behind them is alive, however long this takes.
     server.command(&["ZADD", ALIVE, &soon.to_string(), &next.holder.id.to_string()]);
@@ -110,10 +110,10 @@ async fn dead_waiters_are_not_counted_and_are_removed_while_the_key_is_held() {
     assert_eq!(seen(&*backend).await.waiters, 0);
     assert_eq!(number(&server, &["ZCARD", LINE]), 40, "an inspection writes nothing");
     let waiter = claim(2, Intent::Enqueue);
-    assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
+    assert!(matches!(backend.acquire(&waiter).await.answer.unwrap(), Acquire::Queued { ahead: 8, .. }), "32 at a time");
     let renewal = [Renewal::new(key(), claim(1, Intent::Try).holder.id, Ttl::default())];
     assert_eq!(backend.renew(&renewal).await, [Ok(Renew::Renewed { waiters: 1 })]);
-    let polled = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    let polled = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer.unwrap();
     assert!(matches!(polled, Acquire::Queued { ahead: 0, .. }), "{polled:?}");
     assert_eq!(seen(&*backend).await.waiters, 1);
     assert_eq!([number(&server, &["ZCARD", LINE]), number(&server, &["HLEN", WAITERS])], [1, 1]);
@@ -152,7 +152,7 @@ async fn a_long_value_is_shown_truncated_and_never_evicted() {
     server.command(&["EVAL", "redis.call('SET', KEYS[1], string.rep('x', 34000000))", "1", "k"]);
     let holding = seen(&*backend).await;
     assert_eq!(holding.first().occupant.to_string(), "another program (a string of 34000000 bytes, \"xxxxxxxx\"...)");
-    let busy = backend.acquire(&claim(1, Intent::Try)).await.unwrap();
+    let busy = backend.acquire(&claim(1, Intent::Try)).await.answer.unwrap();
     assert!(matches!(busy, Acquire::Busy(_)), "{busy:?}");
     let ended = backend.evict(&holding).await.unwrap();
     assert!(matches!(&ended, Eviction::Refused(why) if why.contains("34000000")), "{ended:?}");
@@ -193,20 +193,20 @@ async fn side_keys_of_another_type_do_not_prevent_a_release() {
         let (held, waiter) = (claim(1, Intent::Try), claim(2, Intent::Enqueue));
         takes(&*backend, &held).await;
         if side != "line" {
-            assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { .. }));
+            assert!(matches!(backend.acquire(&waiter).await.answer.unwrap(), Acquire::Queued { .. }));
         }
         let name = format!("fencelock:{{k}}:{side}");
         server.command(&["DEL", &name]);
         let kind = if side == "fence" { &["RPUSH", &name, "x"] } else { &["SET", &name, "x"][..] };
         server.command(kind);
         assert_eq!(backend.release(&key(), &held.holder.id).await, Ok(Release::Released), "{side}");
-        let again = backend.acquire(&claim(3, Intent::Enqueue)).await;
+        let again = backend.acquire(&claim(3, Intent::Enqueue)).await.answer;
         match side {
             // The fence is written again.
             "fence" => assert!(again.is_ok(), "{again:?}"),
             _ => drop(again),
         }
-        let keep = backend.acquire(&claim(4, Intent::Enqueue)).await;
+        let keep = backend.acquire(&claim(4, Intent::Enqueue)).await.answer;
         if side != "fence" {
             let why = keep.expect_err(side).to_string();
             assert!(why.contains("WRONGTYPE"), "{side}: {why}");

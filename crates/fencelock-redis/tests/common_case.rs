@@ -44,7 +44,7 @@ impl Contestant {
     }
 
     async fn acquire(&self) {
-        let answer = self.backend.acquire(&self.claim).await.unwrap();
+        let answer = self.backend.acquire(&self.claim).await.answer.unwrap();
         assert!(matches!(answer, Acquire::Granted { .. }), "{answer:?}");
     }
 

@@ -39,7 +39,7 @@ async fn write(backend: &dyn Backend, claim: &Claim, completion: &Completion) ->
 
 async fn takes(backend: &dyn Backend) -> Claim {
     let claim = claim("k", LONG);
-    assert!(matches!(backend.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(backend.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
     claim
 }
 

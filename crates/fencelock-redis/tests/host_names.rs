@@ -89,7 +89,7 @@ async fn locks_on_request() {
             }
             let claim = claim("k", Duration::from_secs(10));
             if let Some(backend) = &backend
-                && matches!(backend.acquire(&claim).await, Ok(Acquire::Granted { .. }))
+                && matches!(backend.acquire(&claim).await.answer, Ok(Acquire::Granted { .. }))
                 && backend.release(&claim.key, &claim.holder.id).await.is_ok()
             {
                 break;

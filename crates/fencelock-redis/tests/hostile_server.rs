@@ -56,7 +56,7 @@ async fn call_everything(redis: &Redis) {
     let key = Key::new("k").unwrap();
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("box", 1, None).unwrap() };
     for intent in [Intent::Try, Intent::Enqueue, Intent::Poll] {
-        let _ = redis.acquire(&Claim::new(key.clone(), holder.clone(), Ttl::default(), intent)).await;
+        let _ = redis.acquire(&Claim::new(key.clone(), holder.clone(), Ttl::default(), intent)).await.answer;
     }
     let _ = redis.renew(&[Renewal::new(key.clone(), holder.id, Ttl::default())]).await;
     if let Ok(Some(seen)) = redis.inspect(&key).await {

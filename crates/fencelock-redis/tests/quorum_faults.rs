@@ -20,7 +20,7 @@ fn claim(key: &str) -> Claim {
 }
 
 async fn grants(quorum: &dyn Backend, claim: &Claim) {
-    let answer = quorum.acquire(claim).await;
+    let answer = quorum.acquire(claim).await.answer;
     assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
 }
 
@@ -66,7 +66,7 @@ async fn scripts_that_the_servers_lose_between_any_two_commands_are_sent_again()
         flush();
         grants(&*quorum, &held).await;
         flush();
-        assert!(matches!(quorum.acquire(&other).await, Ok(Acquire::Busy(_))));
+        assert!(matches!(quorum.acquire(&other).await.answer, Ok(Acquire::Busy(_))));
         flush();
         let renewal = Renewal::new(held.key.clone(), held.holder.id, held.ttl);
         assert!(matches!(quorum.renew(&[renewal]).await.remove(0), Ok(Renew::Renewed { .. })));
@@ -103,7 +103,7 @@ async fn a_quorum_works_without_a_server_that_rejects_scripts_and_names_two_at_o
     servers[2] = without_scripts();
     // With another prefix it is another set of locks. Connecting only reads, which needs no script.
     let quorum = connect(&format!("{}&prefix=other-", url(&servers))).await.unwrap();
-    let unknown = quorum.acquire(&claim("k")).await.unwrap_err();
+    let unknown = quorum.acquire(&claim("k")).await.answer.unwrap_err();
     let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
     assert_eq!(faults, [Fault::Denied, Fault::Denied], "{unknown}");
 }
@@ -130,7 +130,7 @@ async fn a_round_that_another_process_releases_wakes_a_waiter() {
         votes.push(node);
     }
     assert!(!servers.iter().any(tracks_a_key));
-    assert!(matches!(quorum.acquire(&claim("k").with_intent(Intent::Enqueue)).await, Ok(Acquire::Busy(_))));
+    assert!(matches!(quorum.acquire(&claim("k").with_intent(Intent::Enqueue)).await.answer, Ok(Acquire::Busy(_))));
     // The servers are queried in the background.
     let begun = Instant::now();
     while !servers[..2].iter().all(tracks_a_key) {

@@ -122,7 +122,7 @@ async fn readers_need_a_majority_of_the_nodes() {
     assert_eq!(test.renew(&held).await, Ok(Renew::Renewed { waiters: 0 }));
     test.nodes[2].road(Road::Refusing);
     assert!(test.renew(&held).await.is_err(), "neither held nor lost");
-    assert!(test.quorum.acquire(&reader("k")).await.is_err());
+    assert!(test.quorum.acquire(&reader("k")).await.answer.is_err());
     test.nodes[2].road(Road::Open);
     assert_eq!(test.renew(&held).await, Ok(Renew::Renewed { waiters: 0 }));
 }
@@ -219,9 +219,9 @@ async fn an_eviction_ends_one_reader_on_nodes_that_gave_it_different_tokens() {
 async fn permits_are_refused_with_a_hint_at_slots() {
     let test = TestQuorum::new(3);
     let permits = Mode::permits(1, 2).unwrap();
-    let refusal = test.quorum.acquire(&writer("k").with_mode(permits)).await.unwrap_err();
+    let refusal = test.quorum.acquire(&writer("k").with_mode(permits)).await.answer.unwrap_err();
     assert_eq!(refusal.unsupported_mode(), Some(permits));
-    assert!(refusal.is_unsent() && refusal.to_string().contains("use slots"), "{refusal}");
+    assert!(refusal.changed_nothing() && refusal.to_string().contains("use slots"), "{refusal}");
     assert_eq!(test.taken("k").await, 0);
 }
 

@@ -36,7 +36,7 @@ async fn contend(quorum: Arc<dyn Backend>, count: Arc<AtomicUsize>, done: Arc<At
     let mut grants = Vec::new();
     while !done.load(Ordering::SeqCst) {
         let (requested, claim) = (BootClock.now(), claim("k"));
-        match quorum.acquire(&claim).await {
+        match quorum.acquire(&claim).await.answer {
             Ok(Acquire::Granted { tokens }) => {
                 let fence = tokens.last();
                 grants.push(Grant { requested, known: BootClock.now(), token: fence });
@@ -107,7 +107,7 @@ async fn a_release_leaves_no_key_on_any_server() {
     let Some(servers) = servers_or_skip(3) else { return };
     let quorum = connect(&url(&servers)).await.unwrap();
     let claim = claim("k");
-    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(quorum.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
     assert!(!servers.iter().all(|server| is_free(server, "k")));
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
     // The third node may be slightly later than the two that decide.
@@ -125,9 +125,9 @@ async fn the_servers_wake_a_waiter_after_a_release() {
     // An event may be lost, so the test tries several times.
     for _ in 0..4 {
         let held = claim("k");
-        assert!(matches!(one.acquire(&held).await, Ok(Acquire::Granted { .. })));
+        assert!(matches!(one.acquire(&held).await.answer, Ok(Acquire::Granted { .. })));
         let waits = claim("k").with_intent(Intent::Enqueue);
-        assert!(matches!(other.acquire(&waits).await, Ok(Acquire::Busy(_))));
+        assert!(matches!(other.acquire(&waits).await.answer, Ok(Acquire::Busy(_))));
         // The servers are queried in the background.
         sleep(Duration::from_millis(50)).await;
         let recorder = EventRecorder::listening_to(&*other);
@@ -157,7 +157,7 @@ async fn it_connects_with_one_server_unavailable_and_diagnose_reports_it() {
     servers[2].kill();
     let quorum = connect(&url(&servers)).await.unwrap();
     let claim = claim("k");
-    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(quorum.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
     let findings = quorum.diagnose().await.findings;
     let nodes = findings.iter().find(|finding| finding.subject == "quorum").unwrap();
     assert_eq!((nodes.level, nodes.text.as_str()), (Level::Warning, "2 of 3 nodes answer"));
@@ -194,7 +194,7 @@ async fn servers_are_reached_over_tls_if_the_url_requires_it() {
     let quorum = connect(&trusting).await.unwrap();
     assert_eq!(quorum.name(), format!("redlock+tls://{}", hosts.join(",")));
     let claim = claim("k");
-    assert!(matches!(quorum.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(quorum.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
     assert!(servers.iter().filter(|server| !is_free(server, "k")).count() >= 2, "the lock is on these servers");
     assert_eq!(quorum.release(&claim.key, &claim.holder.id).await, Ok(Release::Released));
     assert!(quorum.diagnose().await.findings.iter().all(|finding| finding.level < Level::Failure));

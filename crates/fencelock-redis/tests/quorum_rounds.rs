@@ -72,7 +72,7 @@ async fn two_unavailable_nodes_of_three_are_named_with_their_causes() {
     let test = TestQuorum::new(3);
     test.nodes[0].road(Road::Refusing);
     test.nodes[1].road(Road::BlackHole);
-    let unknown = test.quorum.acquire(&claim("k", TEN_SECONDS)).await.unwrap_err();
+    let unknown = test.quorum.acquire(&claim("k", TEN_SECONDS)).await.answer.unwrap_err();
     let faults: Vec<_> = unknown.nodes().iter().map(|node| node.fault).collect();
     assert_eq!(faults, [Fault::Unreachable, Fault::Timeout]);
     assert_eq!(test.taken("k").await, 0, "the grant of the third node is released");
@@ -89,14 +89,14 @@ async fn a_majority_that_arrives_too_late_is_released_everywhere() {
     }
     let claim = claim("k", TEN_SECONDS);
     // This process is stopped for ten seconds, without effect on the nodes: their leases have just started.
-    let (answer, ()) = futures_util::future::join(quorum.acquire(&claim), async {
+    let (reply, ()) = futures_util::future::join(quorum.acquire(&claim), async {
         sleep(ms(5)).await;
         clock.advance(TEN_SECONDS);
         sleep(ms(6)).await;
         assert_eq!(test.taken("k").await, 3, "granted");
     })
     .await;
-    let unknown = answer.unwrap_err();
+    let unknown = reply.answer.unwrap_err();
     assert!(unknown.to_string().contains("lease had already expired"), "{unknown}");
     assert_eq!(test.taken("k").await, 0);
 }

@@ -48,7 +48,7 @@ async fn a_claim_finds_the_new_master_after_read_only_answers() {
     pair.fail_over();
     let mut granted = false;
     for _ in 0..TRIES {
-        granted = matches!(pair.client.acquire(&claim).await, Ok(Acquire::Granted { .. }));
+        granted = matches!(pair.client.acquire(&claim).await.answer, Ok(Acquire::Granted { .. }));
         if granted {
             break;
         }
@@ -62,7 +62,7 @@ async fn a_claim_finds_the_new_master_after_read_only_answers() {
 async fn a_renewal_finds_the_new_master_after_read_only_answers() {
     let Some(pair) = Pair::new().await else { return };
     let claim = claim();
-    assert!(matches!(pair.client.acquire(&claim).await, Ok(Acquire::Granted { .. })));
+    assert!(matches!(pair.client.acquire(&claim).await.answer, Ok(Acquire::Granted { .. })));
     pair.fail_over();
     let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
     let mut last = None;
@@ -86,8 +86,8 @@ async fn received_at_the_old_master(options: &str) -> Option<Event> {
     let waiting = connect(&format!("{}{options}", old.url())).await.unwrap();
     let recorder = EventRecorder::listening_to(&*waiting);
     let (held, waits) = (claim(), claim().with_intent(Intent::Enqueue));
-    assert!(matches!(waiting.acquire(&held).await, Ok(Acquire::Granted { .. })));
-    assert!(matches!(waiting.acquire(&waits).await, Ok(Acquire::Queued { .. })));
+    assert!(matches!(waiting.acquire(&held).await.answer, Ok(Acquire::Granted { .. })));
+    assert!(matches!(waiting.acquire(&waits).await.answer, Ok(Acquire::Queued { .. })));
     while new.command(&["ZCARD", "fencelock:{k}:line"]) != Reply::Int(1) {
         sleep(PAUSE / 10).await;
     }

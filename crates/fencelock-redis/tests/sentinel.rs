@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn granted(backend: &Arc<dyn Backend>, claim: &Claim) -> Duration {
     let begun = Instant::now();
     loop {
-        let answer = backend.acquire(claim).await;
+        let answer = backend.acquire(claim).await.answer;
         if matches!(answer, Ok(Acquire::Granted { .. })) {
             return begun.elapsed();
         }
@@ -35,7 +35,7 @@ async fn renew(backend: &Arc<dyn Backend>, renewal: &Renewal) -> Result<Renew, F
 }
 
 async fn fault(backend: &Arc<dyn Backend>, claim: &Claim) -> Option<Fault> {
-    backend.acquire(claim).await.err().map(|unknown| unknown.nodes()[0].fault)
+    backend.acquire(claim).await.answer.err().map(|unknown| unknown.nodes()[0].fault)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +148,7 @@ async fn without_a_majority_of_sentinels_a_quarantine_grants_nothing_and_other_c
     // Replies are valid for a window after the last majority.
     let refused = loop {
         n += 1;
-        match strict.acquire(&claim(&format!("k{n}"), Duration::from_secs(1))).await {
+        match strict.acquire(&claim(&format!("k{n}"), Duration::from_secs(1))).await.answer {
             Err(unknown) => break unknown,
             Ok(_) => assert!(begun.elapsed() < PATIENCE, "it grants without a majority"),
         }
@@ -225,7 +225,7 @@ async fn with_resp2_a_client_follows_its_master() {
     let begun = Instant::now();
     while sentinels.servers[new].command(&["EXISTS", "b"]) != Reply::Int(1) {
         assert!(begun.elapsed() < PATIENCE, "it stays with the old master");
-        let _ = backend.acquire(&claim("b", Duration::from_secs(1))).await;
+        let _ = backend.acquire(&claim("b", Duration::from_secs(1))).await.answer;
         sleep(PAUSE).await;
     }
 }
@@ -269,7 +269,7 @@ async fn a_lock_counts_when_replicas_of_the_named_master_have_it() {
     // So it survives a failover to any replica.
     sentinels.fail_over();
     let other = connect(&sentinels.url("")).await.unwrap();
-    assert!(matches!(other.acquire(&claim("k", Duration::from_secs(1))).await, Ok(Acquire::Busy(_))));
+    assert!(matches!(other.acquire(&claim("k", Duration::from_secs(1))).await.answer, Ok(Acquire::Busy(_))));
     let begun = Instant::now();
     while !matches!(renew(&backend, &renewal(&first, Duration::from_secs(200))).await, Ok(Renew::Renewed { .. })) {
         assert!(begun.elapsed() < PATIENCE, "it is renewed at the new master");

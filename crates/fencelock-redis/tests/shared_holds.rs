@@ -38,21 +38,21 @@ async fn start() -> Option<(RedisServer, Arc<dyn Backend>)> {
 }
 
 async fn takes(backend: &dyn Backend, number: u128, mode: Mode) -> u64 {
-    match backend.acquire(&claim(number, mode, Intent::Try)).await.unwrap() {
+    match backend.acquire(&claim(number, mode, Intent::Try)).await.answer.unwrap() {
         Acquire::Granted { tokens } => tokens.last().get(),
         other => panic!("{other:?}"),
     }
 }
 
 async fn waits(backend: &dyn Backend, number: u128, mode: Mode) -> u32 {
-    match backend.acquire(&claim(number, mode, Intent::Enqueue)).await.unwrap() {
+    match backend.acquire(&claim(number, mode, Intent::Enqueue)).await.answer.unwrap() {
         Acquire::Queued { ahead, .. } => ahead,
         other => panic!("{other:?}"),
     }
 }
 
 async fn is_busy(backend: &dyn Backend, number: u128, mode: Mode) -> bool {
-    matches!(backend.acquire(&claim(number, mode, Intent::Try)).await.unwrap(), Acquire::Busy(_))
+    matches!(backend.acquire(&claim(number, mode, Intent::Try)).await.answer.unwrap(), Acquire::Busy(_))
 }
 
 async fn renews(backend: &dyn Backend, number: u128) -> Result<Renew, Unknown> {
@@ -144,14 +144,14 @@ async fn claims_of_two_classes_are_refused_by_name() {
     takes(&*backend, 1, permits(1, 2)).await;
     for (mode, intent) in [(Mode::Shared, Intent::Try), (permits(1, 3), Intent::Enqueue), (Mode::Shared, Intent::Poll)]
     {
-        let refusal = backend.acquire(&claim(2, mode, intent)).await.unwrap_err();
+        let refusal = backend.acquire(&claim(2, mode, intent)).await.answer.unwrap_err();
         assert_eq!(refusal.conflicting_mode(), Some(permits(1, 2)), "{refusal}");
         assert!(refusal.is_permanent(), "{refusal}");
     }
     assert_eq!(waits(&*backend, 3, Mode::Exclusive).await, 0);
     assert_eq!(waits(&*backend, 4, permits(2, 2)).await, 1);
     assert_eq!(releases(&*backend, 1).await, Release::Released);
-    let refusal = backend.acquire(&claim(5, permits(1, 3), Intent::Enqueue)).await.unwrap_err();
+    let refusal = backend.acquire(&claim(5, permits(1, 3), Intent::Enqueue)).await.answer.unwrap_err();
     assert_eq!(refusal.conflicting_mode(), Some(permits(1, 2)), "of the last waiter: {refusal}");
     assert_eq!(seen(&*backend).await.unwrap().waiters, 1);
 }
@@ -204,7 +204,7 @@ async fn many_holders_are_listed_in_part_and_evicted_together() {
     add_holds(&server, 100_000, now_ms(&server) + 600_000);
     let holding = seen(&*backend).await.unwrap();
     assert_eq!((holding.holders.count(), holding.holders.iter().count()), (100_001, 20));
-    let busy = backend.acquire(&claim(2, Mode::Exclusive, Intent::Try)).await.unwrap();
+    let busy = backend.acquire(&claim(2, Mode::Exclusive, Intent::Try)).await.answer.unwrap();
     assert!(matches!(&busy, Acquire::Busy(by) if by.holders.count() == 100_001), "{busy:?}");
     takes(&*backend, 3, Mode::Shared).await;
     assert_eq!(releases(&*backend, 3).await, Release::Released);
@@ -287,7 +287,7 @@ async fn missing_side_keys_or_ones_of_another_type_never_admit_too_many() {
     takes(&*backend, 1, Mode::Shared).await;
     server.command(&["SET", HELD, "x"]);
     let token = takes(&*backend, 2, Mode::Shared).await;
-    let polled = backend.acquire(&claim(2, Mode::Shared, Intent::Poll)).await.unwrap();
+    let polled = backend.acquire(&claim(2, Mode::Shared, Intent::Poll)).await.answer.unwrap();
     assert!(matches!(polled, Acquire::Granted { tokens } if tokens.last().get() == token));
 }
 
@@ -302,7 +302,7 @@ async fn a_full_memory_refuses_claims_but_no_renewals_or_releases() {
     for (holder, mode) in [(4, Mode::Shared), (5, Mode::Exclusive)] {
         let mut other = claim(holder, mode, Intent::Try);
         other.key = Key::new("other").unwrap();
-        let refused = backend.acquire(&other).await.unwrap_err();
+        let refused = backend.acquire(&other).await.answer.unwrap_err();
         assert_eq!(refused.nodes()[0].fault, Fault::Full, "{refused}");
         assert_eq!(
             number(&server.command(&["EXISTS", "other", "fencelock:{other}:holds", "fencelock:{other}:held"])),
@@ -319,7 +319,7 @@ async fn a_full_memory_refuses_claims_but_no_renewals_or_releases() {
 async fn without_the_time_of_the_server_shared_claims_fail_permanently_and_exclusive_ones_work() {
     let Some((server, backend)) = start().await else { return };
     server.command(&["ACL", "SETUSER", "default", "-time"]);
-    let refused = backend.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.unwrap_err();
+    let refused = backend.acquire(&claim(1, Mode::Shared, Intent::Enqueue)).await.answer.unwrap_err();
     assert!(refused.is_permanent() && refused.to_string().contains("+time"), "{refused}");
     takes(&*backend, 2, Mode::Exclusive).await;
     assert_eq!(releases(&*backend, 2).await, Release::Released);
@@ -356,7 +356,7 @@ async fn a_queue_longer_than_one_script_examines_is_resized() {
     assert!(entries.iter().all(|entry| entry.text().unwrap().ends_with("\t1 s 1 42")), "{entries:?}");
     assert_eq!(backend.resize(&key(), 1).await.unwrap(), Resize::Resized(Resized::new(42, 1, 42, 41)));
     let waiter = claim(199, permits(1, 2), Intent::Poll);
-    assert!(matches!(backend.acquire(&waiter).await.unwrap(), Acquire::Queued { ahead: 59, .. }));
+    assert!(matches!(backend.acquire(&waiter).await.answer.unwrap(), Acquire::Queued { ahead: 59, .. }));
 }
 
 #[tokio::test]
@@ -388,5 +388,5 @@ async fn a_quorum_refuses_to_resize_by_name() {
     let url = format!("{}?trust_empty=true", server.url().replace("redis://", "redlock://"));
     let quorum = connect(&url).await.unwrap();
     let refused = quorum.resize(&key(), 5).await.unwrap_err();
-    assert!(refused.unsupported_mode().is_some() && refused.is_unsent(), "{refused}");
+    assert!(refused.unsupported_mode().is_some() && refused.changed_nothing(), "{refused}");
 }

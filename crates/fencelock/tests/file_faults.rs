@@ -153,7 +153,7 @@ fn files_that_cannot_be_read_hide_no_others_from_a_list() {
         now(locks.list()).unwrap().into_iter().partition(|holding| is_unread(&holding.first().occupant));
     assert_eq!((unread.len(), &listed[0].key, listed.len()), (3, &held.key, 1));
     for (name, why) in [("linked", "2 names"), ("zero", "symbolic links"), ("dir", "not a regular file")] {
-        let refused = now(locks.acquire(&claim(name, Intent::Try))).unwrap_err();
+        let refused = now(locks.acquire(&claim(name, Intent::Try))).answer.unwrap_err();
         assert!(refused.is_permanent(), "no task waits for it: {refused}");
         let refused = refused.to_string();
         assert!(refused.contains(&format!("{name}.lock")) && refused.contains(why), "{refused}");
@@ -207,7 +207,7 @@ fn a_full_disk_fails_the_claim_and_keeps_no_lock() {
     // The write fails where the room ends; what fits stays.
     assert!(fs::write(&filler, vec![0; 1 << 20]).is_err());
     let claim = claim("k", Intent::Try);
-    let unknown = now(locks.acquire(&claim)).unwrap_err();
+    let unknown = now(locks.acquire(&claim)).answer.unwrap_err();
     assert_eq!(unknown.nodes()[0].fault, Fault::Full, "{unknown}");
     assert_eq!(now(locks.inspect(&claim.key)).unwrap(), None);
     // Emptied, not removed: a process that another test starts at this moment may hold the file open until it has begun.

@@ -344,7 +344,7 @@ fn a_file_where_the_directory_should_be_is_named() {
 #[test]
 fn a_directory_that_cannot_be_created_says_so_in_the_words_of_the_system() {
     // Some users may write to /proc, where no user can create a directory: their first claim fails.
-    let opened = File::open("/proc/self/locks").and_then(|locks| now(locks.acquire(&claim("k", Intent::Try))));
+    let opened = File::open("/proc/self/locks").and_then(|locks| now(locks.acquire(&claim("k", Intent::Try))).answer);
     let unknown = opened.unwrap_err();
     assert!(unknown.to_string().contains("cannot create this directory"), "{unknown}");
 }

@@ -67,7 +67,7 @@ fn what_is_in_the_place_of_a_slot_file_is_named_and_the_key_is_not_reported_as_f
     let locks = scratch.locks();
     fs::write(scratch.path().join("k.lock"), "").unwrap();
     fs::create_dir(scratch.path().join("k.lock.0")).unwrap();
-    let claims = [reader("k"), claim("k", Intent::Try)].map(|claim| now(locks.acquire(&claim)).unwrap_err());
+    let claims = [reader("k"), claim("k", Intent::Try)].map(|claim| now(locks.acquire(&claim)).answer.unwrap_err());
     let looked = now(locks.inspect(&Key::new("k").unwrap())).unwrap_err();
     for refused in claims.into_iter().chain([looked]) {
         assert!(refused.is_unopened() && refused.to_string().contains(" k.lock.0: "), "{refused}");
@@ -326,9 +326,9 @@ fn the_limit_is_changed_for_all_processes_and_ends_with_the_last_holder() {
     let Resize::Resized(resized) = now(others.resize(&held.key, 2)).unwrap() else { panic!("not resized") };
     assert_eq!(resized, Resized::new(3, 2, 3, 1));
     for locks in [&locks, &others, &scratch.locks()] {
-        let refused = now(locks.acquire(&claim("k", Intent::Enqueue).with_mode(permits(1, 3)))).unwrap_err();
+        let refused = now(locks.acquire(&claim("k", Intent::Enqueue).with_mode(permits(1, 3)))).answer.unwrap_err();
         assert!(refused.conflicting_mode().is_some_and(|mode| mode.same_class(permits(1, 2))), "{refused}");
-        let full = now(locks.acquire(&claim("k", Intent::Try).with_mode(permits(1, 2)))).unwrap();
+        let full = now(locks.acquire(&claim("k", Intent::Try).with_mode(permits(1, 2)))).answer.unwrap();
         assert!(matches!(full, Acquire::Busy(_)), "{full:?}");
     }
     assert_eq!(now(locks.release(&held.key, &held.holder.id)).unwrap(), Release::Released);

@@ -37,7 +37,7 @@ async fn answered<T, E: std::fmt::Display>(mut request: impl AsyncFnMut() -> Res
 
 async fn takes(backend: &dyn Backend, block: u32) -> (Claim, TokenBlock) {
     let claim = claim(Intent::Try, block);
-    let tokens = match answered(async || backend.acquire(&claim).await).await {
+    let tokens = match answered(async || backend.acquire(&claim).await.answer).await {
         Acquire::Granted { tokens } => tokens,
         other => panic!("should be granted: {other:?}"),
     };
@@ -56,10 +56,10 @@ async fn load(backend: &dyn Backend, above: Option<FencingToken>) -> FencingToke
         assert!(last < Some(tokens.first()), "{tokens:?} after {last:?}");
         last = Some(tokens.last());
         let next = claim(Intent::Enqueue, block);
-        let queued = matches!(backend.acquire(&next).await.unwrap(), Acquire::Queued { .. });
+        let queued = matches!(backend.acquire(&next).await.answer.unwrap(), Acquire::Queued { .. });
         frees(backend, &held).await;
         if queued {
-            let poll = backend.acquire(&next.with_intent(Intent::Poll)).await.unwrap();
+            let poll = backend.acquire(&next.with_intent(Intent::Poll)).await.answer.unwrap();
             let Acquire::Granted { tokens } = poll else { panic!("next in the queue: {poll:?}") };
             assert!(last < Some(tokens.last()));
             last = Some(tokens.last());

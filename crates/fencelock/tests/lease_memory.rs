@@ -35,7 +35,7 @@ async fn of_the_backend() -> isize {
         id[..8].copy_from_slice(&lease.to_be_bytes());
         let holder = Holder { id: HolderId::from_bytes(id), owner: Owner::new("here", 1, None).unwrap() };
         let claim = Claim::new(Key::new(name(lease)).unwrap(), holder, Ttl::default(), Intent::Try);
-        memory.acquire(&claim).await.unwrap();
+        memory.acquire(&claim).await.answer.unwrap();
     }
     each(Counting::in_use() - before)
 }

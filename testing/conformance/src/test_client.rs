@@ -119,7 +119,7 @@ impl TestClient {
 /// Requests.
 impl TestClient {
     pub(crate) async fn claims(&self, intent: Intent) -> Acquire {
-        expect_known(self.backend.acquire(&self.claim(intent)).await)
+        expect_known(self.backend.acquire(&self.claim(intent)).await.answer)
     }
 
     pub(crate) async fn tries(&self) -> Acquire {
@@ -220,7 +220,7 @@ impl TestClient {
 
     /// Claims, and expects that it conflicts with the mode in which the key is in use.
     pub(crate) async fn conflicts(&self, intent: Intent) -> Unknown {
-        match self.backend.acquire(&self.claim(intent)).await {
+        match self.backend.acquire(&self.claim(intent)).await.answer {
             Err(refusal) if refusal.conflicting_mode().is_some() => refusal,
             other => panic!("{} should conflict for {}: {other:?}", self.key, self.mode),
         }

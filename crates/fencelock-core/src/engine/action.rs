@@ -16,7 +16,7 @@ pub enum TaskStep {
         /// Whether a notification ends it.
         wakes: bool,
     },
-    /// Send this claim: [`super::KeyEngine::claim_sent`], then [`super::KeyEngine::claim_answered`].
+    /// Send this claim: [`super::KeyEngine::claim_answered`]. From now on it counts as sent, so it is released if its task leaves.
     Claim(Box<Claim>),
     /// Inspect the key instead of claiming it: [`super::KeyEngine::inspected`].
     Inspect,

@@ -22,5 +22,5 @@ use crate::{Fault, Key, Unknown};
 pub fn unsupported(backend: impl Into<String>, key: &Key) -> Unknown {
     let detail =
         format!("it does not store completions, and {key} needs one to run once per window: use another backend");
-    Unknown::new(backend, Fault::Unsupported, detail).unsent()
+    Unknown::new(backend, Fault::Unsupported, detail)
 }

@@ -74,12 +74,11 @@ impl Client {
             _ => self.call(|engine, cx| engine.timer_fired(id, cx)),
         };
         let TaskStep::Claim(claim) = step else { panic!("{step:?}") };
-        self.engine.claim_sent(id);
         *claim
     }
 
     pub(crate) fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) -> TaskStep {
-        self.call(|engine, cx| engine.claim_answered(id, cx.now, answer, cx))
+        self.call(|engine, cx| engine.claim_answered(id, cx.now, answer.into(), cx))
     }
 }
 

@@ -79,6 +79,8 @@ pub(crate) enum Coverage {
     SharedWhileClaiming,
     /// A claim of one user was granted, and another user got the lease.
     GrantedToAnother,
+    /// A claim was not sent.
+    NotSent,
     /// A user did not run for too long, and entered again.
     TurnLost,
 }

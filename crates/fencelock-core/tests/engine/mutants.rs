@@ -65,6 +65,8 @@ pub(crate) enum Mutant {
     EntersFirst,
     /// A task that does not run is never passed over. The scenario says so.
     KeepsItsTurn,
+    /// A client says of a claim that it was not sent, and it is.
+    DeniesItsClaim,
     /// A future that has lost its turn is polled once more.
     SendsAfterTurnLost,
 }
@@ -153,6 +155,13 @@ fn a_loss_that_replaces_another_end_is_found() {
 #[test]
 fn a_lease_that_counts_from_the_answer_is_found() {
     found(Mutant::LeaseFromAnswer, &scenarios::RENEW_LAPSE, 2);
+}
+
+#[test]
+fn a_claim_that_is_sent_although_its_client_denies_it_is_found() {
+    // Of a free key: what is handed to a holder that does not wait is released.
+    let scenario = Scenario { users: &scenarios::NOT_SENT.users[1..], ..scenarios::NOT_SENT };
+    found(Mutant::DeniesItsClaim, &scenario, 3);
 }
 
 /// Not found by the explorer that ran the driver of production: the second release came a second later.

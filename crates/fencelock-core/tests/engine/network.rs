@@ -69,6 +69,8 @@ pub(crate) enum Call {
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum Reply {
     Claim(Acquire),
+    /// The claim found no connection.
+    NotSent,
     Inspect(Option<Holding>),
     Renew(Renew),
     Release(Release),

@@ -99,6 +99,19 @@ impl World {
         self.answer(client.into(), op, sent, Err(unknown()));
     }
 
+    /// The sender learns that its claim was not sent.
+    pub(crate) fn deny(&mut self, index: usize) {
+        let Packet { client, sent, ref load } = self.packets[index];
+        let Load::Request { op, .. } = *load else { return };
+        if self.mutant == Some(Mutant::DeniesItsClaim) {
+            self.give_up_request(client.into(), op);
+        } else {
+            self.packets.remove(index);
+        }
+        self.cover(Coverage::NotSent);
+        self.answer(client.into(), op, sent, Ok(Reply::NotSent));
+    }
+
     /// What is there arrives, and once more later.
     pub(crate) fn duplicate(&mut self, index: usize) {
         self.cover(Coverage::Duplicated);

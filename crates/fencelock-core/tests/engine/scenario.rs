@@ -77,6 +77,8 @@ pub(crate) struct Budget {
     pub(crate) lost: u8,
     /// A connection breaks: the sender gets an error immediately, and the request is carried out later.
     pub(crate) broken: u8,
+    /// A claim finds no connection, and its sender is told that it was not sent.
+    pub(crate) unsent: u8,
     /// A request or a message arrives twice.
     pub(crate) duplicates: u8,
     /// Another program deletes the key.
@@ -125,6 +127,7 @@ pub(crate) const NO_BUDGET: Budget = Budget {
     ends: 0,
     lost: 0,
     broken: 0,
+    unsent: 0,
     duplicates: 0,
     deletes: 0,
     foreign: 0,

@@ -22,6 +22,15 @@ pub(crate) const ACQUIRE_DROP: Scenario = Scenario {
     ..PLAIN
 };
 
+/// Claims that find no connection: the first of a task, and its later ones.
+pub(crate) const NOT_SENT: Scenario = Scenario {
+    name: "not-sent",
+    users: &[Plan { releases: true, ..READY }, Plan { client: 1, cancels: true, drops: true, ..USER }],
+    budget: Budget { unsent: 2, time: 2, ..NO_BUDGET },
+    covers: &[Coverage::NotSent, Coverage::CancelledBeforeClaim, Coverage::CancelledBeforeAnswer],
+    ..PLAIN
+};
+
 pub(crate) const RENEW_RELEASE: Scenario = Scenario {
     name: "renew-release",
     users: &[Plan { releases: true, drops: true, gives_up_release: true, ..READY }],
@@ -374,6 +383,11 @@ fn a_backend_may_have_no_queue() {
 #[test]
 fn events_may_be_missed() {
     explore(&RESET);
+}
+
+#[test]
+fn claims_may_find_no_connection() {
+    explore(&NOT_SENT);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use fencelock_core::engine::{
     AcquireRequest, Downgrading, FailureReason, Grant, IdleLease, LeaseSharing, Source, Status, TaskStep, WaiterId,
 };
 use fencelock_core::{
-    Acquire, Claim, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, RenewalPlan, Ttl, Unknown,
+    Acquire, Claim, ClaimReply, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, RenewalPlan, Ttl,
+    Unknown,
 };
 use std::time::Duration;
 
@@ -117,7 +118,6 @@ impl World {
                 }
                 TaskStep::TurnLost => return self.lose_turn(user),
                 TaskStep::Claim(claim) => {
-                    self.call(client, |engine, _| engine.claim_sent(id));
                     let to = Asked::Claim(claim.holder.id);
                     self.answer_to(user, Call::Claim(*claim), to)
                 }
@@ -188,7 +188,11 @@ impl World {
         match (to, answer) {
             (Asked::Claim(_), Ok(Reply::Claim(answer))) => {
                 let answer = self.mutant.map_or(answer.clone(), |mutant| mutant.of_claim(answer));
-                self.call(client, |engine, cx| engine.claim_answered(id, counted, Ok(answer), cx))
+                self.call(client, |engine, cx| engine.claim_answered(id, counted, Ok(answer).into(), cx))
+            }
+            (Asked::Claim(_), Ok(Reply::NotSent)) => {
+                let reply = ClaimReply::not_sent(crate::network::unknown());
+                self.call(client, |engine, cx| engine.claim_answered(id, sent, reply, cx))
             }
             (Asked::Inspect, Ok(Reply::Inspect(seen))) => {
                 self.call(client, |engine, cx| engine.inspected(id, Ok(seen), cx))
@@ -197,7 +201,7 @@ impl World {
                 self.call(client, |engine, cx| engine.left(id, Ok(released), cx))
             }
             (Asked::Claim(_), Err(cause)) => {
-                self.call(client, |engine, cx| engine.claim_answered(id, sent, Err(cause), cx))
+                self.call(client, |engine, cx| engine.claim_answered(id, sent, Err(cause).into(), cx))
             }
             (Asked::Inspect, Err(cause)) => self.call(client, |engine, cx| engine.inspected(id, Err(cause), cx)),
             (Asked::Leave, Err(cause)) => self.call(client, |engine, cx| engine.left(id, Err(cause), cx)),

@@ -15,15 +15,31 @@ pub(crate) enum Reduction {
 
 /// How much of everything is left. More is left in a state from which more can happen, and in which more is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Left([u8; 14]);
+struct Left([u8; 15]);
 
 impl Left {
     fn new(world: &World) -> Self {
-        let Budget { time, long, ends, lost, broken, duplicates, deletes, foreign, resets, stops, parks, haste } =
-            world.left;
+        let Budget {
+            time,
+            long,
+            ends,
+            lost,
+            broken,
+            unsent,
+            duplicates,
+            deletes,
+            foreign,
+            resets,
+            stops,
+            parks,
+            haste,
+        } = world.left;
         // Fewer promises are checked after trouble, or when time has passed.
         let (calm, early) = (u8::from(!world.ledger.troubled), u8::from(!world.ledger.time_passed));
-        Self([time, long, ends, lost, broken, duplicates, deletes, foreign, resets, stops, parks, haste, calm, early])
+        Self([
+            time, long, ends, lost, broken, unsent, duplicates, deletes, foreign, resets, stops, parks, haste, calm,
+            early,
+        ])
     }
 
     fn covers(self, other: Self) -> bool {

@@ -296,6 +296,8 @@ pub(crate) enum Act {
     Lose(usize),
     /// The connection of a request breaks: it is carried out, and the answer goes nowhere.
     Break(usize),
+    /// A claim finds no connection.
+    Unsent(usize),
     /// The next delivery is repeated later.
     Duplicate(usize),
     Delete,
@@ -393,6 +395,7 @@ impl World {
         may(true, Act::Deliver(index));
         may(left.lost > 0, Act::Lose(index));
         may(left.broken > 0 && request && waited_for, Act::Break(index));
+        may(left.unsent > 0 && waited_for && matches!(packet.call(), Some(Call::Claim(_))), Act::Unsent(index));
         may(left.duplicates > 0 && !matches!(packet.load, Load::Answer { .. }), Act::Duplicate(index));
     }
 
@@ -455,6 +458,11 @@ impl World {
             Act::GiveUpDowngrade(user) => self.give_up_downgrade(user),
             Act::Deliver(index) => self.deliver(index),
             Act::Lose(_) | Act::Break(_) | Act::Duplicate(_) | Act::Stop(_) => self.trouble(act),
+            // No trouble: nothing may be left behind.
+            Act::Unsent(index) => {
+                self.left.unsent -= 1;
+                self.deny(index);
+            }
             Act::Delete => {
                 self.left.deletes -= 1;
                 let last = self.server.key.fence.map_or(0, |fence| fence.token);
@@ -519,7 +527,11 @@ impl World {
     fn note(&mut self, act: Act) {
         if let Some(trace) = &mut self.trace {
             let text = match act {
-                Act::Deliver(index) | Act::Lose(index) | Act::Break(index) | Act::Duplicate(index) => {
+                Act::Deliver(index)
+                | Act::Lose(index)
+                | Act::Break(index)
+                | Act::Unsent(index)
+                | Act::Duplicate(index) => {
                     format!("{:?}: {act:?} {:?}", self.now, self.packets[index])
                 }
                 _ => format!("{:?}: {act:?}", self.now),

@@ -303,9 +303,8 @@ impl World {
                     return true;
                 }
                 TaskStep::Claim(claim) => {
-                    self.engine.claim_sent(id);
                     let answer = self.send(|backend, now| backend.claim(&claim, now));
-                    self.call(|engine, cx| engine.claim_answered(id, sent, answer, cx))
+                    self.call(|engine, cx| engine.claim_answered(id, sent, answer.into(), cx))
                 }
                 TaskStep::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
                 TaskStep::Leave(holder) => {

@@ -32,15 +32,15 @@ pub(crate) mod view;
 use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
     CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid,
-    Key, Listener, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Key, Listener, Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
 };
 use map::not_a_cluster;
 use nodes::Nodes;
 use routing::Refresh;
 pub use scheme::ClusterScheme;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use suspects::Suspects;
 use url::ClusterUrl;
 use view::ClusterView;
@@ -69,7 +69,7 @@ impl Cluster {
         cluster.refresh().await?;
         // All nodes have the same capabilities. They are read from a master, because the URL may list replicas only.
         if let Some(master) = cluster.view.masters().first() {
-            cluster.node(master)?.ready().await?;
+            cluster.node(master)?.session().await?;
         }
         Ok(cluster)
     }
@@ -133,18 +133,21 @@ impl Backend for Cluster {
         self.nodes.listeners.add(&listener);
     }
 
-    fn ready(&self) -> Answer<'_, ()> {
-        Box::pin(async { if self.view.is_empty() { self.refresh().await } else { Ok(()) } })
-    }
-
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(async move {
-            let answer = self.at_owner(&claim.key, move |node| async move { node.acquire(claim).await }).await;
+            // A node that redirects a claim has not executed it, so the last node decides.
+            let sent = &Mutex::new(Sent::Never);
+            let request = move |node: Arc<Redis>| async move {
+                let reply = node.acquire(claim).await;
+                *sent.lock().unwrap_or_else(PoisonError::into_inner) = reply.sent;
+                reply.answer
+            };
+            let answer = self.at_owner(&claim.key, request).await;
             match &answer {
                 Err(moved) if moved.is_moved() && claim.intent != Intent::Try => self.keep_position(claim).await,
                 _ => {}
             }
-            answer
+            ClaimReply { sent: *sent.lock().unwrap_or_else(PoisonError::into_inner), answer }
         })
     }
 

@@ -43,9 +43,9 @@ impl Cluster {
                 self.until_replaced(part, renewals, &batch).await
             });
             left.clear();
-            for (part, answered) in parts.iter().zip(join_all(sent).await) {
+            for (part, (answered, replaced)) in parts.iter().zip(join_all(sent).await) {
                 for (number, answer) in part.numbers.iter().zip(answered) {
-                    if self.is_elsewhere(&renewals[*number], &part.address, &answer).await {
+                    if self.is_elsewhere(&renewals[*number], &part.address, &answer, replaced).await {
                         left.push(*number);
                     }
                     answers[*number] = Some(answer);
@@ -60,10 +60,17 @@ impl Cluster {
     }
 
     /// Ends without a reply as soon as another node serves the slot: a request to a node that has failed could outlast the lease.
-    /// A renewal is idempotent, so it can be repeated.
-    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> RenewReplies {
+    /// A renewal is idempotent, so it can be repeated. Also returns whether the node may have been replaced: there is another one, or
+    /// it cannot be reached.
+    async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> (RenewReplies, bool) {
         let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
-        let mut request = pin!(self.watched(&part.address, part.node.renew_all(batch)));
+        let request = async {
+            match part.node.session().await {
+                Ok(_) => (part.node.renew_all(batch).await, false),
+                Err(cause) => (vec![Err(cause); batch.len()], true),
+            }
+        };
+        let mut request = pin!(self.watched(&part.address, request));
         loop {
             if let Ok(answers) = timeout(SILENT, request.as_mut()).await {
                 return answers;
@@ -72,9 +79,8 @@ impl Cluster {
             let is_new = self.refresh().await.is_ok();
             let owner = slot.and_then(|slot| self.view.owner(slot));
             if is_new && owner.is_some_and(|owner| owner != part.address) {
-                let replaced =
-                    Unknown::new(part.node.name(), Fault::Unreachable, "another node has replaced it").unsent();
-                return vec![Err(replaced); batch.len()];
+                let replaced = Unknown::new(part.node.name(), Fault::Unreachable, "another node has replaced it");
+                return (vec![Err(replaced); batch.len()], true);
             }
         }
     }
@@ -100,9 +106,16 @@ impl Cluster {
     }
 
     /// Whether another node serves the key by now.
-    async fn is_elsewhere(&self, renewal: &Renewal, node: &Address, answer: &Result<Renew, Unknown>) -> bool {
+    async fn is_elsewhere(
+        &self,
+        renewal: &Renewal,
+        node: &Address,
+        answer: &Result<Renew, Unknown>,
+        replaced: bool,
+    ) -> bool {
         let (Err(cause), slot) = (answer, self.slot(&renewal.key)) else { return false };
-        self.helps_to_repeat(slot, node, cause).await && self.view.owner(slot).is_some_and(|owner| owner != *node)
+        self.helps_to_repeat(slot, node, cause, replaced).await
+            && self.view.owner(slot).is_some_and(|owner| owner != *node)
     }
 
     /// Renews with one key at a time if the slot is being moved.

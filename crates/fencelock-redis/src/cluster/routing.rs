@@ -46,7 +46,7 @@ impl Cluster {
             return Ok(node);
         }
         let node = self.url.node(&self.view, address).and_then(Redis::at);
-        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()).unsent())?;
+        let node = node.map_err(|error| Unknown::new(&self.url.name, Fault::Other, error.to_string()))?;
         let listener: Arc<dyn Listener> = Arc::<Listeners>::clone(&self.nodes.listeners);
         node.listen(listener);
         Ok(Arc::new(node))
@@ -63,12 +63,18 @@ impl Cluster {
         let mut tries = 0;
         loop {
             let (address, node) = self.owner(slot).await?;
-            let cause = match self.watched(&address, request(node)).await {
+            let (request, mut connected) = (request(Arc::clone(&node)), false);
+            let sent = async {
+                node.session().await?;
+                connected = true;
+                request.await
+            };
+            let cause = match self.watched(&address, sent).await {
                 Ok(answer) => return Ok(answer),
                 Err(cause) => cause,
             };
             tries += 1;
-            if tries > TRIES || !self.helps_to_repeat(slot, &address, &cause).await {
+            if tries > TRIES || !self.helps_to_repeat(slot, &address, &cause, !connected).await {
                 return Err(self.explained(slot, cause));
             }
             if tries > 1 || self.view.owner(slot).as_ref() == Some(&address) {
@@ -99,16 +105,21 @@ impl Cluster {
                 refreshed?;
             }
         }
-        let unassigned =
-            || Unknown::new(&self.url.name, Fault::Busy, format!("no node serves hash slot {slot}")).unsent();
+        let unassigned = || Unknown::new(&self.url.name, Fault::Busy, format!("no node serves hash slot {slot}"));
         let address = owner.ok_or_else(unassigned)?;
         let node = self.node(&address)?;
         Ok((address, node))
     }
 
-    /// Whether the request was not executed and a retry may succeed. After a failure, the next request for this node fetches a
-    /// new map.
-    pub(crate) async fn helps_to_repeat(&self, slot: u16, address: &Address, cause: &Unknown) -> bool {
+    /// Whether the request may be repeated and a retry may succeed: it was not executed, or it is `repeatable`. After a failure, the
+    /// next request for this node fetches a new map.
+    pub(crate) async fn helps_to_repeat(
+        &self,
+        slot: u16,
+        address: &Address,
+        cause: &Unknown,
+        repeatable: bool,
+    ) -> bool {
         if cause.is_moved() {
             return true;
         }
@@ -116,10 +127,10 @@ impl Cluster {
             return false;
         }
         self.suspects.add(address);
-        if !cause.is_unsent() {
+        if !repeatable {
             return false;
         }
-        // The node is unreachable. Another node may serve the slot by now.
+        // Another node may serve the slot by now.
         self.refresh().await.is_ok() && self.view.owner(slot).is_some_and(|owner| owner != *address)
     }
 
@@ -206,9 +217,9 @@ impl Cluster {
             Some(answer) if answer.slots() > 0 => Ok((answer, queried)),
             Some(_) => {
                 let why = "the nodes that answer serve no slots";
-                Err(Unknown::new(&self.url.name, Fault::Busy, why).unsent())
+                Err(Unknown::new(&self.url.name, Fault::Busy, why))
             }
-            None => Err(Unknown::of_nodes(causes).unsent()),
+            None => Err(Unknown::of_nodes(causes)),
         }
     }
 }

@@ -43,11 +43,6 @@ impl ClusterView {
         self.read().map.masters().into_iter().cloned().collect()
     }
 
-    /// Each claim checks this, so it does not read all slots.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.read().map.is_empty()
-    }
-
     pub(crate) fn unassigned(&self) -> usize {
         self.read().map.unassigned()
     }

@@ -262,7 +262,7 @@ pub(crate) async fn why_no_release(
         let is_renamed = node.detail.contains("nknown");
         let is_about_del = is_renamed || node.fault == Fault::Denied && !is_about_a_key(&node.detail);
         let why = format!("a lock could not be released without DEL: {}", node.detail);
-        is_about_del.then(|| Unknown::new(&target.name, node.fault, why).unsent())
+        is_about_del.then(|| Unknown::new(&target.name, node.fault, why))
     };
     if is_unknown_command(error) {
         let mut in_a_script = redis::cmd("EVAL");

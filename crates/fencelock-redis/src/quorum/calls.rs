@@ -114,7 +114,7 @@ impl Quorum {
             |node| node.limit(claim.ttl.get() / 10),
             |node| {
                 let claim = Arc::clone(&to_node);
-                async move { node.acquire(&claim).await }
+                async move { node.acquire(&claim).await.answer }
             },
         );
         let (mut tokens, mut causes) = (Vec::new(), Vec::new());

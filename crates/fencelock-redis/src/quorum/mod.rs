@@ -41,10 +41,10 @@ use crate::server::Redis;
 use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
     Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding, HolderId, Holding,
-    Intent, Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Unknown,
-    WriteCompletion, no_downgrade,
+    Intent, Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Sent,
+    Unknown, WriteCompletion, no_downgrade,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -249,18 +249,20 @@ impl Backend for Quorum {
         }
     }
 
-    fn ready(&self) -> Answer<'_, ()> {
-        Box::pin(self.enter())
-    }
-
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(async move {
-            claim.supported_by(self)?;
-            self.enter().await?;
-            match claim.intent {
+            if let Err(cause) = claim.supported_by(self) {
+                return ClaimReply::not_sent(cause);
+            }
+            if let Err(cause) = self.enter().await {
+                return ClaimReply::not_sent(cause);
+            }
+            let sent = Sent::At(self.clock.now());
+            let answer = match claim.intent {
                 Intent::Poll => self.poll(claim).await,
                 Intent::Try | Intent::Enqueue => self.claim(claim).await,
-            }
+            };
+            ClaimReply { sent, answer }
         })
     }
 

@@ -27,9 +27,9 @@ impl StartupCheck {
     pub(crate) async fn run(&self, size: Size) -> Result<(), Unknown> {
         let check = async || match check_nodes(size, &self.nodes).await {
             Ok(()) => Ok(()),
-            Err(ConnectError::Unknown(cause)) => Err(cause.unsent()),
+            Err(ConnectError::Unknown(cause)) => Err(cause),
             // A server that is listed twice is a permanent error.
-            Err(invalid) => Err(Unknown::new("redlock://", Fault::Misconfigured, invalid.to_string()).unsent()),
+            Err(invalid) => Err(Unknown::new("redlock://", Fault::Misconfigured, invalid.to_string())),
         };
         self.passed.get_or_try_init(check).await.copied()
     }

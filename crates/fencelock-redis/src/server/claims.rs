@@ -7,13 +7,27 @@ use crate::scripts::quarantine::{self, EpochCheck, EpochRefusal, MarkerState};
 use crate::scripts::reply::{self, Claimed, Remaining};
 use crate::scripts::script::{self, Path, Requested};
 use crate::scripts::unread;
-use fencelock_core::{Acquire, Claim, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize, Unknown};
+use fencelock_core::{
+    Acquire, Claim, ClaimReply, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize, Sent, Unknown,
+};
 use redis::Value;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Redis {
     /// `proposal` is that of a quorum.
-    pub(crate) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
+    pub(crate) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> ClaimReply {
+        match self.session_for(claim).await {
+            Ok(session) => {
+                let sent = Sent::At(self.clock.now());
+                ClaimReply { sent, answer: self.claim_over(&session, claim, proposal).await }
+            }
+            Err(cause) => ClaimReply::not_sent(cause),
+        }
+    }
+
+    /// The session for a claim, unless the claim is refused without asking the server.
+    async fn session_for(&self, claim: &Claim) -> Result<Arc<Session>, Unknown> {
         claim.supported_by(self)?;
         let session = self.session().await?;
         if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
@@ -22,15 +36,19 @@ impl Redis {
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(self.link.node(), claim.ttl)?;
         }
+        Ok(session)
+    }
+
+    async fn claim_over(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
         let redis_key = self.link.target.redis_key(&claim.key);
         let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&redis_key).is_some());
-        let answer = self.send_claim(&session, &redis_key, claim, proposal).await?;
-        self.watch_foreign(&session, &claim.key, &answer).await;
+        let answer = self.send_claim(session, &redis_key, claim, proposal).await?;
+        self.watch_foreign(session, &claim.key, &answer).await;
         if session.shards.is_none() && session.acks.is_none() {
             return Ok(answer);
         }
         // Boxed, because it is large: every claim of a single server would move its size.
-        Box::pin(self.after_claim(&session, &redis_key, claim, answer, had_channel)).await
+        Box::pin(self.after_claim(session, &redis_key, claim, answer, had_channel)).await
     }
 
     /// What a node of a cluster and replicas add to the answer: the channel of a waiter, and the confirmation of a grant.
@@ -232,11 +250,54 @@ impl Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::{Backend, Holder, HolderId, Owner, Release, Ttl};
+    use fencelock_core::{Backend, BootClock, Clock, Holder, HolderId, Owner, Release, Ttl};
     use fencelock_testkit::ScriptedServer;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+
+    fn claim() -> Claim {
+        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("test:1") };
+        Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try)
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_finds_no_server_was_not_sent() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap();
+        let reply = Redis::lazy(&format!("redis://{closed}")).unwrap().acquire(&claim()).await;
+        assert_eq!(reply.sent, Sent::Never, "{reply:?}");
+    }
+
+    #[tokio::test]
+    async fn a_claim_without_an_answer_was_sent() {
+        let server = ScriptedServer::start(|words| {
+            if words[0] == "EVALSHA" {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec())
+        });
+        let server = server.unwrap();
+        let redis = Redis::lazy(&format!("{}?timeout=200", server.url())).unwrap();
+        let reply = redis.acquire(&claim()).await;
+        assert!(reply.answer.is_err() && matches!(reply.sent, Sent::At(_)), "{reply:?}");
+    }
+
+    #[tokio::test]
+    async fn a_lease_counts_from_its_claim_and_not_from_the_handshake_before_it() {
+        const HANDSHAKE: Duration = Duration::from_millis(50);
+        let server = ScriptedServer::start(|words| {
+            if words[0] == "EVALSHA" {
+                return b":7\r\n".to_vec();
+            }
+            std::thread::sleep(HANDSHAKE);
+            ScriptedServer::greeting(words).unwrap_or_else(|| b":0\r\n".to_vec())
+        });
+        let server = server.unwrap();
+        let called = BootClock.now();
+        let reply = Redis::lazy(&server.url()).unwrap().acquire(&claim()).await;
+        let sent = reply.sent_at(called).unwrap();
+        assert!(matches!(reply.answer, Ok(Acquire::Granted { .. })), "{reply:?}");
+        assert!(sent >= called + HANDSHAKE && sent <= BootClock.now(), "{sent:?} after {called:?}");
+    }
 
     /// A queue that never ends, of a server each of whose replies takes 50 ms.
     #[tokio::test]
@@ -254,10 +315,9 @@ mod tests {
             });
             let server = server.unwrap();
             let redis = Redis::lazy(&server.url()).unwrap();
-            let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("test:1") };
-            let claim = Claim::new(Key::new("k").unwrap(), holder, Ttl::default(), Intent::Try);
+            let claim = claim();
             if reply.contains("more") {
-                let refused = redis.acquire(&claim).await.unwrap_err().to_string();
+                let refused = redis.acquire(&claim).await.answer.unwrap_err().to_string();
                 assert!(refused.contains("very many dead waiters"), "{refused}");
             } else {
                 assert_eq!(redis.release(&claim.key, &claim.holder.id).await.unwrap(), Release::Released);

@@ -32,9 +32,10 @@ use crate::scripts::script::{self, Call, Requested};
 use crate::scripts::unread;
 use crate::url::target::Target;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, FencingToken, Finding, HolderId,
-    Holding, Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Clock, Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, FencingToken, Finding,
+    HolderId, Holding, Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown,
+    WriteCompletion,
 };
 pub use raw::Server;
 use redis::{RedisError, Value};
@@ -111,7 +112,7 @@ impl Redis {
 
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Unknown> {
         // Later requests use this session.
-        self.link.session(|| self.clock.now()).await.map_err(Unknown::unsent)
+        self.link.session(|| self.clock.now()).await
     }
 
     pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
@@ -275,11 +276,7 @@ impl Backend for Redis {
         self.link.push_handler.listeners.add(&listener);
     }
 
-    fn ready(&self) -> Answer<'_, ()> {
-        Box::pin(async { self.session().await.map(drop) })
-    }
-
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(self.claim(claim, None))
     }
 
@@ -357,7 +354,7 @@ impl Backend for Redis {
 
 impl QuorumNode for Redis {
     fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
-        Box::pin(self.claim(claim, Some(proposal)))
+        Box::pin(async move { self.claim(claim, Some(proposal)).await.answer })
     }
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {

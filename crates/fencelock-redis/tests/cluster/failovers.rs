@@ -31,7 +31,7 @@ async fn a_promoted_replica_continues_the_queue() {
     // Waiters expire after three seconds without a poll, and a failover may take longer.
     while !failed_over.is_finished() {
         for (backend, waiter) in [(&one, &second), (&other, &third)] {
-            let _ = backend.acquire(&waiter.with_intent(Intent::Poll)).await;
+            let _ = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -34,7 +34,7 @@ pub(crate) fn tokens(answer: &Acquire) -> TokenBlock {
 pub(crate) async fn granted(backend: &Arc<dyn Backend>, claim: &Claim) -> TokenBlock {
     let begun = Instant::now();
     loop {
-        let answer = backend.acquire(claim).await;
+        let answer = backend.acquire(claim).await.answer;
         if let Ok(Acquire::Granted { tokens }) = answer {
             return tokens;
         }
@@ -44,14 +44,14 @@ pub(crate) async fn granted(backend: &Arc<dyn Backend>, claim: &Claim) -> TokenB
 }
 
 pub(crate) async fn queued(backend: &Arc<dyn Backend>, claim: &Claim, ahead: u32) {
-    match backend.acquire(claim).await.unwrap() {
+    match backend.acquire(claim).await.answer.unwrap() {
         Acquire::Queued { ahead: found, .. } => assert_eq!(found, ahead),
         answer => panic!("{answer:?}"),
     }
 }
 
 pub(crate) async fn poll(backend: &Arc<dyn Backend>, claim: &Claim) -> Acquire {
-    backend.acquire(&claim.with_intent(Intent::Poll)).await.unwrap()
+    backend.acquire(&claim.with_intent(Intent::Poll)).await.answer.unwrap()
 }
 
 pub(crate) async fn renew(backend: &Arc<dyn Backend>, claim: &Claim) -> Result<Renew, Unknown> {

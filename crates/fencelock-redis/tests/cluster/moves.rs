@@ -69,7 +69,7 @@ async fn a_batch_of_renewals_follows_its_keys() {
 }
 
 async fn is_moving(backend: &Arc<dyn Backend>, slot: u16) {
-    let unknown = backend.acquire(&held("other{k}", Mode::Exclusive)).await.unwrap_err();
+    let unknown = backend.acquire(&held("other{k}", Mode::Exclusive)).await.answer.unwrap_err();
     let fault = &unknown.nodes()[0];
     assert_eq!(fault.fault, Fault::Moved);
     assert!(unknown.changed_nothing() && !unknown.is_permanent());
@@ -159,7 +159,7 @@ async fn a_waiter_that_left_is_also_gone_on_the_new_node() {
     queued(&backend, &waiter, 0).await;
     cluster.move_slots([slot], elsewhere(&cluster, slot)).unwrap();
     release(&backend, &waiter).await;
-    let gone = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap();
+    let gone = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer.unwrap();
     assert!(matches!(gone, Acquire::Gone), "{gone:?}");
 }
 
@@ -201,7 +201,7 @@ async fn waiters_keep_their_order_while_a_slot_is_moved_for_longer_than_their_li
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(4) {
         for waiter in &waiters {
-            let refused = backend.acquire(&waiter.with_intent(Intent::Poll)).await.unwrap_err();
+            let refused = backend.acquire(&waiter.with_intent(Intent::Poll)).await.answer.unwrap_err();
             assert_eq!(refused.nodes()[0].fault, Fault::Moved);
         }
     }

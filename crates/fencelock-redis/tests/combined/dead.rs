@@ -20,7 +20,7 @@ async fn requests_that_are_not_sent_do_not_keep_a_dead_connection() {
     let proxy = Proxy::to(server.port()).unwrap();
     let backend = connect(&proxy.url()).await.unwrap();
     let first = claim("first");
-    assert!(is_granted(&backend.acquire(&first).await.unwrap()));
+    assert!(is_granted(&backend.acquire(&first).await.answer.unwrap()));
     assert_eq!(backend.release(&first.key, &first.holder.id).await.unwrap(), Release::Released);
     proxy.black_hole_open();
     let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
@@ -29,7 +29,7 @@ async fn requests_that_are_not_sent_do_not_keep_a_dead_connection() {
         let (backend, answered) = (Arc::clone(&backend), answered.clone());
         tasks.spawn(async move {
             let poll = claim(&format!("w:{number}")).with_intent(Intent::Poll);
-            while backend.acquire(&poll).await.is_err() {
+            while backend.acquire(&poll).await.answer.is_err() {
                 sleep(Duration::from_millis(50)).await;
             }
             let _ = answered.send(());
@@ -40,7 +40,7 @@ async fn requests_that_are_not_sent_do_not_keep_a_dead_connection() {
         let mut claims = JoinSet::new();
         for number in 0.. {
             let backend = Arc::clone(&backend);
-            claims.spawn(async move { backend.acquire(&claim(&format!("n:{number}"))).await.is_ok() });
+            claims.spawn(async move { backend.acquire(&claim(&format!("n:{number}"))).await.answer.is_ok() });
             sleep(Duration::from_millis(20)).await;
         }
     });

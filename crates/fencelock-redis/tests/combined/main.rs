@@ -5,7 +5,9 @@ mod dead;
 mod order;
 
 use fencelock::backends::connect;
-use fencelock_core::{Acquire, Answer, Backend, Claim, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl};
+use fencelock_core::{
+    Acquire, Backend, BoxFuture, Claim, ClaimReply, Fault, Holder, HolderId, Intent, Key, Owner, Release, Ttl,
+};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use futures_util::future::join_all;
 use std::future::poll_fn;
@@ -25,7 +27,7 @@ const PATIENT: &str = "?timeout=10000";
 async fn backend(server: &RedisServer, options: &str) -> Arc<dyn Backend> {
     let backend = connect(&format!("{}{options}", server.url())).await.unwrap();
     let first = claim("first");
-    assert!(is_granted(&backend.acquire(&first).await.unwrap()));
+    assert!(is_granted(&backend.acquire(&first).await.answer.unwrap()));
     assert_eq!(backend.release(&first.key, &first.holder.id).await.unwrap(), Release::Released);
     backend
 }
@@ -51,8 +53,8 @@ fn is_granted(answer: &Acquire) -> bool {
 /// Acquires or releases all of them at the same time.
 async fn acquire_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Acquire> {
     let all = join_all(claims.iter().map(|claim| backend.acquire(claim)));
-    let answers = tokio::time::timeout(SOON, all).await.unwrap();
-    answers.into_iter().map(|answer| answer.unwrap()).collect()
+    let replies = tokio::time::timeout(SOON, all).await.unwrap();
+    replies.into_iter().map(|reply| reply.answer.unwrap()).collect()
 }
 
 async fn release_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
@@ -62,7 +64,7 @@ async fn release_all(backend: &dyn Backend, claims: &[Claim]) -> Vec<Release> {
 }
 
 /// Starts one request for each claim. All but the first few have joined a batch that has not been sent yet.
-async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<Answer<'a, Acquire>>> {
+async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<BoxFuture<'a, ClaimReply>>> {
     let mut started = Vec::new();
     for claim in claims {
         let mut request = backend.acquire(claim);
@@ -73,7 +75,7 @@ async fn start<'a>(backend: &'a dyn Backend, claims: &'a [Claim]) -> Vec<Option<
 }
 
 /// Polls a request once.
-async fn once<T>(request: &mut Answer<'_, T>) -> Poll<Result<T, fencelock_core::Unknown>> {
+async fn once<T>(request: &mut BoxFuture<'_, T>) -> Poll<T> {
     poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await
 }
 
@@ -150,7 +152,7 @@ async fn all_requests_of_one_task_join_before_it_is_polled_again() {
     };
     tokio::time::timeout(SOON, sent).await.unwrap();
     assert_eq!(scripts(&server), ALONE as u64 + 1);
-    assert!(all.await.into_iter().all(|answer| is_granted(&answer.unwrap())));
+    assert!(all.await.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
 }
 
 #[tokio::test]
@@ -162,7 +164,7 @@ async fn a_full_memory_refuses_claims_sent_together_with_releases() {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let releases = held.iter().map(|claim| async { backend.release(&claim.key, &claim.holder.id).await.is_ok() });
     let claims =
-        free.iter().map(|claim| async { backend.acquire(claim).await.is_ok_and(|answer| is_granted(&answer)) });
+        free.iter().map(|claim| async { backend.acquire(claim).await.answer.is_ok_and(|answer| is_granted(&answer)) });
     let all = futures_util::future::join(join_all(releases), join_all(claims));
     let (freed, granted) = tokio::time::timeout(SOON, all).await.unwrap();
     assert!(freed.into_iter().all(|freed| freed));
@@ -231,14 +233,14 @@ async fn a_user_without_a_right_to_one_key_does_not_stop_the_others() {
     server.command(&[&user[..], &keys].concat());
     let url = server.url().replace("redis://", "redis://app:pw@");
     let backend = connect(&url).await.unwrap();
-    assert!(is_granted(&backend.acquire(&claim("first")).await.unwrap()));
+    assert!(is_granted(&backend.acquire(&claim("first")).await.answer.unwrap()));
     let mut claims = claims(ALONE + 10);
     claims[7] = claim("other");
     for executed in [claims.len(), ALONE + 1 + 1] {
         scripts(&server);
         let all = join_all(claims.iter().map(|claim| backend.acquire(claim)));
-        for (number, answer) in tokio::time::timeout(SOON, all).await.unwrap().into_iter().enumerate() {
-            match answer {
+        for (number, reply) in tokio::time::timeout(SOON, all).await.unwrap().into_iter().enumerate() {
+            match reply.answer {
                 Ok(answer) => assert!(is_granted(&answer) && number != 7, "{number}: {answer:?}"),
                 Err(unknown) => assert_eq!((number, unknown.nodes()[0].fault), (7, Fault::Denied), "{unknown}"),
             }
@@ -264,7 +266,7 @@ async fn a_server_that_loses_its_scripts_or_restarts_grants_as_before() {
     }
     server.restart_empty().unwrap();
     let lost = join_all(claims.iter().map(|claim| backend.acquire(claim))).await;
-    assert!(lost.iter().flatten().all(is_granted));
+    assert!(lost.iter().flat_map(|reply| &reply.answer).all(is_granted));
     assert!(acquire_all(&*backend, &claims).await.iter().all(is_granted), "the same holders again");
 }
 
@@ -273,10 +275,10 @@ async fn an_unresponsive_server_leaves_every_request_unknown() {
     let Some(server) = redis_or_skip() else { return };
     let (backend, claims) = (backend(&server, "?timeout=200").await, claims(ALONE + 10));
     server.command(&["CLIENT", "PAUSE", "1000", "ALL"]);
-    let answers =
+    let replies =
         tokio::time::timeout(SOON, join_all(claims.iter().map(|claim| backend.acquire(claim)))).await.unwrap();
-    for answer in answers {
-        assert_eq!(answer.unwrap_err().nodes()[0].fault, Fault::Timeout);
+    for reply in replies {
+        assert_eq!(reply.answer.unwrap_err().nodes()[0].fault, Fault::Timeout);
     }
     // Claims that arrive later are released by the requests that follow.
     let settled = async {

@@ -24,7 +24,7 @@ async fn a_request_does_not_overtake_an_earlier_one_for_its_lock() {
     let all = futures_util::future::join(granted, join_all(releases));
     let (granted, answers) = tokio::time::timeout(SOON, all).await.unwrap();
     assert!(answers.into_iter().all(|released| released.unwrap() == Release::Released));
-    assert!(is_granted(&granted.unwrap()), "the lock was released before");
+    assert!(is_granted(&granted.answer.unwrap()), "the lock was released before");
 }
 
 /// A batch that waits for space in the queue of the connection could be overtaken.
@@ -59,8 +59,8 @@ async fn a_request_that_is_dropped_before_its_batch_is_sent_is_never_sent() {
     for dropped in [ALONE, ALONE + 5] {
         started[dropped] = None;
     }
-    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+    let replies = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
+    assert!(replies.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
     for (number, claim) in claims.iter().enumerate() {
         let is_dropped = [ALONE, ALONE + 5].contains(&number);
         assert_eq!(exists(&server, claim.key.as_str()), !is_dropped, "{}", claim.key);
@@ -82,8 +82,8 @@ async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_wa
         assert_eq!(released.unwrap(), Release::Released, "{}: its claim came first", dropped.key);
     }
     // The other requests do not depend on the one that sent the batch.
-    let answers = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+    let replies = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
+    assert!(replies.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
 }
 
 /// The thread of each runtime ends with it.
@@ -102,8 +102,8 @@ fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {
     drop(first);
     drop(sender);
     let all = async { tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap() };
-    let answers = others.block_on(all);
-    assert!(answers.into_iter().all(|answer| is_granted(&answer.unwrap())));
+    let replies = others.block_on(all);
+    assert!(replies.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
 }
 
 /// Claims are dropped at any of their steps, on several threads, and released. No lock stays.
@@ -133,12 +133,12 @@ async fn claims_that_are_cancelled_at_any_step_leave_nothing() {
                 drop(request);
                 let released = backend.release(&claim.key, &claim.holder.id).await.unwrap();
                 if let Some(granted) = granted {
-                    assert!(is_granted(&granted.unwrap()));
+                    assert!(is_granted(&granted.answer.unwrap()));
                     assert_eq!(released, Release::Released);
                     completed += 1;
                 }
                 // If a claim had arrived after its release, the lock would be held now.
-                let next = backend.acquire(&other).await.unwrap();
+                let next = backend.acquire(&other).await.answer.unwrap();
                 assert!(is_granted(&next), "task {task}, round {round}: {next:?}");
                 assert_eq!(backend.release(&other.key, &other.holder.id).await.unwrap(), Release::Released);
             }

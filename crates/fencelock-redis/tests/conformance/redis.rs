@@ -104,7 +104,7 @@ async fn put_into_service(client: &Redis) {
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::new("suite", 1, None).expect("valid") };
     let key = Key::new("put into service").expect("valid");
     let claim = Claim::new(key.clone(), holder.clone(), Ttl::default(), Intent::Try);
-    client.acquire(&claim).await.expect("a server that answers");
+    client.acquire(&claim).await.answer.expect("a server that answers");
     client.release(&key, &holder.id).await.expect("a server that answers");
 }
 

@@ -32,7 +32,7 @@ async fn hold_as(mode: Mode, backend: &dyn Backend, key: &str) -> Claim {
     let begun = Instant::now();
     loop {
         let next = claim(key).with_mode(mode);
-        match backend.acquire(&next).await {
+        match backend.acquire(&next).await.answer {
             Ok(Acquire::Granted { .. }) => return next,
             other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
         }
@@ -41,7 +41,7 @@ async fn hold_as(mode: Mode, backend: &dyn Backend, key: &str) -> Claim {
 }
 
 async fn granted(backend: &dyn Backend, claim: &Claim) -> FencingToken {
-    match backend.acquire(claim).await {
+    match backend.acquire(claim).await.answer {
         Ok(Acquire::Granted { tokens }) => tokens.last(),
         other => panic!("{other:?}"),
     }
@@ -51,7 +51,7 @@ async fn granted(backend: &dyn Backend, claim: &Claim) -> FencingToken {
 async fn answer(backend: &dyn Backend, key: &str) -> Result<Acquire, Unknown> {
     let begun = Instant::now();
     loop {
-        match backend.acquire(&claim(key)).await {
+        match backend.acquire(&claim(key)).await.answer {
             Err(cause) if !cause.is_refusal() && begun.elapsed() < PATIENCE => {
                 sleep(Duration::from_millis(5)).await;
             }
@@ -91,7 +91,7 @@ async fn a_server_that_is_new_grants_nothing_before_its_quarantine_is_over() {
     let redis = connect(&format!("{}&max_ttl=1000", alone(&servers[0]))).await.unwrap();
     let mut brief = claim("k");
     brief.ttl = Ttl::new(Duration::from_secs(1)).unwrap();
-    while let Err(cause) = redis.acquire(&brief).await {
+    while let Err(cause) = redis.acquire(&brief).await.answer {
         assert!(cause.is_quarantine(), "{cause}");
         assert!(begun.elapsed() < PATIENCE, "{cause}");
         sleep(Duration::from_millis(20)).await;
@@ -144,7 +144,7 @@ async fn the_next_claim_detects_a_flush_and_a_lost_marker_also_without_cached_sc
         granted(&*redis, &claim("k")).await;
         server.command(forget);
         server.command(&["SCRIPT", "FLUSH"]);
-        let refused = redis.acquire(&claim("j")).await.unwrap_err();
+        let refused = redis.acquire(&claim("j")).await.answer.unwrap_err();
         assert!(refused.is_quarantine() && refused.is_refusal(), "{forget:?}: {refused}");
         assert_eq!(server.command(&["EXISTS", "j"]), Reply::Int(0));
         end_quarantine(server);
@@ -161,7 +161,7 @@ async fn a_server_in_quarantine_neither_hands_over_nor_raises() {
     for (quarantined, then) in [(false, Reply::Int(1)), (true, Reply::Int(0))] {
         let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
         let fence = granted(&redis, &holder).await;
-        assert!(matches!(redis.acquire(&waiter).await, Ok(Acquire::Queued { .. })));
+        assert!(matches!(redis.acquire(&waiter).await.answer, Ok(Acquire::Queued { .. })));
         if quarantined {
             server.command(&["DEL", "fencelock:node"]);
         }
@@ -169,7 +169,7 @@ async fn a_server_in_quarantine_neither_hands_over_nor_raises() {
         assert_eq!(raised, Ok(if quarantined { Raise::Refused } else { Raise::Acked }));
         assert_eq!(redis.release(&holder.key, &holder.holder.id).await, Ok(Release::Released));
         assert_eq!(server.command(&["EXISTS", "k"]), then, "handed over to the waiter, or not");
-        let poll = redis.acquire(&waiter.with_intent(Intent::Poll)).await;
+        let poll = redis.acquire(&waiter.with_intent(Intent::Poll)).await.answer;
         assert_eq!(matches!(poll, Err(cause) if cause.is_quarantine()), quarantined);
         redis.release(&waiter.key, &waiter.holder.id).await.unwrap();
     }
@@ -182,7 +182,7 @@ async fn an_eviction_in_quarantine_does_not_hand_over() {
     let redis = connect(&alone(&servers[0])).await.unwrap();
     let (holder, waiter) = (claim("k"), claim("k").with_intent(Intent::Enqueue));
     granted(&*redis, &holder).await;
-    assert!(matches!(redis.acquire(&waiter).await, Ok(Acquire::Queued { .. })));
+    assert!(matches!(redis.acquire(&waiter).await.answer, Ok(Acquire::Queued { .. })));
     servers[0].command(&["DEL", "fencelock:node"]);
     let seen = redis.inspect(&holder.key).await.unwrap().unwrap();
     redis.evict(&seen).await.unwrap();
@@ -240,7 +240,7 @@ async fn the_error_for_missing_permissions_names_them() {
     assert_eq!(refused.nodes()[0].fault, Fault::Denied);
     assert!(refused.to_string().contains("allow INFO"), "{refused}");
     let redis = Redis::lazy(&url).unwrap();
-    assert!(redis.acquire(&claim("k")).await.unwrap_err().is_permanent(), "nothing is granted");
+    assert!(redis.acquire(&claim("k")).await.answer.unwrap_err().is_permanent(), "nothing is granted");
     assert!(matches!(init(&url, true).await, Err(ConnectError::Unknown(_))));
 }
 
@@ -267,7 +267,7 @@ async fn a_lease_longer_than_a_quarantine_is_neither_claimed_nor_renewed() {
     let ttl = Ttl::new(Duration::from_millis(30_001)).unwrap();
     let mut long = claim("j");
     long.ttl = ttl;
-    assert!(redis.acquire(&long).await.unwrap_err().is_permanent());
+    assert!(redis.acquire(&long).await.answer.unwrap_err().is_permanent());
     let renewal = [Renewal::new(held.key.clone(), held.holder.id, ttl)];
     assert!(redis.renew(&renewal).await.pop().unwrap().unwrap_err().is_permanent());
     assert_eq!(servers[0].command(&["EXISTS", "j"]), Reply::Int(0));

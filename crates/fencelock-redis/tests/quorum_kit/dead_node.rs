@@ -1,5 +1,5 @@
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
     CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, QuorumNode, Raise,
     Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
 };
@@ -32,8 +32,8 @@ impl Backend for DeadNode {
 
     fn listen(&self, _: Arc<dyn Listener>) {}
 
-    fn acquire<'a>(&'a self, _: &'a Claim) -> Answer<'a, Acquire> {
-        nothing()
+    fn acquire<'a>(&'a self, _: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(async { ClaimReply::not_sent(unreachable()) })
     }
 
     fn watch<'a>(&'a self, _: &'a Key) -> Answer<'a, ()> {

@@ -36,14 +36,14 @@ impl TestQuorum {
     }
 
     pub(crate) async fn grants(&self, claim: &Claim) -> FencingToken {
-        match self.quorum.acquire(claim).await {
+        match self.quorum.acquire(claim).await.answer {
             Ok(Acquire::Granted { tokens }) => tokens.last(),
             other => panic!("should be granted: {other:?}"),
         }
     }
 
     pub(crate) async fn is_busy(&self, claim: &Claim) -> Occupied {
-        match self.quorum.acquire(claim).await {
+        match self.quorum.acquire(claim).await.answer {
             Ok(Acquire::Busy(occupied)) => occupied,
             other => panic!("should be busy: {other:?}"),
         }

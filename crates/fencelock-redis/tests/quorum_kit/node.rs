@@ -1,8 +1,8 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Clock, Completion,
-    CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, Moment, QuorumNode,
-    Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
+    Completion, CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, Moment,
+    QuorumNode, Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ impl Node {
 
     /// Another holder takes the key on this node only.
     pub(crate) async fn take(&self, claim: &Claim) {
-        assert!(matches!(self.memory.acquire(claim).await, Ok(Acquire::Granted { .. })));
+        assert!(matches!(self.memory.acquire(claim).await.answer, Ok(Acquire::Granted { .. })));
     }
 
     async fn travel(&self) -> Result<&Memory, Unknown> {
@@ -90,8 +90,13 @@ impl Backend for Node {
         self.memory.listen(listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async { self.travel().await?.acquire(claim).await })
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(async {
+            match self.travel().await {
+                Ok(memory) => memory.acquire(claim).await,
+                Err(unknown) => Err(unknown).into(),
+            }
+        })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

@@ -4,8 +4,8 @@ use crate::before::KEY;
 use fencelock::backends::connect;
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Backend, Claim, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode, Occupant, Owner,
-    Release, Renew, Renewal, Resize, Ttl, Unknown,
+    Acquire, Backend, Claim, ClaimReply, Downgrade, Event, Eviction, Holder, HolderId, Holding, Intent, Key, Mode,
+    Occupant, Owner, Release, Renew, Renewal, Resize, Ttl, Unknown,
 };
 use fencelock_testkit::RedisServer;
 use futures_util::future::join_all;
@@ -55,7 +55,7 @@ impl Current {
     }
 
     pub(crate) async fn send(&self, intent: Intent) -> Result<Acquire, Unknown> {
-        self.backend.acquire(&self.claim.with_intent(intent)).await
+        self.backend.acquire(&self.claim.with_intent(intent)).await.answer
     }
 
     pub(crate) async fn acquire(&self, intent: Intent) -> Acquire {
@@ -81,14 +81,14 @@ impl Current {
     /// this lock.
     pub(crate) async fn try_together(&self, server: &RedisServer) -> Acquire {
         let first = self.claim_of(Key::new("first").unwrap());
-        self.backend.acquire(&first).await.unwrap();
+        self.backend.acquire(&first).await.answer.unwrap();
         self.backend.release(&first.key, &first.holder.id).await.unwrap();
         let before = scripts_of(server);
         let claims = self.together();
         let mut answers = join_all(claims.iter().map(|claim| self.backend.acquire(claim))).await;
         assert!(scripts_of(server) - before < claims.len() as u64, "they share a script");
-        let answer = answers.pop().unwrap().unwrap();
-        for answer in answers {
+        let answer = answers.pop().unwrap().answer.unwrap();
+        for ClaimReply { answer, .. } in answers {
             assert!(matches!(answer, Ok(Acquire::Granted { .. })), "{answer:?}");
         }
         for claim in claims[..claims.len() - 1].iter().filter(|_| !matches!(answer, Acquire::Granted { .. })) {

@@ -12,7 +12,7 @@ use crate::request::Request;
 use fencelock_core::engine::{
     AcquireFailure, AcquireRequest, FailureReason, Grant, IdleLease, PendingRelease, Source, TaskStep,
 };
-use fencelock_core::{Acquire, Answer, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
+use fencelock_core::{Acquire, BoxFuture, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -52,11 +52,13 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
     let options = &request.options;
     let proof = Holder { id: holder, owner: options.owner.clone() };
     let claim = Claim::new(request.key.clone(), proof, options.ttl, Intent::Poll).with_mode(options.mode);
-    let sent = client.clock.now();
-    let tokens = match client.backend.acquire(&claim).await {
+    let called = client.clock.now();
+    let reply = client.backend.acquire(&claim).await;
+    let sent = reply.sent_at(called).unwrap_or(called);
+    let tokens = match reply.answer {
         Ok(Acquire::Granted { tokens }) => tokens,
         Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
-        Err(cause) => return Err(unconfirmed(&request.key, cause, client.clock.now().since(sent), 1)),
+        Err(cause) => return Err(unconfirmed(&request.key, cause, client.clock.now().since(called), 1)),
     };
     let lease = client.config.lease(sent, options.ttl);
     let options = &AcquireRequest { mode: mode_of(client, request, holder).await?, ..options.clone() };
@@ -206,7 +208,8 @@ impl WaitingTask<'_> {
                 }
                 TaskStep::Leave(holder) => {
                     // If there is no reply in time, it is repeated in the background.
-                    let left = self.in_time(self.client.backend.release(&self.request.key, &holder)).await;
+                    let release = self.client.backend.release(&self.request.key, &holder);
+                    let left = self.in_time(release).await.and_then(|left| left);
                     self.answer(|engine, cx| engine.left(self.id, left, cx))
                 }
                 TaskStep::Wait | TaskStep::TurnLost | TaskStep::Granted(_) | TaskStep::Failed(_) => (step, None),
@@ -229,25 +232,18 @@ impl WaitingTask<'_> {
     }
 
     async fn send_claim(&self, claim: &Claim) -> Next {
-        let backend = &self.client.backend;
-        let ready = self.in_time(backend.ready()).await;
-        let sent = self.client.clock.now();
-        let answer = match ready {
-            Ok(()) if self.cell.with(|engine, _| engine.claim_sent(self.id)) => {
-                self.in_time(backend.acquire(claim)).await
-            }
-            Ok(()) => return (TaskStep::TurnLost, None),
-            Err(cause) => Err(cause.unsent()),
-        };
-        self.answer(|engine, cx| engine.claim_answered(self.id, sent, answer, cx))
+        let called = self.client.clock.now();
+        let reply = self.in_time(self.client.backend.acquire(claim)).await;
+        let reply = reply.unwrap_or_else(|unknown| Err(unknown).into());
+        self.answer(|engine, cx| engine.claim_answered(self.id, called, reply, cx))
     }
 
     /// When the wait ends, a pending reply is only awaited for [`LAST_ANSWER`]. For a task that does not wait, the timeout of the
     /// backend applies.
-    async fn in_time<T>(&self, answer: Answer<'_, T>) -> Result<T, Unknown> {
-        let Some(wait) = self.request.options.wait.filter(|wait| !wait.is_zero()) else { return answer.await };
+    async fn in_time<T>(&self, reply: BoxFuture<'_, T>) -> Result<T, Unknown> {
+        let Some(wait) = self.request.options.wait.filter(|wait| !wait.is_zero()) else { return Ok(reply.await) };
         let left = (self.arrived + wait).since(self.client.clock.now());
-        tokio::time::timeout(left.max(LAST_ANSWER), answer).await.unwrap_or_else(|_| Err(self.client.timed_out()))
+        tokio::time::timeout(left.max(LAST_ANSWER), reply).await.map_err(|_| self.client.timed_out())
     }
 
     fn granted(&self, grant: Grant, lease: LeaseHandle) -> Guard {

@@ -3,8 +3,8 @@ use fencelock::{
     Backend, BackendReport, Capabilities, Clock, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
 };
 use fencelock_core::{
-    Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Intent, Listener,
-    Release, Renew, Renewal, Resize, WriteCompletion,
+    Acquire, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Downgrade, Intent,
+    Listener, Release, Renew, Renewal, Resize, WriteCompletion,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,13 +176,14 @@ impl Backend for Faulty {
         }
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         self.claimants.lock().unwrap().push(claim.holder.id);
         let claim = if self.capabilities().queues { claim.clone() } else { claim.with_intent(Intent::Try) };
         Box::pin(async {
-            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await }))
+            self.send(Verb::Acquire, |inner| Box::pin(async move { inner.acquire(&claim).await.answer }))
                 .await
                 .and_then(|answer| answer)
+                .into()
         })
     }
 

@@ -85,7 +85,7 @@ pub(crate) fn seen(locks: &File, name: &str) -> Holding {
 }
 
 pub(crate) fn acquire(locks: &File, claim: &Claim) -> Acquire {
-    now(locks.acquire(claim)).unwrap()
+    now(locks.acquire(claim)).answer.unwrap()
 }
 
 pub(crate) fn fence(answer: Acquire) -> FencingToken {

@@ -123,7 +123,7 @@ pub(crate) fn obey() {
 
 fn attempt(locks: &File, name: &str, mode: Mode, held: &mut HashMap<String, Claim>) -> String {
     let claim = claim(name, Intent::Try).with_mode(mode);
-    match now(locks.acquire(&claim)) {
+    match now(locks.acquire(&claim)).answer {
         Ok(Acquire::Granted { tokens }) => {
             let fence = tokens.last();
             held.insert(name.to_owned(), claim);

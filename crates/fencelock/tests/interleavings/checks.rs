@@ -119,7 +119,7 @@ pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
 fn probe(stage: &Stage<'_>) -> Result<(), String> {
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("probe") };
     let claim = Claim::new(key(), holder, Ttl::default(), Intent::Try);
-    match at_once(stage.network.memory.acquire(&claim)) {
+    match at_once(stage.network.memory.acquire(&claim)).answer {
         Ok(Acquire::Granted { .. }) => Ok(()),
         other => Err(format!("something is left on the server: {other:?}")),
     }

@@ -6,8 +6,8 @@ use fencelock::{
     Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
 };
 use fencelock_core::{
-    Acquire, Answer, BoxFuture, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Listener,
-    Release, Renew, Renewal, Resize, WriteCompletion,
+    Acquire, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Downgrade, Event,
+    Listener, Release, Renew, Renewal, Resize, WriteCompletion,
 };
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -116,7 +116,7 @@ impl Network {
         let Packet { sent, load, .. } = self.state().packets.remove(index);
         match load {
             Load::Claim(claim, reply) => {
-                let answer = Mutant::of_claim(self.mutant, at_once(self.memory.acquire(&claim)));
+                let answer = Mutant::of_claim(self.mutant, at_once(self.memory.acquire(&claim)).answer);
                 let what = What::ClaimAnswer(claim.holder.id);
                 self.push(what, Load::ClaimAnswer(claim, sent, answer, reply));
             }
@@ -243,8 +243,9 @@ impl Backend for Network {
         self.state().listeners.push(Arc::downgrade(&listener));
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply)))
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        let answer = self.send(What::Claim(claim.holder.id), |reply| Load::Claim(claim.clone(), reply));
+        Box::pin(async { ClaimReply::from(answer.await) })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

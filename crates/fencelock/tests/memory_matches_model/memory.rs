@@ -75,7 +75,7 @@ impl Pair {
         let owner = Owner::new("h", 1, None).unwrap();
         let claim = Claim::new(self.key.clone(), Holder { id: holder(number), owner }, ttl(ttl_ms), intent);
         let claim = claim.with_block(NonZeroU32::new(wanted).unwrap()).with_mode(self.modes[number]);
-        match self.memory.acquire(&claim).now_or_never().unwrap() {
+        match self.memory.acquire(&claim).now_or_never().unwrap().answer {
             Ok(Acquire::Granted { tokens }) => {
                 let (last, count) = block(tokens);
                 Said::Granted { last, count }

@@ -124,7 +124,6 @@ impl World<'_> {
                 self.after(at - self.now, client, Timer::Task(self.numbers));
             }
             TaskStep::Claim(claim) => {
-                self.engine(client, |engine, _| engine.claim_sent(waiter));
                 self.claim(client, waiter, &claim);
             }
             TaskStep::Granted(grant) => self.granted(client, grant),
@@ -186,7 +185,7 @@ impl World<'_> {
         self.trace(|| format!("c{client} has its answer: {answer:?}"));
         let late = self.scenario.is(Mutant::ValidityFromReply);
         let sent = if late { self.clients[client].clock.moment(self.now) } else { sent };
-        let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer, cx));
+        let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer.into(), cx));
         self.step(client, waiter, step);
     }
 

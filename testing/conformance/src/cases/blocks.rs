@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn claim(client: &TestClient, intent: Intent, wanted: u32) -> Acquire {
     let wanted = NonZeroU32::new(wanted).expect("at least one");
-    expect_known(client.backend.acquire(&client.claim(intent).with_block(wanted)).await)
+    expect_known(client.backend.acquire(&client.claim(intent).with_block(wanted)).await.answer)
 }
 
 async fn takes(client: &TestClient, wanted: u32) -> TokenBlock {

@@ -85,7 +85,7 @@ async fn a_claim_conflicts_with_a_waiter(fixture: &dyn Fixture) {
     assert_eq!(alone.seen().await.waiters, 1);
     alone.releases().await;
     waiter.still_holds().await;
-    assert!(!matches!(other.backend.acquire(&other.claim(Intent::Poll)).await, Ok(Acquire::Granted { .. })));
+    assert!(!matches!(other.backend.acquire(&other.claim(Intent::Poll)).await.answer, Ok(Acquire::Granted { .. })));
 }
 
 async fn a_conflict_ends_with_the_last_holder(fixture: &dyn Fixture) {

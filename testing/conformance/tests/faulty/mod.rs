@@ -1,6 +1,6 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
     CompletionRead, Downgrade, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
     Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
 };
@@ -153,7 +153,7 @@ impl FaultyBackend {
         match (self.defect, &answer) {
             (Defect::RenewalTakesAgain, Renew::Absent) => {
                 let holder = Holder { id: renewal.holder, owner: Owner::from_text("backend:1") };
-                self.memory.acquire(&Claim::new(renewal.key, holder, renewal.ttl, Intent::Try)).await?;
+                self.memory.acquire(&Claim::new(renewal.key, holder, renewal.ttl, Intent::Try)).await.answer?;
             }
             (Defect::RenewalOfAnybodys, Renew::TakenBy(others)) => {
                 renewal.holder = others.first().holder_id().unwrap();
@@ -162,6 +162,23 @@ impl FaultyBackend {
             _ => {}
         }
         Ok(answer)
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        if self.defect != Defect::IgnoresModes {
+            claim.supported_by(self)?;
+        }
+        let bent = self.bent(claim);
+        if self.defect == Defect::CarriesOutLater {
+            let memory = Arc::clone(&self.memory);
+            let later = async move {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                memory.acquire(&bent).await.answer
+            };
+            return tokio::spawn(later).await.unwrap();
+        }
+        self.overtakes(&bent).await;
+        self.replaced(claim, self.memory.acquire(&bent).await.answer?)
     }
 }
 
@@ -185,26 +202,11 @@ impl Backend for FaultyBackend {
         }
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         if self.defect == Defect::ClaimsEagerly {
             let _ = self.memory.acquire(claim).now_or_never();
         }
-        Box::pin(async move {
-            if self.defect != Defect::IgnoresModes {
-                claim.supported_by(self)?;
-            }
-            let bent = self.bent(claim);
-            if self.defect == Defect::CarriesOutLater {
-                let memory = Arc::clone(&self.memory);
-                let later = async move {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                    memory.acquire(&bent).await
-                };
-                return tokio::spawn(later).await.unwrap();
-            }
-            self.overtakes(&bent).await;
-            self.replaced(claim, self.memory.acquire(&bent).await?)
-        })
+        Box::pin(async move { self.claim(claim).await.into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -304,7 +306,7 @@ impl Backend for FaultyBackend {
         Box::pin(async move {
             if self.defect == Defect::InspectTakes {
                 let looker = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("backend:1") };
-                self.memory.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await?;
+                self.memory.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await.answer?;
             }
             self.memory.inspect(&self.key(key)).await
         })

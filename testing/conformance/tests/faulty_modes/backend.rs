@@ -1,6 +1,6 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClearCompletion, Completion,
+    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
     CompletionRead, Downgrade, Eviction, FencingToken, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode,
     Release, Renew, Renewal, Resize, Resized, Ttl, Unknown, WriteCompletion,
 };
@@ -65,10 +65,20 @@ impl FaultyModes {
             }
             Defect::ConflictIsGranted => Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() }),
             Defect::ConflictStaysInTheQueue => {
-                self.memory.acquire(&claim.with_mode(Mode::Exclusive)).await?;
+                self.memory.acquire(&claim.with_mode(Mode::Exclusive)).await.answer?;
                 Err(conflict)
             }
             _ => Err(conflict),
+        }
+    }
+
+    async fn bent_claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
+        if self.overtakes(claim).await? {
+            return Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() });
+        }
+        match self.memory.acquire(claim).await.answer {
+            Err(conflict) if conflict.conflicting_mode().is_some() => self.instead_of_conflict(claim, conflict).await,
+            answer => answer,
         }
     }
 
@@ -114,7 +124,7 @@ impl FaultyModes {
         };
         self.memory.release(&renewal.key, &renewal.holder).await?;
         let claim = Claim::new(renewal.key.clone(), holder, renewal.ttl, Intent::Try).with_mode(Mode::Shared);
-        Ok(match self.memory.acquire(&claim).await? {
+        Ok(match self.memory.acquire(&claim).await.answer? {
             Acquire::Granted { tokens } => Downgrade::Downgraded { token: tokens.last() },
             _ => Downgrade::Absent,
         })
@@ -152,19 +162,8 @@ impl Backend for FaultyModes {
         self.memory.listen(listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async move {
-            let claim = claim.with_mode(self.bent(claim.mode));
-            if self.overtakes(&claim).await? {
-                return Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() });
-            }
-            match self.memory.acquire(&claim).await {
-                Err(conflict) if conflict.conflicting_mode().is_some() => {
-                    self.instead_of_conflict(&claim, conflict).await
-                }
-                answer => answer,
-            }
-        })
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(async move { self.bent_claim(&claim.with_mode(self.bent(claim.mode))).await.into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -210,7 +209,7 @@ impl Backend for FaultyModes {
                     let owner = fencelock_core::Owner::from_text("backend:1");
                     let holder = fencelock_core::Holder { id: renewal.holder, owner };
                     let claim = Claim::new(renewal.key.clone(), holder, Ttl::default(), Intent::Try);
-                    self.memory.acquire(&claim).await?;
+                    self.memory.acquire(&claim).await.answer?;
                 }
                 _ => {}
             }

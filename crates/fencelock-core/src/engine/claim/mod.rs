@@ -251,7 +251,7 @@ impl Claiming {
         Some(attempt.claim.clone())
     }
 
-    /// The claim is about to be sent.
+    /// The claim may be sent from now on.
     pub(crate) fn sent(&mut self) {
         self.left_before = std::mem::replace(&mut self.left_behind, true);
         self.in_flight = true;
@@ -260,10 +260,7 @@ impl Claiming {
     /// Records what an unanswered claim may have left on the backend. `sent` is false if it never left this process.
     pub(crate) fn unanswered(&mut self, cause: &Unknown, sent: bool, now: Moment) {
         self.in_flight = false;
-        if !sent {
-            return;
-        }
-        if cause.changed_nothing() || cause.is_unsent() {
+        if !sent || cause.changed_nothing() {
             // This claim had no effect; an earlier one of the same holder may have had one.
             self.left_behind = self.left_before;
         } else if cause.not_replicated().is_none()

@@ -8,8 +8,8 @@ use crate::engine::{
     AcquireFailure, Action, ClaimReport, Config, Context, FailureReason, Grant, PendingRelease, Source, TaskStep,
 };
 use crate::{
-    Acquire, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied, QueuePosition,
-    Release, TokenBlock, Unknown,
+    Acquire, ClaimReply, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied,
+    QueuePosition, Release, Sent, TokenBlock, Unknown,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,24 +19,19 @@ const SPARE: Duration = Duration::from_millis(5);
 
 /// Claims of one task.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// The claim of [`TaskStep::Claim`] is about to be sent. If the task has lost its turn, this returns `false`, and it must not be sent.
-    pub fn claim_sent(&mut self, id: WaiterId) -> bool {
-        self.claiming(id).map(Claiming::sent).is_some()
-    }
-
-    /// The reply to a claim that was sent at `sent`; connecting does not count as part of the lease. An error without a
-    /// call of [`KeyEngine::claim_sent`] means that connecting failed.
+    /// The reply to a claim that the backend was given at `called`; connecting does not count as part of the lease.
     pub fn claim_answered(
         &mut self,
         id: WaiterId,
-        sent: Moment,
-        answer: Result<Acquire, Unknown>,
+        called: Moment,
+        reply: ClaimReply,
         cx: &mut Context<'_, W, L>,
     ) -> TaskStep {
         let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
-        let was_sent = claiming.in_flight;
+        let was_sent = reply.sent != Sent::Never;
+        let sent = reply.sent_at(called).unwrap_or(called);
         claiming.in_flight = false;
-        let cause = match answer {
+        let cause = match reply.answer {
             Ok(Acquire::Granted { tokens }) => return self.granted(id, sent, tokens, cx),
             Ok(Acquire::Gone) => {
                 claiming.left_behind = false;
@@ -172,10 +167,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         // A task outside the queue does not overtake queued tasks, even if only this client knows them.
         let last = !request.queues() && cx.config.sharing.is_some();
         if last && self.waiters.is_known_to_wait(claim.mode) {
-            TaskStep::Inspect
-        } else {
-            TaskStep::Claim(Box::new(claim))
+            return TaskStep::Inspect;
         }
+        if let Some(claiming) = self.claiming(id) {
+            claiming.sent();
+        }
+        TaskStep::Claim(Box::new(claim))
     }
 
     /// Sleeps before the next claim, unless the wait is over.

@@ -72,7 +72,7 @@ impl File {
                 Mode::Shared => return Ok(Downgrade::Downgraded { token: hold.record.fence }),
                 mode => {
                     let advice = format!("key {key}: only an exclusive lock can be downgraded");
-                    return Err(Unknown::new(self.directory.name(), Fault::ModeConflict(mode), advice).unsent());
+                    return Err(Unknown::new(self.directory.name(), Fault::ModeConflict(mode), advice));
                 }
             }
             let row = Row::of_exclusive(&hold.lock, key);
@@ -82,7 +82,7 @@ impl File {
             pause(attempt);
         }
         let detail = format!("key {key}: other processes keep the file of its row locked; the lock is still exclusive");
-        Err(Unknown::new(self.directory.name(), Fault::Timeout, detail).unsent())
+        Err(Unknown::new(self.directory.name(), Fault::Timeout, detail))
     }
 
     fn enter_from(&self, hold: &HeldFile, row: Row) -> Result<Downgrade, Unknown> {
@@ -162,7 +162,7 @@ impl File {
             pause(attempt);
         }
         let advice = format!("key {key}: other processes enter and leave the semaphore all the time: try again");
-        Err(Unknown::new(self.directory.name(), Fault::Busy, advice).unsent())
+        Err(Unknown::new(self.directory.name(), Fault::Busy, advice))
     }
 
     /// The kernel ends no hold for another process.

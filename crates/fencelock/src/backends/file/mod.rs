@@ -66,7 +66,7 @@ mod writer_mark;
 use completion::CompletionFile;
 use directory::Directory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
+    Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
     Completion, CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release,
     Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
@@ -209,11 +209,8 @@ impl Backend for File {
         self.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async {
-            claim.supported_by(self)?;
-            self.claim(claim)
-        })
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(async { claim.supported_by(self).and_then(|()| self.claim(claim)).into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {

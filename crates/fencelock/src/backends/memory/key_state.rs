@@ -230,7 +230,7 @@ impl KeyState {
         };
         if matches!(held.mode, Mode::Permits { .. }) {
             let advice = format!("key {}: only an exclusive lock can be downgraded", step.key);
-            return Err(Unknown::new(step.backend, Fault::ModeConflict(held.mode), advice).unsent());
+            return Err(Unknown::new(step.backend, Fault::ModeConflict(held.mode), advice));
         }
         if held.mode == Mode::Exclusive {
             let tokens = next_tokens(self.fence, proposal, NonZeroU32::MIN, &step);

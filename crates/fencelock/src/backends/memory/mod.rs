@@ -7,9 +7,9 @@ mod scheme;
 
 use completions::Completions;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClearCompletion, Clock,
-    Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key, Listener,
-    Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Clock, Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key,
+    Listener, Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use key_state::{KeyState, StepContext};
 pub(crate) use scheme::MemoryScheme;
@@ -175,11 +175,9 @@ impl Backend for Memory {
         self.listeners.add(&listener);
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Acquire> {
-        Box::pin(async {
-            claim.supported_by(self)?;
-            self.step(&claim.key, |state, step| state.claim(claim, None, step))
-        })
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        let claims = || self.step(&claim.key, |state, step| state.claim(claim, None, step));
+        Box::pin(async move { claim.supported_by(self).and_then(|()| claims()).into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -309,7 +307,7 @@ mod tests {
     }
 
     async fn tokens(memory: &Memory, claim: &Claim) -> TokenBlock {
-        match memory.acquire(claim).await.unwrap() {
+        match memory.acquire(claim).await.answer.unwrap() {
             Acquire::Granted { tokens } => tokens,
             other => panic!("should be granted: {other:?}"),
         }
@@ -325,7 +323,7 @@ mod tests {
             let claim = claim("k", 1, Intent::Poll);
             let (key, holder) = (&claim.key, &claim.holder.id);
             assert_eq!(memory.inspect(key).await.unwrap(), None);
-            assert_eq!(memory.acquire(&claim).await.unwrap(), Acquire::Gone);
+            assert_eq!(memory.acquire(&claim).await.answer.unwrap(), Acquire::Gone);
             assert_eq!(memory.release(key, holder).await.unwrap(), Release::Absent);
             assert_eq!(memory.resize(key, 3).await.unwrap(), Resize::Free);
             memory.watch(key).await.unwrap();
@@ -384,7 +382,7 @@ mod tests {
         }
         // A key that stayed in use meanwhile continues too.
         let waiting = claim("held", 2, Intent::Enqueue);
-        assert!(matches!(memory.acquire(&waiting).await.unwrap(), Acquire::Queued { .. }));
+        assert!(matches!(memory.acquire(&waiting).await.answer.unwrap(), Acquire::Queued { .. }));
         memory.release(&held.key, &held.holder.id).await.unwrap();
         assert_eq!(keys(&memory).0, 1, "it was handed over");
     }
