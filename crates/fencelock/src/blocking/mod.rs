@@ -302,6 +302,11 @@ impl Client {
         self.0.inner.capabilities()
     }
 
+    /// Whether the backend stores what [`Lock::once`] needs.
+    pub fn stores_completions(&self) -> bool {
+        self.0.inner.stores_completions()
+    }
+
     /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives.
     ///
     /// # Errors
