@@ -1,7 +1,6 @@
 use crate::{
-    BackendReport, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, CountedSuccess, Downgrade, Eviction,
-    Fault, Finding, HolderId, Holding, Key, Listener, Mode, Modes, Release, Renew, Renewal, Resize, Unknown,
-    WriteCompletion, once, resize,
+    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Key, Listener, Mode, ModeChanges, Modes, Release,
+    Renew, Renewal, Unknown,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -43,10 +42,8 @@ pub struct Capabilities {
     pub portable: bool,
     /// Other processes see the locks.
     pub cross_process: bool,
-    /// [`Backend::evict`] can end the hold of another client.
+    /// [`Admin::evict`] can end the hold of another client.
     pub evicts: bool,
-    /// Stores a [`Completion`] next to each lock: [`Backend::write_completion`].
-    pub completions: bool,
     /// Every claim needs an unused holder id, because remains of an earlier claim may be released late.
     pub fresh_holders: bool,
     /// The maximum TTL of a claim or renewal; `None` if only [`crate::Ttl::MAX`] applies. It is how
@@ -54,7 +51,8 @@ pub struct Capabilities {
     pub longest_ttl: Option<Duration>,
 }
 
-/// A backend of locks, with all operations that a lock needs. A node of a quorum needs more: [`crate::QuorumNode`].
+/// A backend of locks: what every lock needs. What some backends have beside that are traits of their own: [`Backend::admin`],
+/// [`Backend::completions`] and [`Backend::mode_changes`]. A node of a quorum needs more: [`crate::QuorumNode`].
 ///
 /// Guarantees of an implementation, each checked by the conformance suite:
 ///
@@ -85,8 +83,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply>;
 
     /// Requests one [`crate::Event::Changed`] when the current hold of the key ends; immediately if it is free. The event
-    /// is a hint: it may be late or missing.
-    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()>;
+    /// is a hint: it may be late or missing. By default the backend cannot do this, and the client inspects the key once a second.
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        let _ = key;
+        let refusal = Unknown::new(self.name(), Fault::Unsupported, "this backend sends no events");
+        Box::pin(std::future::ready(Err(refusal)))
+    }
 
     /// Renews many leases in one request. The answers have the order of the renewals. They come together, so a caller sends the
     /// renewals of each [group](Backend::renewal_group) in a request of their own.
@@ -102,61 +104,23 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Releases a hold, or leaves the queue.
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release>;
 
-    /// Turns an exclusive hold into a shared one with a new fencing token, without a moment in which the key is free. Shared
-    /// claims at the head of the queue are granted with it. The holder must treat its hold as shared from the moment at which it
-    /// sends the request, and use the old token for nothing after that.
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal))))
-    }
-
-    /// Changes the limit of a semaphore that is in use, in one step. All holders stay, even if they use more permits than the new
-    /// limit: then nothing is granted until enough are returned. Where waiters form a queue, they wait for permits of the resized
-    /// semaphore from then on, and those that now fit are granted; a waiter that wants more permits than the new limit
-    /// leaves the queue. A new claim with the old limit is refused like any other limit. Nothing but a semaphore that is
-    /// in use is changed.
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(std::future::ready(Err(resize::unsupported(&self.name(), key, limit))))
-    }
-
-    /// Reads the completion of a key, and the time of the backend.
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        no_completions(self.name(), key)
-    }
-
-    /// [Merges](Completion::merge) a completion into the stored one, if `holder` holds the key exclusively, in one step. It stays
-    /// until [`Completion::KEPT`] after its end at least. Anything else that is stored there is an error, and is not changed.
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        let _ = (holder, completion);
-        no_completions(self.name(), key)
-    }
-
-    /// Makes sure that no later read before the end of `done` misses its completion. A backend with one node stores it again if it
-    /// would [forget it before](CountedSuccess::outlasts_its_completion); one that never forgets needs nothing for that.
-    fn confirm_completion<'a>(&'a self, key: &'a Key, done: &'a CountedSuccess) -> Answer<'a, ()> {
-        let _ = (key, done);
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// Removes the completion that was read, or that of an earlier run. One of a later run is not changed.
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        let _ = seen;
-        no_completions(self.name(), key)
-    }
-
     /// The holding of a key; `None` if it is free.
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>>;
 
-    /// The held keys, in any order. A key that is acquired or released concurrently may or may not be included.
-    fn list(&self) -> Answer<'_, Vec<Holding>>;
+    /// What operators need beside the locks. Without it, locks are neither listed nor broken, and nothing is diagnosed.
+    fn admin(&self) -> Option<&dyn Admin> {
+        None
+    }
 
-    /// Ends the holds that `seen` lists, if they have not changed. `seen` may list one of several shared holders; then
-    /// the others keep the key.
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
+    /// The completions next to the locks. Without them, work does not run once per window.
+    fn completions(&self) -> Option<&dyn Completions> {
+        None
+    }
+
+    /// Changes of holds in one step. Without them, no hold is downgraded, and no semaphore is resized.
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        None
+    }
 
     /// The same backend with separate connections, which open on the runtime of their first request: for
     /// releases after the end of the runtime of this one; `None` if the backend has no connections.
@@ -174,18 +138,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
         let _ = (key, holder);
         Ok(Vec::new())
     }
-
-    /// Tries what a lock does, and takes it back: [`crate::Trial`] with a key that no program uses, or with `key`. It returns findings,
-    /// also if it was not tried. Whatever is written is removed, and expires within 5 s if this program is killed. Nothing else is
-    /// written: no directory, and no marker of a server that may have lost its locks.
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        let _ = key;
-        Box::pin(std::future::ready(vec![Finding::not_tried("this backend does not support a trial", "")]))
-    }
-
-    /// Checks what the guarantees of the backend depend on: what it consists of, what works there, and a [`Finding`] for each check.
-    /// It only reads.
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport>;
 }
 
 impl Claim {
@@ -201,16 +153,6 @@ impl Claim {
         let fault = Fault::ModeUnsupported(self.mode);
         Err(Unknown::new(backend.name(), fault, self.mode.alternative()))
     }
-}
-
-/// The refusal of a downgrade on a backend without shared locks.
-pub fn no_downgrade(backend: String, renewal: &Renewal) -> Unknown {
-    let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
-    Unknown::new(backend, Fault::ModeUnsupported(Mode::Shared), advice)
-}
-
-fn no_completions<'a, T: Send + 'a>(backend: String, key: &Key) -> Answer<'a, T> {
-    Box::pin(std::future::ready(Err(once::unsupported(backend, key))))
 }
 
 /// The trait must stay object safe.

@@ -44,6 +44,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod admin;
 mod backend;
 mod backend_report;
 mod block;
@@ -72,6 +73,7 @@ mod listeners;
 mod manual_clock;
 mod mastership;
 mod mode;
+mod mode_changes;
 mod occupant;
 pub mod once;
 pub mod quorum;
@@ -88,7 +90,8 @@ mod span;
 mod time;
 mod trial;
 
-pub use backend::{Answer, Backend, BoxFuture, Capabilities, no_downgrade};
+pub use admin::Admin;
+pub use backend::{Answer, Backend, BoxFuture, Capabilities};
 pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
@@ -115,8 +118,9 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
+pub use mode_changes::{ModeChanges, no_downgrade, no_resize};
 pub use occupant::{Expiry, Foreign, Occupant};
-pub use once::{ClearCompletion, Completion, CompletionRead, CountedSuccess, Window, WriteCompletion};
+pub use once::{ClearCompletion, Completion, CompletionRead, Completions, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{
     Defeat, Inspection, InspectionResult, NodeSet, NodeVote, Outcome, Quorum, QuorumNode, Raise, Round, Seen, Tally,
     Verdict, Vote, next_proposed_block, quarantine, raise_fence,

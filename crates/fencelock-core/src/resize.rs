@@ -1,4 +1,4 @@
-use crate::{Fault, Holders, Key, Mode, Unknown};
+use crate::{Fault, Holders, Mode, Unknown};
 
 /// The answer to a change of the limit of a semaphore. Exhaustive for the same reason as [`crate::Acquire`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,13 +46,4 @@ impl Resize {
     pub fn check(backend: &str, limit: u32) -> Result<Mode, Unknown> {
         Mode::permits(1, limit).map_err(|invalid| Unknown::new(backend, Fault::Other, invalid.to_string()))
     }
-}
-
-/// The refusal of a backend without semaphores.
-pub(crate) fn unsupported(backend: &str, key: &Key, limit: u32) -> Unknown {
-    let refused = |mode| {
-        let advice = format!("key {key}: the limit of a semaphore cannot be changed here");
-        Unknown::new(backend, Fault::ModeUnsupported(mode), advice)
-    };
-    Resize::check(backend, limit).map_or_else(|invalid| invalid, refused)
 }

@@ -113,7 +113,7 @@ impl<'a> Trial<'a> {
         match part {
             Part::Exclusive => true,
             Part::Queue => has.queues,
-            Part::Once => has.completions,
+            Part::Once => self.backend.completions().is_some(),
             Part::Shared => has.modes.shared,
             Part::Permits => has.modes.permits,
             Part::Breaking => has.evicts,

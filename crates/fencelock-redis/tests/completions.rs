@@ -6,8 +6,8 @@ mod quorum_kit;
 
 use fencelock::backends::Redis;
 use fencelock_core::{
-    Acquire, Backend, Claim, ClearCompletion, Completion, CountedSuccess, Fault, FencingToken, Key, Owner, QuorumNode,
-    Unknown, WriteCompletion,
+    Acquire, Admin, Backend, Claim, ClearCompletion, Completion, Completions, CountedSuccess, Fault, FencingToken, Key,
+    Owner, QuorumNode, Unknown, WriteCompletion,
 };
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip};
 use quorum_kit::{Road, TestQuorum, claim, ms};

@@ -5,7 +5,8 @@
 mod quorum_kit;
 
 use fencelock_core::{
-    Backend, Claim, Downgrade, Eviction, Fault, FencingToken, Holding, Intent, Mode, Release, Renew, Renewal, Unknown,
+    Admin, Backend, Claim, Downgrade, Eviction, Fault, FencingToken, Holding, Intent, Mode, ModeChanges, Release,
+    Renew, Renewal, Unknown,
 };
 use futures_util::future::join_all;
 use quorum_kit::{Road, TestQuorum, claim, ms};

@@ -144,6 +144,11 @@ impl Client {
         self.inner.backend.capabilities()
     }
 
+    /// Whether the backend stores what [`Lock::once`] needs.
+    pub fn stores_completions(&self) -> bool {
+        self.inner.backend.completions().is_some()
+    }
+
     /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives. It is the view of
     /// the server: it counts the waiters there, and contains the last token of a lease that tasks of one client share.
     ///

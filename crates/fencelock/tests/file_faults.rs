@@ -3,7 +3,7 @@
 mod file_kit;
 
 use fencelock::backends::File;
-use fencelock_core::{Backend, Fault, Intent, Occupant};
+use fencelock_core::{Admin, Backend, Fault, Intent, Occupant};
 use file_kit::process::{self, Process};
 use file_kit::*;
 use std::fs::{self, Permissions};

@@ -4,7 +4,7 @@ mod file_kit;
 
 use fencelock::backends::{File, ManualClock};
 use fencelock_core::{
-    Acquire, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
+    Acquire, Admin, Backend, Event, Eviction, Expiry, Fault, Intent, Mode, Occupant, Release, Renew, Unknown,
 };
 use file_kit::*;
 use std::fs;

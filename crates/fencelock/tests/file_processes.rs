@@ -2,7 +2,7 @@
 
 mod file_kit;
 
-use fencelock_core::{Backend, Eviction, FencingToken, Intent, Occupant};
+use fencelock_core::{Admin, Backend, Eviction, FencingToken, Intent, Occupant};
 use file_kit::process::{self, Process, pair, wait};
 use file_kit::*;
 use rustix::process::{Pid, Signal, kill_process};

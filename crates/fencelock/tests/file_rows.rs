@@ -4,8 +4,8 @@ mod file_kit;
 
 use fencelock::backends::File;
 use fencelock_core::{
-    Acquire, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent, Key,
-    Mode, Occupant, Release, Renew, Resize, Resized,
+    Acquire, Admin, Backend, BootClock, Claim, Clock, Downgrade, Eviction, FencingToken, HolderInfo, Holding, Intent,
+    Key, Mode, ModeChanges, Occupant, Release, Renew, Resize, Resized,
 };
 use file_kit::process::{self, Process};
 use file_kit::*;

@@ -1,6 +1,6 @@
 use crate::Fixture;
 use crate::deadline::{again_if_too_slow, in_time};
-use fencelock_core::{BoxFuture, Capabilities, Mode};
+use fencelock_core::{Backend, BoxFuture, Mode};
 use std::any::type_name;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ impl Case {
     }
 
     /// Why the case is skipped for this fixture; `None` if it runs.
-    pub(crate) fn skipped(&self, fixture: &dyn Fixture, capabilities: Capabilities) -> Option<String> {
-        self.needs.iter().find_map(|need| need.missing(fixture, capabilities)).map(|why| format!("skipped: {why}"))
+    pub(crate) fn skipped(&self, fixture: &dyn Fixture, backend: &dyn Backend) -> Option<String> {
+        self.needs.iter().find_map(|need| need.missing(fixture, backend)).map(|why| format!("skipped: {why}"))
     }
 }
 
@@ -69,6 +69,8 @@ pub(crate) enum Need {
     Queues,
     /// Another process can continue a hold with the holder id alone.
     Portable,
+    /// The backend has [`fencelock_core::Admin`].
+    Admin,
     /// The hold of another client can be evicted.
     Evicts,
     /// The hold of another client cannot be evicted.
@@ -87,6 +89,8 @@ pub(crate) enum Need {
     Shared,
     /// The backend has no shared locks.
     LacksShared,
+    /// The backend has [`fencelock_core::ModeChanges`].
+    ModeChanges,
     /// The backend has semaphores.
     Permits,
     /// Other programs use the same names.
@@ -94,12 +98,14 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    fn missing(self, fixture: &dyn Fixture, capabilities: Capabilities) -> Option<String> {
+    fn missing(self, fixture: &dyn Fixture, backend: &dyn Backend) -> Option<String> {
+        let capabilities = backend.capabilities();
         let (there, why) = match self {
             Self::Expires => (capabilities.expires, "locks never expire here"),
             Self::Endless => (!capabilities.expires, "locks expire here"),
             Self::Queues => (capabilities.queues, "waiters do not form a queue here"),
             Self::Portable => (capabilities.portable, "a hold cannot be passed to another process here"),
+            Self::Admin => (backend.admin().is_some(), "locks are not listed here"),
             Self::Evicts => (capabilities.evicts, "the hold of another client cannot be evicted here"),
             Self::NeverEvicts => (!capabilities.evicts, "the hold of another client can be evicted here"),
             Self::Node => match fixture.node() {
@@ -109,14 +115,15 @@ impl Need {
             Self::LacksModes => {
                 (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
             }
-            Self::Completions => (capabilities.completions, "completions are not stored here"),
-            Self::LacksCompletions => (!capabilities.completions, "completions are stored here"),
+            Self::Completions => (backend.completions().is_some(), "completions are not stored here"),
+            Self::LacksCompletions => (backend.completions().is_none(), "completions are stored here"),
             Self::AllNodesAnswer => match fixture.all_nodes_answer() {
                 Ok(()) => (true, ""),
                 Err(why) => (false, why),
             },
             Self::Shared => (capabilities.modes.shared, "this backend has no shared locks"),
             Self::LacksShared => (!capabilities.modes.shared, "this backend has shared locks"),
+            Self::ModeChanges => (backend.mode_changes().is_some(), "holds change no mode here"),
             Self::Permits => (capabilities.modes.permits, "this backend has no semaphores"),
             Self::Foreign => match fixture.foreign() {
                 Ok(_) => (true, ""),

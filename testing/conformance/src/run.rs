@@ -67,8 +67,8 @@ fn run_case(factory: &FixtureFactory, case: &Arc<Case>) -> Result<Completion, Fa
     let case = Arc::clone(case);
     let played = runtime.block_on(async {
         let task = tokio::spawn(async move {
-            let capabilities = fixture.backend().await.capabilities();
-            if let Some(why) = case.skipped(&*fixture, capabilities) {
+            let backend = fixture.backend().await;
+            if let Some(why) = case.skipped(&*fixture, &*backend) {
                 return Completion::ignored_with(why);
             }
             case.run(&*fixture).await;

@@ -297,8 +297,3 @@ fn one_completion_for_all_keys_is_caught() {
 fn clearing_any_completion_is_caught() {
     caught(Defect::ClearsAnyCompletion, &["a_completion_of_a_later_run_is_not_cleared"]);
 }
-
-#[test]
-fn a_backend_that_claims_to_have_no_completions_is_caught() {
-    caught(Defect::HasNoCompletions, &["a_missing_completion_is_refused_permanently"]);
-}

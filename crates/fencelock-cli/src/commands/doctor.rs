@@ -29,7 +29,7 @@ pub(super) async fn doctor(wants_report: bool, trial: LockTrial, context: &Conte
             let mut backend = client.diagnose().await;
             let findings = &mut backend.findings;
             findings.extend(tried);
-            findings.extend(kinds(client.capabilities()));
+            findings.extend(kinds(client.capabilities(), client.stores_completions()));
             let failed = findings.iter().any(|finding| finding.level == Level::Failure);
             if context.report.quiet {
                 findings.retain(|finding| finding.level >= Level::Warning);
@@ -84,7 +84,7 @@ fn feature(feature: &Feature) -> Value {
 }
 
 /// Which locks the backend has, and which of them it refuses.
-fn kinds(backend: Capabilities) -> Vec<Finding> {
+fn kinds(backend: Capabilities, stores_completions: bool) -> Vec<Finding> {
     let kinds = [
         ("exclusive locks", true, ""),
         ("shared locks (--shared)", backend.modes.shared, "use exclusive locks, or a backend that has shared ones"),
@@ -92,7 +92,7 @@ fn kinds(backend: Capabilities) -> Vec<Finding> {
         ("slots (--slots)", true, ""),
         ("several keys", true, ""),
         ("elections (elect)", true, ""),
-        ("once per window (--once-per)", backend.completions, "use a backend that has it"),
+        ("once per window (--once-per)", stores_completions, "use a backend that has it"),
     ];
     let has = kinds.iter().filter(|(_, has, _)| *has).map(|(kind, ..)| *kind).collect::<Vec<_>>().join(", ");
     let refused = kinds.iter().filter(|(_, has, _)| !has);

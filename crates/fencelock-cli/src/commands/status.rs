@@ -18,7 +18,7 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
         Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
         held => held?,
     };
-    let done = if client.capabilities().completions { client.last_success(key).await } else { Ok(None) };
+    let done = if client.stores_completions() { client.last_success(key).await } else { Ok(None) };
     let lost = lost_by(client, key, context).await?;
     let answer = if context.report.json {
         let mut answer = state(key, held.as_ref(), client.capabilities().queues);

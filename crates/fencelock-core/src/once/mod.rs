@@ -5,12 +5,14 @@
 //! it is read, when the lock is acquired, and when the completion is written.
 
 mod completion;
+mod completions;
 mod job;
 mod judge;
 mod utc;
 mod window;
 
 pub use completion::{ClearCompletion, Completion, CompletionRead, WriteCompletion};
+pub use completions::Completions;
 pub use job::{OnceJob, OnceStep, Runs};
 pub use judge::{CountedSuccess, Doubt, Judgement, judge};
 pub use utc::Utc;

@@ -32,9 +32,9 @@ pub(crate) mod view;
 use crate::server::raw::Server;
 use crate::server::{Redis, capabilities};
 use fencelock_core::{
-    Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
-    CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent, Invalid,
-    Key, Listener, Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
+    Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
+    CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent,
+    Invalid, Key, Listener, ModeChanges, Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
 };
 use map::not_a_cluster;
 use nodes::Nodes;
@@ -167,6 +167,47 @@ impl Backend for Cluster {
         Box::pin(self.at_owner(key, move |node| async move { node.release(key, holder).await }))
     }
 
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(self.at_owner(key, move |node| async move { node.inspect(key).await }))
+    }
+
+    /// It uses the nodes that are known here, because the cluster may soon be unreachable.
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for Cluster {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(list::list_all(self))
+    }
+
+    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.at_owner(&holding.key, move |node| async move { node.evict(holding).await }))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(doctor::try_nodes(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::report(self))
+    }
+}
+
+impl Completions for Cluster {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(self.at_owner(key, move |node| async move { node.read_completion(key).await }))
     }
@@ -187,37 +228,14 @@ impl Backend for Cluster {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(self.at_owner(key, move |node| async move { node.clear_completion(key, seen).await }))
     }
+}
 
+impl ModeChanges for Cluster {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(self.at_owner(&renewal.key, move |node| async move { node.downgrade(renewal).await }))
     }
 
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
         Box::pin(self.at_owner(key, move |node| async move { node.resize(key, limit).await }))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(self.at_owner(key, move |node| async move { node.inspect(key).await }))
-    }
-
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(list::list_all(self))
-    }
-
-    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.at_owner(&holding.key, move |node| async move { node.evict(holding).await }))
-    }
-
-    /// It uses the nodes that are known here, because the cluster may soon be unreachable.
-    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(Self::with_view(self.url.for_releases(), Arc::new(self.view.copy()))))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::try_nodes(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::report(self))
     }
 }

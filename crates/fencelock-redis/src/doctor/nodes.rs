@@ -20,7 +20,7 @@ pub(crate) struct NodeReport {
 
 impl NodeReport {
     /// Queries one node.
-    pub(crate) async fn of<N: Backend + ?Sized>(name: String, node: &N) -> Self {
+    pub(crate) async fn of(name: String, node: &dyn Backend) -> Self {
         let Ok(report) = timeout(PATIENCE, node.diagnose()).await else {
             let server = ServerReport::failed(node.name(), "it does not answer in time");
             return Self::silent(name, server, "no answer in time");
@@ -30,7 +30,7 @@ impl NodeReport {
     }
 
     /// The findings of a trial on one node; none if it does not answer, which [`NodeReport::of`] reports.
-    pub(crate) async fn of_trial<N: Backend + ?Sized>(name: String, node: &N, key: Option<&Key>) -> Self {
+    pub(crate) async fn of_trial(name: String, node: &dyn Backend, key: Option<&Key>) -> Self {
         let findings = timeout(TRIAL, node.try_out(key)).await;
         let findings = findings.unwrap_or_else(|_| vec![Finding::not_tried("no answer in time", "check the server")]);
         Self { name, answers: !findings.is_empty(), report: BackendReport::of_findings(findings) }

@@ -14,7 +14,7 @@ pub(crate) async fn read_stored(quorum: &Quorum, key: &Key) -> Result<Completion
     quorum.enter().await?;
     let mut answers = quorum.send_to_all(key, patience, |node| {
         let key = key.clone();
-        async move { node.read_completion(&key).await }
+        async move { node.as_backend().read_completion(&key).await }
     });
     let (mut votes, mut causes) = (CompletionVotes::new(quorum.settings.size), Vec::new());
     while let Some((node, answer)) = answers.recv().await {
@@ -39,7 +39,7 @@ pub(crate) async fn write_stored(
     check_completions(quorum, key)?;
     let mut answers = quorum.send_to_all(key, patience, |node| {
         let (key, completion) = (key.clone(), completion.clone());
-        async move { node.write_completion(&key, &holder, &completion).await }
+        async move { node.as_backend().write_completion(&key, &holder, &completion).await }
     });
     let (mut tally, mut causes) = (Tally::new(quorum.settings.size), Vec::new());
     while let Some((node, answer)) = answers.recv().await {
@@ -78,14 +78,14 @@ pub(crate) async fn clear_stored(quorum: &Quorum, key: &Key, seen: &Completion) 
     // If a node is unreachable, nothing is removed.
     let mut answers = quorum.send_to_all(key, patience, |node| {
         let key = key.clone();
-        async move { node.read_completion(&key).await }
+        async move { node.as_backend().read_completion(&key).await }
     });
     while let Some((_, answer)) = answers.recv().await {
         answer?;
     }
     let mut answers = quorum.send_to_all(key, patience, |node| {
         let (key, seen) = (key.clone(), seen.clone());
-        async move { node.clear_completion(&key, &seen).await }
+        async move { node.as_backend().clear_completion(&key, &seen).await }
     });
     let (mut seen_by, mut causes) = (Vec::new(), Vec::new());
     while let Some((_, answer)) = answers.recv().await {
@@ -116,7 +116,7 @@ fn check_completions(quorum: &Quorum, key: &Key) -> Result<(), Unknown> {
 }
 
 pub(crate) fn has_completions(quorum: &Quorum) -> bool {
-    quorum.nodes.iter().all(|node| node.backend.capabilities().completions)
+    quorum.nodes.iter().all(|node| node.backend.completions().is_some())
 }
 
 fn clocks_differ(quorum: &Quorum, apart: std::time::Duration) -> Unknown {

@@ -4,11 +4,9 @@ use super::Quorum;
 use super::calls::patience;
 use super::inspection::{NodeInspections, faults};
 use fencelock_core::{
-    Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, QuorumNode, Tally,
-    Unknown,
+    Backend, Eviction, HolderInfo, Holding, InspectionResult, Key, Mode, NodeFault, NodeVote, Outcome, Tally, Unknown,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A node takes longer to list many keys than to answer for one.
@@ -36,7 +34,7 @@ impl Quorum {
             let answers = answers.clone();
             tokio::spawn(async move {
                 let patience = if node.down().is_some() { node.limit(Duration::ZERO) } else { LIST_PATIENCE };
-                let answer = node.with_timeout(patience, node.backend.list()).await;
+                let answer = node.with_timeout(patience, node.backend.as_backend().list()).await;
                 let _ = answers.send((number, answer));
             });
         }
@@ -79,7 +77,7 @@ impl Quorum {
     pub(crate) async fn evict_all(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let mut answers = self.send_to_all(&seen.key, patience, |node| {
             let seen = seen.clone();
-            async move { evict(&node, &seen).await }
+            async move { evict(node.as_backend(), &seen).await }
         });
         let (mut tally, mut causes) = (Tally::new(self.settings.size), Vec::new());
         let mut outcome = Outcome::Pending;
@@ -110,7 +108,7 @@ impl Quorum {
 
 /// Evicts the holds that `seen` lists from one node. A node may have another token for a reader than the majority
 /// reports, and may list other readers than other nodes do, so the holds of these holders are read from the node first.
-async fn evict(node: &Arc<dyn QuorumNode>, seen: &Holding) -> Result<Eviction, Unknown> {
+async fn evict(node: &dyn Backend, seen: &Holding) -> Result<Eviction, Unknown> {
     if seen.first().mode == Mode::Exclusive {
         return node.evict(seen).await;
     }

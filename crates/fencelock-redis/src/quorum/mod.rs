@@ -41,10 +41,10 @@ use crate::server::Redis;
 use crate::server::node_setup::members;
 use fencelock_core::quorum::{NodePlan, Settings, left_out};
 use fencelock_core::{
-    Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding, HolderId, Holding,
-    Intent, Invalid, Key, Listener, Listeners, Modes, Quorum as Size, QuorumNode, Release, Renew, Renewal, Sent,
-    Unknown, WriteCompletion, no_downgrade,
+    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Clock, Completion, CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding,
+    HolderId, Holding, Intent, Invalid, Key, Listener, Listeners, ModeChanges, Modes, Quorum as Size, QuorumNode,
+    Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion, no_resize,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -233,7 +233,7 @@ impl Backend for Quorum {
         facts.expires = self.settings.expires;
         facts.cross_process = self.nodes.iter().any(|node| node.backend.capabilities().cross_process);
         (facts.portable, facts.evicts, facts.fresh_holders) = (true, true, true);
-        (facts.modes, facts.completions) = (self.modes(), completions::has_completions(self));
+        facts.modes = self.modes();
         facts.longest_ttl = self.longest_ttl();
         facts
     }
@@ -292,16 +292,51 @@ impl Backend for Quorum {
         Box::pin(self.release_all(key, *holder))
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
-            if self.modes().shared {
-                self.downgrade_all(renewal).await
-            } else {
-                Err(no_downgrade(self.name(), renewal))
-            }
+            self.enter().await?;
+            self.inspect_all(key).await.holding(key)
         })
     }
 
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
+        // A release needs no check.
+        Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        completions::has_completions(self).then_some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        self.modes().shared.then_some(self)
+    }
+}
+
+impl Admin for Quorum {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_all())
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.evict_all(seen))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(doctor::try_nodes(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::report(self))
+    }
+}
+
+impl Completions for Quorum {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(completions::read_stored(self, key))
     }
@@ -322,34 +357,16 @@ impl Backend for Quorum {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(completions::clear_stored(self, key, seen))
     }
+}
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            self.enter().await?;
-            self.inspect_all(key).await.holding(key)
-        })
+impl ModeChanges for Quorum {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(self.downgrade_all(renewal))
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_all())
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.evict_all(seen))
-    }
-
-    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        let nodes = self.nodes.iter().map(|node| node.backend.node_reconnected()).collect::<Option<_>>()?;
-        // A release needs no check.
-        Some(Arc::new(Self::from_parts(nodes, Settings::clone(&self.settings), Arc::clone(&self.clock))))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::try_nodes(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::report(self))
+    /// It has no permits.
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(std::future::ready(Err(no_resize(&self.settings.backend, key, limit))))
     }
 }
 

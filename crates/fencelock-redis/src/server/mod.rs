@@ -32,10 +32,10 @@ use crate::scripts::script::{self, Call, Requested};
 use crate::scripts::unread;
 use crate::url::target::Target;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, ConnectError, CountedSuccess, Downgrade, Eviction, FencingToken, Finding,
-    HolderId, Holding, Invalid, Key, Listener, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown,
-    WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Eviction,
+    FencingToken, Finding, HolderId, Holding, Invalid, Key, Listener, ModeChanges, QuorumNode, Raise, Release, Renew,
+    Renewal, Resize, Unknown, WriteCompletion,
 };
 pub use raw::Server;
 use redis::{RedisError, Value};
@@ -295,6 +295,49 @@ impl Backend for Redis {
         Box::pin(self.give_up(key, holder))
     }
 
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move {
+            let seen = self.inspect_checked(key).await?;
+            Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
+        })
+    }
+
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(self.for_releases()?))
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for Redis {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(list::list_all(self))
+    }
+
+    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(evict::evict(self, holding))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(doctor::trial::try_out(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::diagnose(self))
+    }
+}
+
+impl Completions for Redis {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(completions::read_stored(self, key))
     }
@@ -315,40 +358,15 @@ impl Backend for Redis {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(completions::clear_stored(self, key, seen))
     }
+}
 
+impl ModeChanges for Redis {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(self.share(renewal, Requested::Own(self.clock.wall_micros())))
     }
 
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
         Box::pin(self.set_limit(key, limit))
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            let seen = self.inspect_checked(key).await?;
-            Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
-        })
-    }
-
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(list::list_all(self))
-    }
-
-    fn evict<'a>(&'a self, holding: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(evict::evict(self, holding))
-    }
-
-    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(self.for_releases()?))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::trial::try_out(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::diagnose(self))
     }
 }
 
@@ -383,7 +401,7 @@ impl QuorumNode for Redis {
 pub(crate) fn capabilities(announces_waiters: bool) -> Capabilities {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
-    (capabilities.cross_process, capabilities.evicts, capabilities.completions) = (true, true, true);
+    (capabilities.cross_process, capabilities.evicts) = (true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
     capabilities.announces_waiters = announces_waiters;
     capabilities

@@ -1,7 +1,7 @@
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
-    CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, QuorumNode, Raise,
-    Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Completion, CompletionRead, Completions, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key,
+    Listener, ModeChanges, QuorumNode, Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Backend for DeadNode {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.evicts) = (true, true, true);
         // A quorum has the modes that all of its nodes have, and completions only if all of them do.
-        (capabilities.modes.shared, capabilities.completions) = (true, true);
+        capabilities.modes.shared = true;
         capabilities
     }
 
@@ -48,14 +48,38 @@ impl Backend for DeadNode {
         nothing()
     }
 
-    fn downgrade<'a>(&'a self, _: &'a Renewal) -> Answer<'a, Downgrade> {
+    fn inspect<'a>(&'a self, _: &'a Key) -> Answer<'a, Option<Holding>> {
         nothing()
     }
 
-    fn resize<'a>(&'a self, _: &'a Key, _: u32) -> Answer<'a, Resize> {
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for DeadNode {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
         nothing()
     }
 
+    fn evict<'a>(&'a self, _: &'a Holding) -> Answer<'a, Eviction> {
+        nothing()
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async { BackendReport::of_server(ServerReport::failed(self.name(), "it is dead")) })
+    }
+}
+
+impl Completions for DeadNode {
     fn read_completion<'a>(&'a self, _: &'a Key) -> Answer<'a, CompletionRead> {
         nothing()
     }
@@ -67,21 +91,15 @@ impl Backend for DeadNode {
     fn clear_completion<'a>(&'a self, _: &'a Key, _: &'a Completion) -> Answer<'a, ClearCompletion> {
         nothing()
     }
+}
 
-    fn inspect<'a>(&'a self, _: &'a Key) -> Answer<'a, Option<Holding>> {
+impl ModeChanges for DeadNode {
+    fn downgrade<'a>(&'a self, _: &'a Renewal) -> Answer<'a, Downgrade> {
         nothing()
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
+    fn resize<'a>(&'a self, _: &'a Key, _: u32) -> Answer<'a, Resize> {
         nothing()
-    }
-
-    fn evict<'a>(&'a self, _: &'a Holding) -> Answer<'a, Eviction> {
-        nothing()
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async { BackendReport::of_server(ServerReport::failed(self.name(), "it is dead")) })
     }
 }
 

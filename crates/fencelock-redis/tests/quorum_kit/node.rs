@@ -1,8 +1,9 @@
 use fencelock::backends::{Memory, TokioClock};
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key, Listener, Moment,
-    QuorumNode, Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
+    Completion, CompletionRead, Completions, Downgrade, Eviction, Fault, FencingToken, HolderId, Holding, Key,
+    Listener, ModeChanges, Moment, QuorumNode, Raise, Release, Renew, Renewal, Resize, ServerReport, Unknown,
+    WriteCompletion,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -116,14 +117,43 @@ impl Backend for Node {
         Box::pin(async { self.travel().await?.release(key, holder).await })
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.travel().await?.downgrade(renewal).await })
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async { self.travel().await?.inspect(key).await })
     }
 
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move { self.travel().await?.resize(key, limit).await })
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for Node {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async { self.travel().await?.list().await })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async { self.travel().await?.evict(seen).await })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async {
+            match self.travel().await {
+                Ok(memory) => memory.diagnose().await,
+                Err(unknown) => BackendReport::of_server(ServerReport::failed(self.name(), unknown.to_string())),
+            }
+        })
+    }
+}
+
+impl Completions for Node {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async { self.travel().await?.read_completion(key).await })
     }
@@ -140,26 +170,15 @@ impl Backend for Node {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(async { self.travel().await?.clear_completion(key, seen).await })
     }
+}
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { self.travel().await?.inspect(key).await })
+impl ModeChanges for Node {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.travel().await?.downgrade(renewal).await })
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { self.travel().await?.list().await })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.travel().await?.evict(seen).await })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async {
-            match self.travel().await {
-                Ok(memory) => memory.diagnose().await,
-                Err(unknown) => BackendReport::of_server(ServerReport::failed(self.name(), unknown.to_string())),
-            }
-        })
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move { self.travel().await?.resize(key, limit).await })
     }
 }
 

@@ -105,6 +105,9 @@ impl Client {
         /// The capabilities of the backend.
         pub fn capabilities(&self) -> Capabilities;
 
+        /// Whether the backend stores what [`Client::once`] needs.
+        pub fn stores_completions(&self) -> bool;
+
         /// Returns the holders of `key`; `None` if it is free. The answer may be out of date when it arrives.
         pub async fn inspect(&self, key: impl AsRef<str> = key.as_ref().to_owned()) -> Result<Option<Holding>, Error>;
 

@@ -3,8 +3,8 @@ use fencelock::{
     Backend, BackendReport, Capabilities, Clock, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
 };
 use fencelock_core::{
-    Acquire, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Downgrade, Intent,
-    Listener, Release, Renew, Renewal, Resize, WriteCompletion,
+    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Completions,
+    Downgrade, Intent, Listener, ModeChanges, Release, Renew, Renewal, Resize, WriteCompletion,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -208,19 +208,6 @@ impl Backend for Faulty {
         })
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        let renewal = renewal.clone();
-        Box::pin(async move {
-            self.send(Verb::Downgrade, |inner| Box::pin(async move { inner.downgrade(&renewal).await }))
-                .await
-                .and_then(|answer| answer)
-        })
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        self.inner.resize(key, limit)
-    }
-
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         let key = key.clone();
         Box::pin(async move {
@@ -230,6 +217,20 @@ impl Backend for Faulty {
         })
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Completions for Faulty {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         let key = key.clone();
         Box::pin(async move {
@@ -257,16 +258,19 @@ impl Backend for Faulty {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         self.inner.clear_completion(key, seen)
     }
+}
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        self.inner.list()
+impl ModeChanges for Faulty {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        let renewal = renewal.clone();
+        Box::pin(async move {
+            self.send(Verb::Downgrade, |inner| Box::pin(async move { inner.downgrade(&renewal).await }))
+                .await
+                .and_then(|answer| answer)
+        })
     }
 
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        self.inner.evict(seen)
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        self.inner.diagnose()
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        self.inner.resize(key, limit)
     }
 }

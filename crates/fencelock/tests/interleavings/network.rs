@@ -2,12 +2,10 @@
 
 use crate::mutants::Mutant;
 use fencelock::backends::{Memory, TokioClock};
-use fencelock::{
-    Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Fault, HolderId, Holding, Key, Moment, Unknown,
-};
+use fencelock::{Backend, Capabilities, Clock, Drift, Fault, HolderId, Holding, Key, Moment, Unknown};
 use fencelock_core::{
-    Acquire, Answer, BoxFuture, Claim, ClaimReply, ClearCompletion, Completion, CompletionRead, Downgrade, Event,
-    Listener, Release, Renew, Renewal, Resize, WriteCompletion,
+    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, Completions, Event, Listener, ModeChanges, Release, Renew,
+    Renewal,
 };
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -261,44 +259,19 @@ impl Backend for Network {
         Box::pin(self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply)))
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        self.memory.downgrade(renewal)
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        self.memory.resize(key, limit)
-    }
-
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        self.memory.read_completion(key)
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        self.memory.write_completion(key, holder, completion)
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        self.memory.clear_completion(key, seen)
-    }
-
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         self.memory.inspect(key)
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        self.memory.list()
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.memory.admin()
     }
 
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        self.memory.evict(seen)
+    fn completions(&self) -> Option<&dyn Completions> {
+        self.memory.completions()
     }
 
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        self.memory.diagnose()
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        self.memory.mode_changes()
     }
 }

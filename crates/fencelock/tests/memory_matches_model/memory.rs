@@ -2,8 +2,9 @@
 
 use crate::{HOLDERS, Op, Pair, Said, block, holder, id, ms, sorted};
 use fencelock_core::{
-    Acquire, Backend, Claim, Clock, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders, Holding,
-    Intent, Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Resize, Ttl, Unknown,
+    Acquire, Admin, Backend, Claim, Clock, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders,
+    Holding, Intent, ModeChanges, Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Resize, Ttl,
+    Unknown,
 };
 use futures_util::FutureExt as _;
 use std::num::NonZeroU32;

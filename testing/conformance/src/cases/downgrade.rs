@@ -6,9 +6,9 @@ use crate::test_client::{ALIVE, LONG, PAST_SHORT, SHORT, TestClient, test_client
 use fencelock_core::{Acquire, Downgrade, Expiry, FencingToken, Intent, Mode, Release, Renew};
 
 pub(super) fn cases() -> Vec<Case> {
-    const SHARED: &[Need] = &[Need::Shared];
-    const QUEUED: &[Need] = &[Need::Shared, Need::Queues];
-    const LEASED: &[Need] = &[Need::Shared, Need::Expires];
+    const SHARED: &[Need] = &[Need::ModeChanges, Need::Shared];
+    const QUEUED: &[Need] = &[Need::ModeChanges, Need::Shared, Need::Queues];
+    const LEASED: &[Need] = &[Need::ModeChanges, Need::Shared, Need::Expires];
     vec![
         case_for(SHARED, a_downgraded_writer_is_a_reader_with_a_new_token),
         case_for(SHARED, a_repeated_downgrade_returns_the_same_token),

@@ -102,7 +102,7 @@ async fn dropped_inspections_leave_the_client_usable(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     for _ in 0..10 {
         begin_and_drop(a.inspects()).await;
-        begin_and_drop(a.lists()).await;
+        begin_and_drop(a.backend.list()).await;
         begin_and_drop(a.backend.diagnose()).await;
     }
     let fence = a.takes().await;

@@ -7,15 +7,15 @@ use crate::test_client::{ALIVE, TestClient, expect_known, test_clients};
 use fencelock_core::{Acquire, Intent, Mode, Renew, Resize, Resized};
 
 pub(super) fn cases() -> Vec<Case> {
-    const PERMITS: &[Need] = &[Need::Permits];
-    const QUEUED: &[Need] = &[Need::Permits, Need::Queues];
+    const PERMITS: &[Need] = &[Need::ModeChanges, Need::Permits];
+    const QUEUED: &[Need] = &[Need::ModeChanges, Need::Permits, Need::Queues];
     vec![
         case_for(PERMITS, a_larger_limit_admits_more_holders),
         case_for(PERMITS, a_smaller_limit_admits_no_waiter_until_the_sum_fits),
         case_for(PERMITS, holders_stay_when_their_semaphore_is_resized),
         case_for(PERMITS, a_semaphore_that_is_not_in_use_is_not_resized),
         case_for(PERMITS, an_exclusive_lock_is_not_resized),
-        case_for(&[Need::Permits, Need::Shared], a_shared_lock_is_not_resized),
+        case_for(&[Need::ModeChanges, Need::Permits, Need::Shared], a_shared_lock_is_not_resized),
         case_for(PERMITS, limits_that_no_semaphore_has_are_refused),
         case_for(QUEUED, a_larger_limit_lets_waiters_in_at_once).within(ALIVE),
         case_for(QUEUED, a_waiter_keeps_its_position_when_its_semaphore_is_resized).within(ALIVE),

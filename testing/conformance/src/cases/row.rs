@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         case_for(SHARED, a_release_ends_one_hold_of_many),
         case_for(SHARED, a_row_is_shown_with_all_holders_and_their_modes),
         case_for(&[Need::Permits], a_row_of_permits_is_shown_with_their_weights),
-        case_for(SHARED, a_row_is_listed_as_one_key),
+        case_for(&[Need::Shared, Need::Admin], a_row_is_listed_as_one_key),
         case_for(SHARED, many_holders_are_counted),
         case_for(SHARED, several_holders_of_one_key_are_renewed_in_one_batch),
         case_for(LEASED, one_holder_expires_and_the_others_stay),

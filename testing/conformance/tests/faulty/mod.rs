@@ -1,8 +1,9 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
-    CompletionRead, Downgrade, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener, Mode,
-    Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Resize, Ttl, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Completion, CompletionRead, Completions, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key,
+    Listener, Mode, ModeChanges, Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown,
+    WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -47,7 +48,6 @@ pub(crate) enum Defect {
     CompletionIsForgotten,
     CompletionOfAllKeys,
     ClearsAnyCompletion,
-    HasNoCompletions,
 }
 
 /// A backend that is right but for one thing.
@@ -185,7 +185,6 @@ impl FaultyBackend {
 impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.memory.capabilities();
-        capabilities.completions &= self.defect != Defect::HasNoCompletions;
         if self.defect == Defect::IgnoresModes {
             capabilities.modes = Modes::default();
         }
@@ -249,6 +248,51 @@ impl Backend for FaultyBackend {
         })
     }
 
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move {
+            if self.defect == Defect::InspectTakes {
+                let looker = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("backend:1") };
+                self.memory.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await.answer?;
+            }
+            self.memory.inspect(&self.key(key)).await
+        })
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        self.memory.mode_changes()
+    }
+}
+
+impl Admin for FaultyBackend {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async { if self.defect == Defect::ListsNothing { Ok(Vec::new()) } else { self.memory.list().await } })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async move {
+            match self.memory.evict(seen).await? {
+                Eviction::Changed(Some(now)) if self.defect == Defect::EvictsWhateverIsThere => {
+                    self.memory.evict(&now).await
+                }
+                answer => Ok(answer),
+            }
+        })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        self.memory.diagnose()
+    }
+}
+
+impl Completions for FaultyBackend {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async move {
             let mut read = self.memory.read_completion(&self.completion_key(key)).await?;
@@ -292,42 +336,5 @@ impl Backend for FaultyBackend {
             let seen = stored.filter(|_| self.defect == Defect::ClearsAnyCompletion).unwrap_or_else(|| seen.clone());
             self.memory.clear_completion(key, &seen).await
         })
-    }
-
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        self.memory.downgrade(renewal)
-    }
-
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        self.memory.resize(key, limit)
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move {
-            if self.defect == Defect::InspectTakes {
-                let looker = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("backend:1") };
-                self.memory.acquire(&Claim::new(key.clone(), looker, Ttl::default(), Intent::Try)).await.answer?;
-            }
-            self.memory.inspect(&self.key(key)).await
-        })
-    }
-
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { if self.defect == Defect::ListsNothing { Ok(Vec::new()) } else { self.memory.list().await } })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async move {
-            match self.memory.evict(seen).await? {
-                Eviction::Changed(Some(now)) if self.defect == Defect::EvictsWhateverIsThere => {
-                    self.memory.evict(&now).await
-                }
-                answer => Ok(answer),
-            }
-        })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        self.memory.diagnose()
     }
 }

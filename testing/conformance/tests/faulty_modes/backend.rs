@@ -1,8 +1,8 @@
 use fencelock::backends::Memory;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
-    CompletionRead, Downgrade, Eviction, FencingToken, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode,
-    Release, Renew, Renewal, Resize, Resized, Ttl, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, Completions, Downgrade,
+    Eviction, FencingToken, HolderId, HolderInfo, Holding, Intent, Key, Listener, Mode, ModeChanges, Release, Renew,
+    Renewal, Resize, Resized, Ttl, Unknown,
 };
 use std::sync::Arc;
 
@@ -191,6 +191,45 @@ impl Backend for FaultyModes {
         })
     }
 
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move { Ok(self.memory.inspect(key).await?.map(|seen| self.shown(seen))) })
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        self.memory.completions()
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for FaultyModes {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async { Ok(self.memory.list().await?.into_iter().map(|seen| self.shown(seen)).collect()) })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async move {
+            if self.defect == Defect::EvictsTheRow
+                && let Some(row) = self.memory.inspect(&seen.key).await?
+            {
+                return self.memory.evict(&row).await;
+            }
+            self.memory.evict(seen).await
+        })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        self.memory.diagnose()
+    }
+}
+
+impl ModeChanges for FaultyModes {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(async move {
             let before = self.memory.inspect(&renewal.key).await?;
@@ -243,45 +282,5 @@ impl Backend for FaultyModes {
             }
             Ok(answer)
         })
-    }
-
-    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        self.memory.read_completion(key)
-    }
-
-    fn write_completion<'a>(
-        &'a self,
-        key: &'a Key,
-        holder: &'a HolderId,
-        completion: &'a Completion,
-    ) -> Answer<'a, WriteCompletion> {
-        self.memory.write_completion(key, holder, completion)
-    }
-
-    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        self.memory.clear_completion(key, seen)
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async move { Ok(self.memory.inspect(key).await?.map(|seen| self.shown(seen))) })
-    }
-
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(self.memory.list().await?.into_iter().map(|seen| self.shown(seen)).collect()) })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async move {
-            if self.defect == Defect::EvictsTheRow
-                && let Some(row) = self.memory.inspect(&seen.key).await?
-            {
-                return self.memory.evict(&row).await;
-            }
-            self.memory.evict(seen).await
-        })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        self.memory.diagnose()
     }
 }

@@ -66,9 +66,9 @@ mod writer_mark;
 use completion::CompletionFile;
 use directory::Directory;
 use fencelock_core::{
-    Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener, Listeners, Release,
-    Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Clock, Completion, CompletionRead, Completions, Downgrade, Eviction, Finding, HolderId, Holding, Key, Listener,
+    Listeners, ModeChanges, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use inspect::LockState;
 use rustix::fs::{Access, AtFlags, CWD};
@@ -196,7 +196,7 @@ fn culprit(lock_file: &Path) -> Option<PathBuf> {
 impl Backend for File {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
-        (capabilities.cross_process, capabilities.completions) = (true, true);
+        capabilities.cross_process = true;
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities
     }
@@ -225,14 +225,46 @@ impl Backend for File {
         Box::pin(async { self.free(key, holder) })
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async { Ok(self.inspect_key(key)?.holding(key, self.clock.wall_micros())) })
     }
 
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move { self.set_limit(key, limit) })
+    fn descriptors(&self, key: &Key, holder: &HolderId) -> io::Result<Vec<OwnedFd>> {
+        self.table.get(key, holder).map_or_else(|| Ok(Vec::new()), |hold| hold.descriptors())
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for File {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async { Ok(Scan::in_steps(self).await?.into_listed()) })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async { self.refuse(seen) })
+    }
+
+    fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async { vec![trial::run(self).await] })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async { BackendReport::of_findings(diagnose::findings(self)) })
+    }
+}
+
+impl Completions for File {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async { CompletionFile::of(self, key).read() })
     }
@@ -249,28 +281,14 @@ impl Backend for File {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(async { CompletionFile::of(self, key).clear(seen) })
     }
+}
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.inspect_key(key)?.holding(key, self.clock.wall_micros())) })
+impl ModeChanges for File {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.make_shared(&renewal.key, &renewal.holder) })
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async { Ok(Scan::in_steps(self).await?.into_listed()) })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.refuse(seen) })
-    }
-
-    fn descriptors(&self, key: &Key, holder: &HolderId) -> io::Result<Vec<OwnedFd>> {
-        self.table.get(key, holder).map_or_else(|| Ok(Vec::new()), |hold| hold.descriptors())
-    }
-
-    fn try_out<'a>(&'a self, _: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(async { vec![trial::run(self).await] })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async { BackendReport::of_findings(diagnose::findings(self)) })
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move { self.set_limit(key, limit) })
     }
 }

@@ -7,9 +7,10 @@ mod scheme;
 
 use completions::Completions;
 use fencelock_core::{
-    Acquire, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId, Holding, Key,
-    Listener, Listeners, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
+    ClearCompletion, Clock, Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId,
+    Holding, Key, Listener, Listeners, ModeChanges, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown,
+    WriteCompletion,
 };
 use key_state::{KeyState, StepContext};
 pub(crate) use scheme::MemoryScheme;
@@ -163,7 +164,7 @@ impl Backend for Memory {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
         (facts.queues, facts.evicts, facts.modes) = (true, true, modes());
-        (facts.announces_waiters, facts.completions) = (true, true);
+        facts.announces_waiters = true;
         facts
     }
 
@@ -196,17 +197,44 @@ impl Backend for Memory {
         Box::pin(async { self.step(key, |state, step| state.release(holder, step)) })
     }
 
-    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.step(&renewal.key, |state, step| state.downgrade(renewal, None, step)) })
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async { Ok(self.step(key, |state, step| state.holding(key, step.now))) })
     }
 
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move {
-            Resize::check(&self.name, limit)?;
-            self.step(key, |state, step| state.resize(limit, step))
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn fencelock_core::Completions> {
+        Some(self)
+    }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl Admin for Memory {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async {
+            let now = self.clock.now();
+            Ok(self.lock().by_key.iter().filter_map(|(key, state)| state.holding(key, now)).collect())
         })
     }
 
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async { self.step(&seen.key, |state, step| state.evict(seen, step)) })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async {
+            let text = "memory of this process: other processes do not see these locks";
+            BackendReport::of_findings(vec![Finding::fine("backend", text)])
+        })
+    }
+}
+
+impl fencelock_core::Completions for Memory {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async { Ok(self.completions.read(key, self.clock.wall_micros())) })
     }
@@ -231,26 +259,17 @@ impl Backend for Memory {
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(async { Ok(self.completions.clear(key, seen)) })
     }
+}
 
-    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.step(key, |state, step| state.holding(key, step.now))) })
+impl ModeChanges for Memory {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async { self.step(&renewal.key, |state, step| state.downgrade(renewal, None, step)) })
     }
 
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async {
-            let now = self.clock.now();
-            Ok(self.lock().by_key.iter().filter_map(|(key, state)| state.holding(key, now)).collect())
-        })
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.step(&seen.key, |state, step| state.evict(seen, step)) })
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(async {
-            let text = "memory of this process: other processes do not see these locks";
-            BackendReport::of_findings(vec![Finding::fine("backend", text)])
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move {
+            Resize::check(&self.name, limit)?;
+            self.step(key, |state, step| state.resize(limit, step))
         })
     }
 }
