@@ -11,14 +11,14 @@ mod model;
 
 use fencelock::backends::{ManualClock, Memory};
 use fencelock_conformance::model::{Delivery, HandOff, KeyModel, Name, Server};
-use fencelock_core::{Backend, Clock, Event, HolderId, Intent, Key, Listener, Mode, TokenBlock};
+use fencelock_core::{Backend, Clock, Event, HolderId, Intent, Key, KeyTable, Listener, Mode, TokenBlock};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const HAND_OFF_MS: u64 = 3000;
+const HAND_OFF_MS: u64 = KeyTable::CLAIM_TTL.as_secs() * 1000;
 /// For each holder: its lease in milliseconds, and the number of tokens that it requests.
 const HOLDERS: [(u64, u32); 4] = [(700, 1), (1000, 3), (5000, 1), (9000, 50)];
 
