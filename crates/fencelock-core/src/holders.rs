@@ -18,6 +18,11 @@ struct Others<H> {
     unnamed: u32,
 }
 
+impl Holders {
+    /// An answer to a claim lists this many holders, and counts the others.
+    pub const LISTED: usize = 16;
+}
+
 impl<H> Holders<H> {
     /// One holder.
     pub const fn one(holder: H) -> Self {

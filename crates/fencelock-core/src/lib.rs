@@ -19,6 +19,7 @@
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
 //! | completion | the record of the latest success of the work of a key, which counts in the window of each caller | [`Completion`], [`once`] |
 //! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
+//! | key table | what a claim, a renewal and a release do to a key, as an implementation without I/O | [`KeyTable`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |
 //! | round | one attempt to acquire a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
@@ -68,6 +69,7 @@ mod holding;
 mod invalid;
 mod key;
 mod key_set;
+mod key_table;
 mod lease;
 mod listeners;
 mod manual_clock;
@@ -113,6 +115,7 @@ pub use holding::Holding;
 pub use invalid::Invalid;
 pub use key::Key;
 pub use key_set::KeySet;
+pub use key_table::{ClockReading, KeyStep, KeyTable};
 pub use lease::Lease;
 pub use listeners::Listeners;
 pub use manual_clock::ManualClock;

@@ -6,7 +6,7 @@ use super::queue::{
 use super::server::{FENCE_MAX, FENCE_TTL_MS, LINE_TTL_MS, Server, VERSION};
 use super::tokens::Tokens;
 use super::value::Value;
-use fencelock_core::Mode;
+use fencelock_core::{KeyTable, Mode};
 use std::sync::Arc;
 
 /// A renewal shortens a lease that is longer than the TTL by more than this.
@@ -118,7 +118,7 @@ pub struct Claim {
 impl Claim {
     /// The claim of a quorum at one node, without waiting. The times of waiters are those of production.
     pub const fn try_for(holder: u128, ttl_ms: u64, proposal: u64) -> Self {
-        let (life_ms, hand_off_ms) = (3000, 3000);
+        let (life_ms, hand_off_ms) = (KeyTable::WAITER_LIFE.as_secs() * 1000, KeyTable::CLAIM_TTL.as_secs() * 1000);
         Self {
             intent: Intent::Try,
             holder,

@@ -3,8 +3,8 @@
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Moment,
-    Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
+    Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, KeyTable,
+    Moment, Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
 };
 use fencelock_model::{Delivery, Gate, HandOff, KeyModel, Name, Value};
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The server's clock when the schedule begins.
 const EPOCH: u64 = 1_780_000_000_000_000;
 /// The claim TTL, and the life of a waiter between two polls, as production asks for them.
-const CLAIM_TTL_MS: u64 = 3000;
+const CLAIM_TTL_MS: u64 = KeyTable::CLAIM_TTL.as_secs() * 1000;
 
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Server {

@@ -162,7 +162,7 @@ fn permits_that_are_granted_to_a_claim_without_a_task_are_returned_at_once() {
     world.act(&Act::OtherGoes { number: 0 });
     world.act(&Act::OtherGoes { number: 1 });
     assert_eq!((world.backend.waiting(), world.guards.len()), (0, 3));
-    assert_eq!(world.backend.row.len(), 3, "three tasks, three permits");
+    assert_eq!(world.backend.holders().len(), 3, "three tasks, three permits");
     world.wind_down();
 }
 

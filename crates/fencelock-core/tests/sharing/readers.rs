@@ -47,7 +47,7 @@ fn readers_join_in_these_schedules() {
         world.act(&Act::Enter { odd: false });
         world.act(&Act::Pass(1));
     }
-    assert_eq!((world.guards.len(), world.backend.row.len()), (10, 1));
+    assert_eq!((world.guards.len(), world.backend.holders().len()), (10, 1));
     assert!(world.guards.iter().all(|(grant, _)| grant.hold == world.guards[0].0.hold), "nine have joined the first");
     let mut tokens: Vec<_> = world.guards.iter().map(|(grant, _)| grant.tenure.fence).collect();
     tokens.dedup();

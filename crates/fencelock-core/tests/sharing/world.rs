@@ -5,7 +5,7 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving,
     SharingLimits, Status, TaskStep, WaiterId,
 };
-use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, KeyTable, Mode, Moment, Owner, Ttl, Unknown};
 use fencelock_model::SplitMix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,9 +38,6 @@ pub(crate) enum Act {
         requests: u8,
     },
 }
-
-/// More than there are tasks. A writer has all of them.
-const READERS: u32 = 1000;
 
 #[derive(Debug, Clone, Copy)]
 struct Task {
@@ -85,7 +82,7 @@ impl World {
             key: Key::new("k").unwrap(),
             config,
             engine: Engine::default(),
-            backend: TestBackend::new(mode.limit().unwrap_or(READERS)),
+            backend: TestBackend::new(mode),
             mode,
             now: Moment::from_micros(1_000_000_000),
             rng: SplitMix::new(0),
@@ -246,7 +243,7 @@ impl World {
                 moved = true;
             }
             for (holder, tokens) in handed {
-                let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, Duration::from_secs(3), cx));
+                let waits = self.call(|engine, cx| engine.on_hand_off(holder, tokens, KeyTable::CLAIM_TTL, cx));
                 // It may have been granted by an answer meanwhile.
                 if !waits && self.given_up.contains(&holder.hex()) {
                     self.backend.release(holder, self.now);
@@ -344,7 +341,7 @@ impl World {
             assert!(self.backend.has(*holder), "a task has no hold on the backend: {grant:?}");
             assert!(!self.backend.writes(), "a task holds the key while a writer does: {grant:?}");
         }
-        assert!(self.backend.used() <= self.backend.limit);
+        assert!(self.backend.used() <= self.mode.limit().unwrap_or(0));
     }
 
     /// Everybody leaves. What was given away stays.

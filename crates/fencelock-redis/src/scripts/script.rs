@@ -6,16 +6,10 @@ pub(crate) use super::call::{ABSENT_KEY, COMPLETION_KEY, SIDE};
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
-use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, Mode, side_key};
+use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, KeyTable, Mode, side_key};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
-
-/// The lease of a hand-off until it is confirmed. A live waiter confirms within milliseconds; a stopped one delays the others for
-/// this time. It is long enough for a waiter whose last poll was a second ago.
-pub(crate) const CLAIM_TTL: Duration = Duration::from_secs(3);
-/// A waiter polls every second; it is skipped after three seconds without a poll.
-const WAITER_LIFE: Duration = Duration::from_secs(3);
 
 const REFUSAL: &str = include_str!("lua/refusal.lua");
 const TOKENS: &str = include_str!("lua/tokens.lua");
@@ -134,7 +128,7 @@ pub(crate) fn acquire(
     let (micros, whose) = token.words();
     if path == Path::Fast && is_common(claim, token) {
         let mut rest = packed_check(epoch_check);
-        let (wanted, life, hand_off) = (claim.block.get(), millis(WAITER_LIFE), millis(CLAIM_TTL));
+        let (wanted, life, hand_off) = (claim.block.get(), millis(KeyTable::WAITER_LIFE), millis(KeyTable::CLAIM_TTL));
         // Writing to a string cannot fail.
         let _ = write!(rest, "\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}");
         let call = Call::brief(&ACQUIRE, redis_key, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
@@ -146,8 +140,8 @@ pub(crate) fn acquire(
         .arg(claim.holder.wire())
         .arg(claim.ttl.as_millis())
         .arg(micros)
-        .arg(millis(WAITER_LIFE))
-        .arg(millis(CLAIM_TTL))
+        .arg(millis(KeyTable::WAITER_LIFE))
+        .arg(millis(KeyTable::CLAIM_TTL))
         .arg(channel)
         .arg(claim.block.get());
     let call = match (claim.mode, token) {
@@ -174,7 +168,7 @@ pub(crate) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
 
 pub(crate) fn release(redis_key: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
     let mut rest = packed_check(epoch_check);
-    let _ = write!(rest, "\t{wall_micros}\t{}", millis(CLAIM_TTL));
+    let _ = write!(rest, "\t{wall_micros}\t{}", millis(KeyTable::CLAIM_TTL));
     Call::brief(&RELEASE, redis_key, epoch_check).arg(&released_id(holder)).arg(rest)
 }
 
@@ -214,7 +208,7 @@ pub(crate) fn renew_singly(redis_key: &str, key: SingleKey, holder: &HolderId, t
         SingleKey::Holds => ("holds", side_key(redis_key, "holds")),
         SingleKey::Alive => ("alive", side_key(redis_key, "alive")),
     };
-    let span = if key == SingleKey::Alive { WAITER_LIFE } else { ttl };
+    let span = if key == SingleKey::Alive { KeyTable::WAITER_LIFE } else { ttl };
     Call::of_one_key(&RENEW_SINGLY, &name).arg(which).arg(&holder.hex()).arg(millis(span))
 }
 
@@ -250,7 +244,7 @@ pub(crate) fn downgrade(
         .arg(&holder.hex())
         .arg(millis(ttl))
         .arg(micros)
-        .arg(millis(CLAIM_TTL))
+        .arg(millis(KeyTable::CLAIM_TTL))
         .arg(whose)
         .epoch_check(epoch_check)
 }
@@ -270,7 +264,7 @@ pub(crate) fn resize(
         None => call.arg("-").arg("0"),
     }
     .arg(wall_micros)
-    .arg(millis(CLAIM_TTL))
+    .arg(millis(KeyTable::CLAIM_TTL))
     .epoch_check(epoch_check)
 }
 
@@ -306,7 +300,7 @@ pub(crate) fn evict(
         .arg(seen)
         .arg(what)
         .arg(wall_micros)
-        .arg(millis(CLAIM_TTL))
+        .arg(millis(KeyTable::CLAIM_TTL))
         .epoch_check(epoch_check)
 }
 

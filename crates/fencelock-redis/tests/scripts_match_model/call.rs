@@ -86,7 +86,7 @@ impl Both<'_> {
         let epoch_check = epoch_check(required.as_ref()).deriving_keys(derives_keys(name));
         let gate = required.as_ref().map_or(Gate::Open, |(client, quarantine)| client.gate(quarantine, marker, server));
         key.expire(server);
-        let hand_off_ms = u64::try_from(script::CLAIM_TTL.as_millis()).unwrap();
+        let hand_off_ms = u64::try_from(fencelock_core::KeyTable::CLAIM_TTL.as_millis()).unwrap();
         match command {
             Command::Acquire { proposal, .. } => {
                 let claim = model::Claim { hand_off_ms, ..command.claim(proposal.near(server, key)) };

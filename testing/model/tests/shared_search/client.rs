@@ -1,9 +1,9 @@
+use crate::world::HAND_OFF_MS;
 use fencelock_core::Mode;
 use fencelock_model::{Channel, Claim, Intent};
 
 pub(crate) const TTL_MS: u64 = 16;
 const LIFE_MS: u64 = 12;
-const HAND_OFF_MS: u64 = 8;
 pub(crate) const PERMIT: Kind = Kind::Permits { weight: 1, limit: 2 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

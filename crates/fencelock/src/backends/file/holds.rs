@@ -4,9 +4,6 @@ use super::record::Record;
 use fencelock_core::{Expiry, Holders, Holding, Key, Mode, Occupant, Occupied};
 use std::time::Duration;
 
-/// The reply to a claim lists this many holders, and counts the others.
-const LISTED: usize = 16;
-
 /// No hold, one exclusive hold, or the holds of a row: several holds of one class.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
@@ -62,9 +59,9 @@ impl Holds {
 
     /// The holders, for the reply to a claim; `None` if there are none.
     pub(super) fn holders(&self) -> Option<Holders> {
-        let mut listed = self.iter().take(LISTED).map(|record| Occupant::Holder(record.holder.clone()));
+        let mut listed = self.iter().take(Holders::LISTED).map(|record| Occupant::Holder(record.holder.clone()));
         let first = Holders::one(listed.next()?);
-        let more = u32::try_from(self.records.len().saturating_sub(LISTED)).unwrap_or(u32::MAX);
+        let more = u32::try_from(self.records.len().saturating_sub(Holders::LISTED)).unwrap_or(u32::MAX);
         Some(listed.fold(first, Holders::and).and_unnamed(more))
     }
 

@@ -1,20 +1,15 @@
-//! The reference implementation of a backend.
+//! The reference implementation of a backend: a [`KeyTable`] with a clock and listeners.
 
-mod completions;
-mod holder_set;
-mod key_state;
 mod scheme;
 
-use completions::Completions;
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Downgrade, Event, Eviction, FencingToken, Finding, HolderId,
-    Holding, Key, Listener, Listeners, ModeChanges, Modes, QuorumNode, Raise, Release, Renew, Renewal, Resize, Unknown,
-    WriteCompletion,
+    ClearCompletion, Clock, ClockReading, Completion, CompletionRead, Completions, Downgrade, Eviction, FencingToken,
+    Finding, HolderId, Holding, Key, KeyStep, KeyTable, Listener, Listeners, ModeChanges, Modes, QuorumNode, Raise,
+    Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
-use key_state::{KeyState, StepContext};
 pub(crate) use scheme::MemoryScheme;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Locks in the memory of this process.
@@ -28,62 +23,7 @@ pub struct Memory {
     clock: Arc<dyn Clock>,
     leases: bool,
     keys: Mutex<KeyTable>,
-    completions: Completions,
     listeners: Listeners,
-}
-
-/// The keys that are in use.
-#[derive(Debug, Default)]
-struct KeyTable {
-    by_key: HashMap<Key, KeyState>,
-    /// No token of a key that was removed is greater, so a key that comes back continues after it.
-    greatest: u64,
-    /// Keys whose last token was young when they became free: each once, as its state says.
-    young: VecDeque<Key>,
-}
-
-/// The keys that a map may have room for without using it: fewer are not worth moving the others.
-const ROOM: usize = 1024;
-
-/// For how many microseconds after its last token a free key is kept. A key that comes back continues after the tokens of all that were
-/// removed, and each microsecond gives one token: so every key can have a block of this many, however busy the others are.
-const YOUNG: u64 = 10_000;
-
-impl KeyTable {
-    fn state(&mut self, key: &Key) -> &mut KeyState {
-        self.by_key.entry(key.clone()).or_insert(KeyState::after(self.greatest))
-    }
-
-    /// Removes a key that is free, unless it is young, and those that were.
-    fn settle(&mut self, key: &Key, wall: u64) {
-        let is_young = |state: &KeyState| state.fence().saturating_add(YOUNG) > wall;
-        match self.by_key.get_mut(key) {
-            Some(state) if state.is_listed => {}
-            Some(state) if is_young(state) => {
-                state.is_listed = true;
-                self.young.push_back(key.clone());
-            }
-            _ => self.remove(key),
-        }
-        // Two, so that they become fewer.
-        for _ in 0..2 {
-            let Some(next) = self.young.pop_front() else { break };
-            match self.by_key.get_mut(&next) {
-                Some(state) if is_young(state) => self.young.push_back(next),
-                Some(state) if !state.is_free() => state.is_listed = false,
-                _ => self.remove(&next),
-            }
-        }
-    }
-
-    /// Removes a key, and the memory of very many of them.
-    fn remove(&mut self, key: &Key) {
-        let fence = self.by_key.remove(key).map_or(0, |state| state.fence());
-        self.greatest = self.greatest.max(fence);
-        if self.by_key.capacity() > ROOM.max(8 * self.by_key.len()) {
-            self.by_key.shrink_to(ROOM.max(2 * self.by_key.len()) / 2);
-        }
-    }
 }
 
 impl Memory {
@@ -119,28 +59,17 @@ impl Memory {
     }
 
     fn build(name: String, clock: Arc<dyn Clock>, leases: bool) -> Self {
-        let (keys, completions, listeners) = (Mutex::default(), Completions::default(), Listeners::default());
-        Self { name, clock, leases, keys, completions, listeners }
+        let table = KeyTable::new(name.as_str());
+        let keys = Mutex::new(if leases { table.with_leases() } else { table });
+        Self { name, clock, leases, keys, listeners: Listeners::default() }
     }
 
-    /// Runs one atomic step on a key, like a script on a server, and then sends its events.
-    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut KeyState, StepContext<'_>) -> T) -> T {
-        let mut events = Vec::new();
-        let now = self.clock.now();
-        let answer = {
+    /// Runs one atomic step on a key, and then sends its events.
+    fn step<T>(&self, key: &Key, step: impl FnOnce(&mut KeyStep<'_>) -> T) -> T {
+        let (answer, events) = {
             let mut keys = self.lock();
-            let state = keys.state(key);
-            state.expire(now);
-            let (backend, wall, leases) = (self.name.as_str(), self.clock.wall_micros(), self.leases);
-            let answer = step(state, StepContext { backend, key, now, wall, leases, events: &mut events });
-            if state.watched_has_ended() {
-                events.push(Event::Changed { key: key.clone() });
-            }
-            // Like a server, a memory with leases keeps the last token of each key: the nodes of a quorum compare them.
-            if state.is_free() && !(leases && state.fence() > 0) {
-                keys.settle(key, wall);
-            }
-            answer
+            let answer = keys.step(key, ClockReading::of(&*self.clock), step);
+            (answer, keys.take_events())
         };
         for event in &events {
             self.listeners.send(event);
@@ -177,35 +106,37 @@ impl Backend for Memory {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        let claims = || self.step(&claim.key, |state, step| state.claim(claim, None, step));
+        let claims = || self.step(&claim.key, |key| key.claim(claim, None));
         Box::pin(async move { claim.supported_by(self).and_then(|()| claims()).into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async {
-            self.step(key, |state, mut step| state.watch(&mut step));
-            Ok(())
+            self.step(key, |key| {
+                key.watch();
+                Ok(())
+            })
         })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let renew = |renewal: &Renewal| self.step(&renewal.key, |state, step| state.renew(renewal, &step));
+        let renew = |renewal: &Renewal| self.step(&renewal.key, |key| key.renew(renewal));
         Box::pin(async move { renewals.iter().map(|renewal| Ok(renew(renewal))).collect() })
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
-        Box::pin(async { self.step(key, |state, step| state.release(holder, step)) })
+        Box::pin(async { self.step(key, |key| key.release(holder)) })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
-        Box::pin(async { Ok(self.step(key, |state, step| state.holding(key, step.now))) })
+        Box::pin(async { Ok(self.step(key, |key| key.inspect())) })
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
         Some(self)
     }
 
-    fn completions(&self) -> Option<&dyn fencelock_core::Completions> {
+    fn completions(&self) -> Option<&dyn Completions> {
         Some(self)
     }
 
@@ -216,14 +147,11 @@ impl Backend for Memory {
 
 impl Admin for Memory {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(async {
-            let now = self.clock.now();
-            Ok(self.lock().by_key.iter().filter_map(|(key, state)| state.holding(key, now)).collect())
-        })
+        Box::pin(async { Ok(self.lock().list(self.clock.now())) })
     }
 
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(async { self.step(&seen.key, |state, step| state.evict(seen, step)) })
+        Box::pin(async { self.step(&seen.key, |key| key.evict(seen)) })
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
@@ -234,9 +162,9 @@ impl Admin for Memory {
     }
 }
 
-impl fencelock_core::Completions for Memory {
+impl Completions for Memory {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
-        Box::pin(async { Ok(self.completions.read(key, self.clock.wall_micros())) })
+        Box::pin(async { Ok(self.step(key, |key| key.read_completion())) })
     }
 
     fn write_completion<'a>(
@@ -245,32 +173,21 @@ impl fencelock_core::Completions for Memory {
         holder: &'a HolderId,
         completion: &'a Completion,
     ) -> Answer<'a, WriteCompletion> {
-        Box::pin(async {
-            Ok(self.step(key, |state, _| {
-                if !state.is_exclusive_to(holder) {
-                    return WriteCompletion::NotHeld;
-                }
-                self.completions.write(key, completion, self.clock.wall_micros());
-                WriteCompletion::Written
-            }))
-        })
+        Box::pin(async { Ok(self.step(key, |key| key.write_completion(holder, completion))) })
     }
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
-        Box::pin(async { Ok(self.completions.clear(key, seen)) })
+        Box::pin(async { Ok(self.step(key, |key| key.clear_completion(seen))) })
     }
 }
 
 impl ModeChanges for Memory {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(async { self.step(&renewal.key, |state, step| state.downgrade(renewal, None, step)) })
+        Box::pin(async { self.step(&renewal.key, |key| key.downgrade(renewal, None)) })
     }
 
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(async move {
-            Resize::check(&self.name, limit)?;
-            self.step(key, |state, step| state.resize(limit, step))
-        })
+        Box::pin(async move { self.step(key, |key| key.resize(limit)) })
     }
 }
 
@@ -278,21 +195,21 @@ impl QuorumNode for Memory {
     fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
         Box::pin(async move {
             claim.supported_by(self)?;
-            self.step(&claim.key, |state, step| state.claim(claim, Some(proposal), step))
+            self.step(&claim.key, |key| key.claim(claim, Some(proposal)))
         })
     }
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {
-        Box::pin(async move { Ok(self.step(key, |state, _| state.raise(holder, to))) })
+        Box::pin(async move { Ok(self.step(key, |key| key.raise(holder, to))) })
     }
 
     fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        Box::pin(async move { self.step(&renewal.key, |state, step| state.downgrade(renewal, Some(proposal), step)) })
+        Box::pin(async move { self.step(&renewal.key, |key| key.downgrade(renewal, Some(proposal))) })
     }
 
     fn restore_completion<'a>(&'a self, key: &'a Key, completion: &'a Completion) -> Answer<'a, ()> {
         Box::pin(async {
-            self.completions.write(key, completion, self.clock.wall_micros());
+            self.step(key, |key| key.restore_completion(completion));
             Ok(())
         })
     }
@@ -302,117 +219,4 @@ fn modes() -> Modes {
     let mut modes = Modes::default();
     (modes.shared, modes.permits) = (true, true);
     modes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fencelock_core::{Holder, Intent, ManualClock, Owner, TokenBlock, Ttl};
-    use std::num::NonZeroU32;
-    use std::time::Duration;
-
-    fn claim(key: &str, holder: u8, intent: Intent) -> Claim {
-        let holder = Holder { id: HolderId::from_bytes([holder; 16]), owner: Owner::from_text("") };
-        Claim::new(Key::new(key).unwrap(), holder, Ttl::default(), intent)
-    }
-
-    /// Keys and the room for them, when those that are free are no longer young.
-    fn keys(memory: &Memory) -> (usize, usize) {
-        let mut keys = memory.lock();
-        for _ in 0..=keys.young.len() {
-            keys.settle(&Key::new("none").unwrap(), memory.clock.wall_micros() + YOUNG);
-        }
-        (keys.by_key.len(), keys.by_key.capacity())
-    }
-
-    async fn tokens(memory: &Memory, claim: &Claim) -> TokenBlock {
-        match memory.acquire(claim).await.answer.unwrap() {
-            Acquire::Granted { tokens } => tokens,
-            other => panic!("should be granted: {other:?}"),
-        }
-    }
-
-    async fn granted(memory: &Memory, claim: &Claim) -> u64 {
-        tokens(memory, claim).await.last().get()
-    }
-
-    #[tokio::test]
-    async fn a_key_that_is_only_looked_at_is_not_kept() {
-        for memory in [Memory::new(), Memory::with_leases(Arc::new(BootClock))] {
-            let claim = claim("k", 1, Intent::Poll);
-            let (key, holder) = (&claim.key, &claim.holder.id);
-            assert_eq!(memory.inspect(key).await.unwrap(), None);
-            assert_eq!(memory.acquire(&claim).await.answer.unwrap(), Acquire::Gone);
-            assert_eq!(memory.release(key, holder).await.unwrap(), Release::Absent);
-            assert_eq!(memory.resize(key, 3).await.unwrap(), Resize::Free);
-            memory.watch(key).await.unwrap();
-            let renewed = memory.renew(&[Renewal::new(key.clone(), *holder, Ttl::default())]).await;
-            assert_eq!(renewed, [Ok(Renew::Absent)]);
-            assert_eq!(keys(&memory).0, 0);
-        }
-    }
-
-    #[tokio::test]
-    async fn keys_that_are_free_again_take_no_memory() {
-        let memory = Memory::new();
-        let claims: Vec<_> = (0..100_000).map(|n| claim(&format!("k{n}"), 1, Intent::Try)).collect();
-        for claim in &claims {
-            granted(&memory, claim).await;
-        }
-        assert_eq!(keys(&memory).0, claims.len());
-        for claim in &claims {
-            memory.release(&claim.key, &claim.holder.id).await.unwrap();
-        }
-        let (used, room) = keys(&memory);
-        assert!(used == 0 && room <= 2 * ROOM, "{used} keys, room for {room}");
-    }
-
-    #[tokio::test]
-    async fn every_key_has_a_block_of_tokens_however_busy_the_others_are() {
-        let clock = Arc::new(ManualClock::at(Duration::from_secs(1)));
-        let memory = Memory::build("memory:".into(), clock.clone(), false);
-        let wanted = NonZeroU32::new(64).unwrap();
-        for round in 0..1000 {
-            clock.advance(Duration::from_micros(100));
-            let (busy, other) =
-                (claim("busy", 1, Intent::Try).with_block(wanted), claim(&format!("k{round}"), 1, Intent::Try));
-            for claim in [busy, other.with_block(wanted)] {
-                let tokens = tokens(&memory, &claim).await.count();
-                // Before the first key was removed, a new one has no token to continue after.
-                assert!(round < 200 || tokens == wanted, "round {round}: {tokens} tokens");
-                memory.release(&claim.key, &claim.holder.id).await.unwrap();
-            }
-        }
-        let kept = memory.lock().by_key.len();
-        assert!(kept <= 200, "{kept} keys after 100 releases in 10 ms");
-    }
-
-    #[tokio::test]
-    async fn the_tokens_of_a_key_increase_although_it_was_free() {
-        let memory = Memory::new();
-        let held = claim("held", 1, Intent::Try);
-        let mut last = granted(&memory, &held).await;
-        for round in 0..200_u8 {
-            let claim = claim("k", round, Intent::Try);
-            let token = granted(&memory, &claim).await;
-            assert!(token > last, "round {round}: {token} after {last}");
-            last = token;
-            memory.release(&claim.key, &claim.holder.id).await.unwrap();
-        }
-        // A key that stayed in use meanwhile continues too.
-        let waiting = claim("held", 2, Intent::Enqueue);
-        assert!(matches!(memory.acquire(&waiting).await.answer.unwrap(), Acquire::Queued { .. }));
-        memory.release(&held.key, &held.holder.id).await.unwrap();
-        assert_eq!(keys(&memory).0, 1, "it was handed over");
-    }
-
-    #[tokio::test]
-    async fn a_key_is_removed_although_its_end_is_watched() {
-        let memory = Memory::new();
-        let claim = claim("k", 1, Intent::Try);
-        granted(&memory, &claim).await;
-        memory.watch(&claim.key).await.unwrap();
-        memory.release(&claim.key, &claim.holder.id).await.unwrap();
-        assert_eq!(keys(&memory).0, 0);
-    }
 }

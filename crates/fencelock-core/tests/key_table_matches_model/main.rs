@@ -1,24 +1,21 @@
-//! The memory backend against the model of the scripts (`fencelock_conformance::model`): every answer, hand-off and token is
-//! the same. So one key has two models, the abstract one of the searches and this one.
+//! The [`KeyTable`] against the model of the scripts: every answer, hand-off and token is the same.
 //!
 //! Waiters poll whenever time passes, as clients do: when a waiter that does not is forgotten, both may choose. Both may also choose
 //! which waiters a claim that conflicts is compared with, all or the last one. So the clients of a sequence have exclusive locks and
 //! one class of others, or two classes of others; and where exclusive claims wait too, no limit is changed.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod memory;
 mod model;
+mod table;
 
-use fencelock::backends::{ManualClock, Memory};
-use fencelock_conformance::model::{Delivery, HandOff, KeyModel, Name, Server};
-use fencelock_core::{Backend, Clock, Event, HolderId, Intent, Key, Listener, Mode, TokenBlock};
+use fencelock_core::{ClockReading, Event, HolderId, Intent, Key, KeyStep, KeyTable, Mode, TokenBlock};
+use fencelock_model::{Delivery, HandOff, KeyModel, Name, Server};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const HAND_OFF_MS: u64 = 3000;
+const HAND_OFF_MS: u64 = KeyTable::CLAIM_TTL.as_secs() * 1000;
 /// For each holder: its lease in milliseconds, and the number of tokens that it requests.
 const HOLDERS: [(u64, u32); 4] = [(700, 1), (1000, 3), (5000, 1), (9000, 50)];
 
@@ -100,42 +97,42 @@ enum Said {
 
 /// Both, side by side.
 struct Pair {
-    clock: Arc<ManualClock>,
-    memory: Memory,
+    now_us: u64,
+    table: KeyTable,
     model: KeyModel,
     key: Key,
     /// Of each holder.
     modes: [Mode; 4],
-    events: Arc<Events>,
     /// What the next raise raises to.
     to: u64,
 }
 
-#[derive(Debug, Default)]
-struct Events(Mutex<Vec<Said>>);
-
-impl Listener for Events {
-    fn event(&self, event: &Event) {
-        if let Event::Handed { holder, tokens, claim_ttl, .. } = event {
-            let (last, count) = block(*tokens);
-            self.0.lock().unwrap().push(Said::Handed { to: id(holder), last, count, lease_ms: ms(*claim_ttl) });
-        }
-    }
-}
-
 impl Pair {
     fn new(modes: [Mode; 4]) -> Self {
-        let clock = Arc::new(ManualClock::at(Duration::from_secs(1_780_000_000)));
-        let clock_of_memory: Arc<dyn Clock> = clock.clone();
-        let (memory, events) = (Memory::with_leases(clock_of_memory), Arc::new(Events::default()));
-        let listener: Arc<dyn Listener> = events.clone();
-        memory.listen(listener);
-        Self { clock, memory, model: KeyModel::default(), key: Key::new("k").unwrap(), modes, events, to: 1 }
+        let (table, key) = (KeyTable::new("table").with_leases(), Key::new("k").unwrap());
+        Self { now_us: 1_780_000_000_000_000, table, model: KeyModel::default(), key, modes, to: 1 }
+    }
+
+    /// Runs a step on the table.
+    fn step<T>(&mut self, step: impl FnOnce(&mut KeyStep<'_>) -> T) -> T {
+        self.table.step(&self.key, ClockReading::from_micros(self.now_us), step)
+    }
+
+    /// The hand-offs of the table since the last call.
+    fn handed(&mut self) -> Vec<Said> {
+        let handed = |event| match event {
+            Event::Handed { holder, tokens, claim_ttl, .. } => {
+                let (last, count) = block(tokens);
+                Some(Said::Handed { to: id(&holder), last, count, lease_ms: ms(claim_ttl) })
+            }
+            _ => None,
+        };
+        self.table.take_events().into_iter().filter_map(handed).collect()
     }
 
     /// Does the step on both, and compares what they say. Adds what was said to `replies`.
     fn play(&mut self, step: &Op, replies: &mut Vec<Said>) {
-        let server = Server::at(self.clock.wall_micros());
+        let server = Server::at(self.now_us);
         if let Op::Raise(_, by) = step {
             let fence = self.model.fence.map_or(1, |fence| fence.token);
             self.to = fence.saturating_add_signed(*by).max(1);
@@ -146,9 +143,9 @@ impl Pair {
             handed.push(Said::Handed { to: named(&to), last: fence, count, lease_ms });
             Delivery::Received
         });
-        let answer = self.of_memory(step);
+        let answer = self.of_table(step);
         assert_eq!(answer, expected, "{step:?}");
-        assert_eq!(std::mem::take(&mut *self.events.0.lock().unwrap()), handed, "{step:?}");
+        assert_eq!(self.handed(), handed, "{step:?}");
         replies.push(answer);
         replies.extend(handed);
         if let Op::Wait(_) = step {
@@ -225,25 +222,25 @@ const TOO_MANY: Wanted =
     ("more permits than the limit", |said| matches!(said, Said::Resized { used, limit, .. } if used > limit));
 
 #[test]
-fn memory_answers_as_the_model_of_the_scripts() {
+fn the_table_answers_as_the_model_of_the_scripts() {
     agree(Just([X; 4]), false, &[QUEUED, HANDED, TAKEN, DOWNGRADED]);
 }
 
 #[test]
-fn memory_answers_as_the_model_about_shared_locks() {
+fn the_table_answers_as_the_model_about_shared_locks() {
     let modes = [[R, R, R, X], [X, R, R, X], [R; 4]];
     agree(prop::sample::select(modes.to_vec()), false, &[QUEUED, HANDED, TAKEN, SEVERAL, DOWNGRADED]);
 }
 
 #[test]
-fn memory_answers_as_the_model_about_permits() {
+fn the_table_answers_as_the_model_about_permits() {
     let weights = prop::array::uniform3(1..3_u32).prop_map(|weights| weights.map(|weight| permits(weight, 3)));
     let modes = weights.prop_map(|[one, two, three]| [one, two, three, X]);
     agree(modes, false, &[QUEUED, HANDED, TAKEN, SEVERAL, CONFLICT, DOWNGRADED]);
 }
 
 #[test]
-fn memory_answers_as_the_model_about_semaphores_that_are_resized() {
+fn the_table_answers_as_the_model_about_semaphores_that_are_resized() {
     let modes = [
         [permits(1, 2), permits(1, 2), permits(2, 2), permits(1, 2)],
         [permits(1, 2), permits(2, 2), permits(1, 3), permits(1, 3)],

@@ -1,43 +1,38 @@
-//! What the memory backend says.
+//! What the table says.
 
 use crate::{HOLDERS, Op, Pair, Said, block, holder, id, ms, sorted};
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Clock, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders,
-    Holding, Intent, ModeChanges, Occupant, Occupied, Owner, QuorumNode, Raise, Release, Renew, Renewal, Resize, Ttl,
-    Unknown,
+    Acquire, Claim, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders, Holding, Intent, Occupant,
+    Occupied, Owner, Raise, Release, Renew, Renewal, Resize, Ttl, Unknown,
 };
-use futures_util::FutureExt as _;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 impl Pair {
-    pub(crate) fn of_memory(&self, step: &Op) -> Said {
-        let (memory, key) = (&self.memory, &self.key);
-        let renewal = |number: usize, ttl_ms: u64| Renewal::new(key.clone(), holder(number), ttl(ttl_ms));
+    pub(crate) fn of_table(&mut self, step: &Op) -> Said {
+        let name = self.key.clone();
+        let renewal = |number: usize, ttl_ms: u64| Renewal::new(name.clone(), holder(number), ttl(ttl_ms));
         match step {
-            Op::Claim(number, intent) => self.claim_of_memory(*number, *intent),
-            Op::Renew(number, ttl_ms) => {
-                match memory.renew(&[renewal(*number, *ttl_ms)]).now_or_never().unwrap().remove(0).unwrap() {
-                    Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
-                    Renew::Absent => Said::Nobody,
-                    Renew::TakenBy(by) => Said::Taken(ids(&by)),
-                }
-            }
-            Op::Release(number) => match memory.release(key, &holder(*number)).now_or_never().unwrap().unwrap() {
+            Op::Claim(number, intent) => self.claim_of_table(*number, *intent),
+            Op::Renew(number, ttl_ms) => match self.step(|key| key.renew(&renewal(*number, *ttl_ms))) {
+                Renew::Renewed { waiters } => Said::Renewed(waiters.into()),
+                Renew::Absent => Said::Nobody,
+                Renew::TakenBy(by) => Said::Taken(ids(&by)),
+            },
+            Op::Release(number) => match self.step(|key| key.release(&holder(*number))).unwrap() {
                 Release::Released => Said::Yes,
                 Release::Absent => Said::Nobody,
                 Release::TakenBy(by) => Said::Taken(ids(&by)),
             },
             Op::Downgrade(number) => {
-                let renewal = renewal(*number, HOLDERS[*number].0);
-                match memory.downgrade(&renewal).now_or_never().unwrap() {
+                match self.step(|key| key.downgrade(&renewal(*number, HOLDERS[*number].0), None)) {
                     Ok(Downgrade::Downgraded { token }) => Said::Downgraded(token.get()),
                     Ok(Downgrade::Absent) => Said::Nobody,
                     Ok(Downgrade::TakenBy(by)) => Said::Taken(ids(&by)),
                     Err(conflict) => conflicting(&conflict),
                 }
             }
-            Op::Resize(limit) => match memory.resize(key, *limit).now_or_never().unwrap().unwrap() {
+            Op::Resize(limit) => match self.step(|key| key.resize(*limit)).unwrap() {
                 Resize::Resized(seen) => Said::Resized {
                     before: seen.before,
                     limit: seen.limit.into(),
@@ -49,34 +44,30 @@ impl Pair {
             },
             Op::Raise(number, _) => {
                 let to = FencingToken::new(self.to).unwrap();
-                let raised = memory.raise(key, &holder(*number), to).now_or_never().unwrap().unwrap();
-                if raised == Raise::Acked { Said::Yes } else { Said::No }
+                if self.step(|key| key.raise(&holder(*number), to)) == Raise::Acked { Said::Yes } else { Said::No }
             }
-            Op::Inspect => {
-                let held = memory.inspect(key).now_or_never().unwrap().unwrap();
-                held.map_or(Said::Nobody, |held| Said::Held {
-                    by: sorted(held.holders.iter().map(hold)),
-                    waiters: held.waiters.into(),
-                })
-            }
+            Op::Inspect => self.step(|key| key.inspect()).map_or(Said::Nobody, |held| Said::Held {
+                by: sorted(held.holders.iter().map(hold)),
+                waiters: held.waiters.into(),
+            }),
             Op::Evict(which) => self.evict(*which),
             Op::Wait(span) => {
-                self.clock.advance(Duration::from_millis(*span));
+                self.now_us += span * 1000;
                 // Whether a lease counts in the millisecond in which it ends is luck, on a server.
-                while self.ends().any(|end| end == self.clock.wall_micros() / 1000) {
-                    self.clock.advance(Duration::from_millis(1));
+                while self.ends().any(|end| end == self.now_us / 1000) {
+                    self.now_us += 1000;
                 }
                 Said::Yes
             }
         }
     }
 
-    fn claim_of_memory(&self, number: usize, intent: Intent) -> Said {
+    fn claim_of_table(&mut self, number: usize, intent: Intent) -> Said {
         let (ttl_ms, wanted) = HOLDERS[number];
         let owner = Owner::new("h", 1, None).unwrap();
         let claim = Claim::new(self.key.clone(), Holder { id: holder(number), owner }, ttl(ttl_ms), intent);
         let claim = claim.with_block(NonZeroU32::new(wanted).unwrap()).with_mode(self.modes[number]);
-        match self.memory.acquire(&claim).now_or_never().unwrap().answer {
+        match self.step(|key| key.claim(&claim, None)) {
             Ok(Acquire::Granted { tokens }) => {
                 let (last, count) = block(tokens);
                 Said::Granted { last, count }
@@ -94,14 +85,13 @@ impl Pair {
         }
     }
 
-    fn evict(&self, which: Option<usize>) -> Said {
-        let held = self.memory.inspect(&self.key).now_or_never().unwrap().unwrap();
+    fn evict(&mut self, which: Option<usize>) -> Said {
+        let held = self.step(|key| key.inspect());
         let holds = held.iter().flat_map(|held| held.holders.iter());
         let mut holds = holds.filter(|hold| which.is_none_or(|which| hold.holder_id() == Some(holder(which)))).cloned();
         let Some(first) = holds.next() else { return Said::Nobody };
         let seen = holds.fold(Holding::new(self.key.clone(), first), Holding::with_holder);
-        let evicted = self.memory.evict(&seen).now_or_never().unwrap().unwrap();
-        if evicted == Eviction::Evicted { Said::Yes } else { Said::No }
+        if self.step(|key| key.evict(&seen)).unwrap() == Eviction::Evicted { Said::Yes } else { Said::No }
     }
 
     /// When the holds end, as the model has them.
