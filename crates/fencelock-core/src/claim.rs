@@ -138,7 +138,7 @@ impl ClaimReply {
         match self.sent {
             Sent::Never => None,
             Sent::AtOnce => Some(called),
-            Sent::At(sent) => Some(sent.max(called)),
+            Sent::At(sent) => Some(sent),
         }
     }
 }
