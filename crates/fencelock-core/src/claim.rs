@@ -107,6 +107,8 @@ pub enum Acquire {
 }
 
 /// When a claim was sent. Its lease counts from then.
+///
+/// Exhaustive: a client must know what each of them leaves at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sent {
     /// Never, for example because no connection could be opened: nothing was executed, and nothing has to be released.
@@ -117,7 +119,9 @@ pub enum Sent {
     At(Moment),
 }
 
-/// The answer to a claim, and when the claim was sent. A result that was sent at once is a reply.
+/// The answer to a claim, and when the claim was sent. A `Result` converts to the reply to a claim that was sent at once.
+///
+/// Exhaustive: a backend makes it of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct ClaimReply {
@@ -138,7 +142,7 @@ impl ClaimReply {
         match self.sent {
             Sent::Never => None,
             Sent::AtOnce => Some(called),
-            Sent::At(sent) => Some(sent.max(called)),
+            Sent::At(sent) => Some(sent),
         }
     }
 }

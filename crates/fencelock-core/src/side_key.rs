@@ -1,6 +1,6 @@
 use crate::Key;
 use crate::hash_slot::{hash_slot, number_in_slot, tag};
-use std::fmt::Write as _;
+use std::fmt;
 
 /// The names of what belongs to one lock and must live on the same node of a Redis Cluster as its key.
 ///
@@ -18,46 +18,58 @@ use std::fmt::Write as _;
 ///
 /// Source: "Redis cluster specification", hash tags.
 #[derive(Debug, Clone)]
-pub struct SideKeys {
-    /// Ends where the purpose is to be written.
-    name: String,
-    before: usize,
+pub struct SideKeys<'a> {
+    name: &'a str,
+    form: Form,
 }
 
-impl SideKeys {
+/// A line of the table.
+#[derive(Debug, Clone)]
+enum Form {
+    Plain,
+    Tagged,
+    /// What stands in place of the name, and the number.
+    Raw(String, u32),
+}
+
+impl<'a> SideKeys<'a> {
     /// The names for the lock that is called `name` on the wire.
-    pub fn of(name: &str) -> Self {
-        // Room for the purpose, so that the names of most keys are written without another allocation.
-        let mut before = String::with_capacity(name.len() + 28);
-        before.push_str(Key::RESERVED);
-        if tag(name).is_some() {
-            before.push_str("key:");
-            before.push_str(name);
-            before.push(':');
+    pub fn of(name: &'a str) -> Self {
+        let form = if tag(name).is_some() {
+            Form::Tagged
         } else if name.contains('}') {
-            before.push_str("raw:");
-            before.push_str(&without_braces(name));
-            // Writing to a string cannot fail.
-            let _ = write!(before, "{{{}}}:", number_in_slot(hash_slot(name)));
+            Form::Raw(without_braces(name), number_in_slot(hash_slot(name)))
         } else {
-            before.push('{');
-            before.push_str(name);
-            before.push_str("}:");
-        }
-        Self { before: before.len(), name: before }
+            Form::Plain
+        };
+        Self { name, form }
     }
 
-    /// The name for one purpose. It stands until the next call.
-    pub fn name(&mut self, what: &str) -> &str {
-        self.name.truncate(self.before);
-        self.name.push_str(what);
-        &self.name
+    /// The name for one purpose. It can be written to a request without an allocation.
+    pub const fn name<'b>(&'b self, what: &'b str) -> impl fmt::Display + 'b {
+        SideKey { keys: self, what }
+    }
+}
+
+struct SideKey<'a> {
+    keys: &'a SideKeys<'a>,
+    what: &'a str,
+}
+
+impl fmt::Display for SideKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self { keys: SideKeys { name, form }, what }, reserved) = (self, Key::RESERVED);
+        match form {
+            Form::Plain => write!(f, "{reserved}{{{name}}}:{what}"),
+            Form::Tagged => write!(f, "{reserved}key:{name}:{what}"),
+            Form::Raw(raw, number) => write!(f, "{reserved}raw:{raw}{{{number}}}:{what}"),
+        }
     }
 }
 
 /// The name of what belongs to a lock for one purpose; see [`SideKeys`].
 pub fn side_key(name: &str, what: &str) -> String {
-    SideKeys::of(name).name(what).to_owned()
+    SideKeys::of(name).name(what).to_string()
 }
 
 /// The wire name of the lock that a side key belongs to; `None` if it is not a side key, or belongs to another purpose.
@@ -112,9 +124,9 @@ mod tests {
 
     #[test]
     fn one_value_names_every_purpose() {
-        let mut keys = SideKeys::of("{a}b");
-        assert_eq!(keys.name("line"), "fencelock:key:{a}b:line");
-        assert_eq!(keys.name("fence"), "fencelock:key:{a}b:fence");
+        let keys = SideKeys::of("{a}b");
+        assert_eq!(keys.name("line").to_string(), "fencelock:key:{a}b:line");
+        assert_eq!(keys.name("fence").to_string(), "fencelock:key:{a}b:fence");
     }
 
     proptest! {

@@ -1,7 +1,9 @@
 use super::lua::Lua;
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use fencelock_core::SideKeys;
-use redis::{Cmd, ToRedisArgs};
+use redis::{Cmd, RedisWrite, ToRedisArgs};
+use std::cell::RefCell;
+use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -48,17 +50,17 @@ impl Call {
     ) -> Self {
         let (mark, guards_slot) = (epoch_check.mark, epoch_check.guards_slot);
         // Reserves space for the digest, the names and the arguments, so that each needs one allocation.
-        let mut by_digest = Cmd::with_capacity(22, 400 + (1 + side.len()) * redis_key.len());
+        let mut by_digest = spare().unwrap_or_else(|| Cmd::with_capacity(22, 400 + (1 + side.len()) * redis_key.len()));
         let keys = 1 + side.len() + usize::from(mark.is_some() || guards_slot);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys).arg(redis_key);
-        let mut names = SideKeys::of(redis_key);
+        let names = SideKeys::of(redis_key);
         for what in side {
-            by_digest.arg(names.name(what));
+            by_digest.write_arg_fmt(names.name(what));
         }
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
         } else if guards_slot {
-            by_digest.arg(names.name(ABSENT_KEY));
+            by_digest.write_arg_fmt(names.name(ABSENT_KEY));
         }
         Self { lua, by_digest, tracked: false }
     }
@@ -77,7 +79,7 @@ impl Call {
     ) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");
         by_digest.arg(&lua.digest).arg(if mark.is_some() { 3 } else { 2 });
-        by_digest.arg(redis_key).arg(SideKeys::of(redis_key).name(COMPLETION_KEY));
+        by_digest.arg(redis_key).write_arg_fmt(SideKeys::of(redis_key).name(COMPLETION_KEY));
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
         }
@@ -127,6 +129,12 @@ impl Call {
         self
     }
 
+    /// An argument that is written here and nowhere else.
+    pub(crate) fn arg_of(mut self, arg: impl fmt::Display) -> Self {
+        self.by_digest.write_arg_fmt(arg);
+        self
+    }
+
     pub(crate) fn by_digest(&self) -> &Cmd {
         &self.by_digest
     }
@@ -141,8 +149,39 @@ impl Call {
     }
 
     /// The script and whether it is tracked, and the call by digest.
-    pub(crate) fn into_parts(self) -> ((&'static Lua, bool), Cmd) {
-        ((self.lua, self.tracked), self.by_digest)
+    pub(crate) fn into_parts(mut self) -> ((&'static Lua, bool), Cmd) {
+        ((self.lua, self.tracked), std::mem::take(&mut self.by_digest))
+    }
+}
+
+/// The number of commands that a thread keeps, and the number of their arguments: a claim has 20 of them at most.
+const KEPT: usize = 8;
+const KEPT_ARGS: usize = 24;
+
+thread_local! {
+    /// Commands that were sent: the next ones use their memory.
+    static SPARE: RefCell<Vec<Cmd>> = const { RefCell::new(Vec::new()) };
+}
+
+fn spare() -> Option<Cmd> {
+    SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten()
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let arguments = self.by_digest.args_iter().len();
+        if arguments == 0 || arguments > KEPT_ARGS {
+            return;
+        }
+        // Without the thread's storage, the thread is ending.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < KEPT {
+                let mut command = std::mem::take(&mut self.by_digest);
+                command.clear();
+                spare.push(command);
+            }
+        });
     }
 }
 

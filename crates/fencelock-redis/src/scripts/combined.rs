@@ -25,7 +25,7 @@ enum What {
 
 impl Common {
     pub(crate) fn claim(redis_key: &str, claim: &Claim) -> Self {
-        let (value, ttl_ms, wanted) = (claim.holder.wire(), claim.ttl.as_millis(), claim.block.get());
+        let (value, ttl_ms, wanted) = (claim.holder.wire().to_string(), claim.ttl.as_millis(), claim.block.get());
         Self { redis_key: redis_key.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
     }
 
@@ -50,7 +50,7 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
         }
         for side in sides {
             for common in of(release) {
-                call = call.arg(SideKeys::of(&common.redis_key).name(side));
+                call = call.arg_of(SideKeys::of(&common.redis_key).name(side));
             }
         }
     }

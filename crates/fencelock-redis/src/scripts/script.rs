@@ -7,7 +7,6 @@ use super::lua::Lua;
 use super::quarantine::{EpochCheck, Quarantine};
 use super::reply::Evicting;
 use fencelock_core::{Claim, Completion, FencingToken, HolderId, Intent, KeyTable, Mode, side_key};
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -127,17 +126,18 @@ pub(crate) fn acquire(
     };
     let (micros, whose) = token.words();
     if path == Path::Fast && is_common(claim, token) {
-        let mut rest = packed_check(epoch_check);
-        let (wanted, life, hand_off) = (claim.block.get(), millis(KeyTable::WAITER_LIFE), millis(KeyTable::CLAIM_TTL));
-        // Writing to a string cannot fail.
-        let _ = write!(rest, "\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}");
-        let call = Call::brief(&ACQUIRE, redis_key, epoch_check).arg(claim.holder.wire()).arg(claim.ttl.as_millis());
-        return call.arg(wanted).arg(rest);
+        let (run, quorum) = packed_check(epoch_check);
+        let (life, hand_off) = (millis(KeyTable::WAITER_LIFE), millis(KeyTable::CLAIM_TTL));
+        return Call::brief(&ACQUIRE, redis_key, epoch_check)
+            .arg_of(claim.holder.wire())
+            .arg(claim.ttl.as_millis())
+            .arg(claim.block.get())
+            .arg_of(format_args!("{run}\t{quorum}\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}"));
     }
     let call = Call::checked(&ACQUIRE, redis_key, epoch_check)
         .arg(intent)
         .arg(&claim.holder.id.hex())
-        .arg(claim.holder.wire())
+        .arg_of(claim.holder.wire())
         .arg(claim.ttl.as_millis())
         .arg(micros)
         .arg(millis(KeyTable::WAITER_LIFE))
@@ -167,18 +167,15 @@ pub(crate) fn released_id(holder: &HolderId) -> [u8; HolderId::HEX_LEN + 1] {
 }
 
 pub(crate) fn release(redis_key: &str, holder: &HolderId, wall_micros: u64, epoch_check: EpochCheck<'_>) -> Call {
-    let mut rest = packed_check(epoch_check);
-    let _ = write!(rest, "\t{wall_micros}\t{}", millis(KeyTable::CLAIM_TTL));
-    Call::brief(&RELEASE, redis_key, epoch_check).arg(&released_id(holder)).arg(rest)
+    let ((run, quorum), hand_off) = (packed_check(epoch_check), millis(KeyTable::CLAIM_TTL));
+    Call::brief(&RELEASE, redis_key, epoch_check)
+        .arg(&released_id(holder))
+        .arg_of(format_args!("{run}\t{quorum}\t{wall_micros}\t{hand_off}"))
 }
 
 /// The run id and the quorum, at the beginning of an argument.
-fn packed_check(epoch_check: EpochCheck<'_>) -> String {
-    let mut packed = String::with_capacity(192);
-    packed.push_str(epoch_check.epoch);
-    packed.push('\t');
-    packed.push_str(epoch_check.mark.map_or("", |mark| mark.quorum));
-    packed
+fn packed_check(epoch_check: EpochCheck<'_>) -> (&str, &str) {
+    (epoch_check.epoch, epoch_check.mark.map_or("", |mark| mark.quorum))
 }
 
 /// `known` is the remaining lease that the holder assumes, whatever the result.

@@ -58,8 +58,8 @@ impl Server {
     /// while the lock is in use breaks it.
     pub fn names(&self, key: &Key) -> Vec<String> {
         let redis_key = self.target.redis_key(key);
-        let mut side = SideKeys::of(&redis_key);
-        let mut names: Vec<_> = SIDE.iter().map(|what| side.name(what).to_owned()).collect();
+        let side = SideKeys::of(&redis_key);
+        let mut names: Vec<_> = SIDE.iter().map(|what| side.name(what).to_string()).collect();
         names.push(redis_key.into_owned());
         names
     }

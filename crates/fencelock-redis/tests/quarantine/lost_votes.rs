@@ -23,7 +23,7 @@ async fn forget_a_vote(
     // Two nodes decide, so the claim may reach the third node later. This test prevents that.
     let unreached = "if redis.call('GET', KEYS[1]) == ARGV[1] or redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then \
         redis.call('DEL', KEYS[1], KEYS[2]) end return 1";
-    let (value, id) = (held.holder.wire(), held.holder.id.to_string());
+    let (value, id) = (held.holder.wire().to_string(), held.holder.id.to_string());
     // The quorum may leave the node out for a moment after its restart.
     let begun = Instant::now();
     loop {

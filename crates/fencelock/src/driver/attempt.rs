@@ -15,7 +15,7 @@ use fencelock_core::engine::{
 use fencelock_core::{Acquire, BoxFuture, Claim, Holder, HolderId, Intent, LossReason, Mode, Modes, Moment, Unknown};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::consume_budget;
 use tracing::{Instrument, debug_span};
@@ -186,8 +186,16 @@ impl WaitingTask<'_> {
     /// claim, and the engine has released the last one.
     async fn claim_in_turn(&self, step: TaskStep) -> Result<Next, Error> {
         let mut claim = Box::pin(self.claim(step).instrument(debug_span!("acquire", key = %self.request.key)));
+        let (mut stirs, mut waker) = (self.stirs, None::<Waker>);
         poll_fn(|context| {
-            if self.cell.is_present(self.id, context) {
+            // The step was taken in the context of the first poll. Mostly, nothing happens until the reply.
+            let current = self.cell.stirs();
+            let is_known =
+                stirs == current && waker.get_or_insert_with(|| context.waker().clone()).will_wake(context.waker());
+            if is_known || self.cell.is_present(self.id, context) {
+                if !is_known {
+                    (stirs, waker) = (current, Some(context.waker().clone()));
+                }
                 claim.as_mut().poll(context)
             } else {
                 Poll::Ready(Ok((TaskStep::TurnLost, None)))

@@ -1,10 +1,12 @@
 use super::Driver;
 use super::lease_state::LeaseState;
-use fencelock_core::engine::{Action, Actions, ClaimReport, Context, End, Ended, KeyEngine, WaiterId};
-use fencelock_core::{Key, Mode};
+use fencelock_core::engine::{Action, Actions, ClaimReport, Context, Duty, End, Ended, HoldId, KeyEngine, WaiterId};
+use fencelock_core::{Key, Mode, Moment};
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
@@ -30,6 +32,8 @@ pub(crate) struct KeyCell {
     /// The mode that its tasks request.
     mode: Mode,
     driver: Arc<Driver>,
+    /// How often a timer of the key has fired or a task was woken.
+    stirs: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -41,7 +45,8 @@ struct State {
 
 impl KeyCell {
     pub(super) fn new(key: Key, mode: Mode, driver: Arc<Driver>) -> Self {
-        Self { key, mode, driver, state: Mutex::new(State { engine: Engine::default(), gone: false }) }
+        let state = Mutex::new(State { engine: Engine::default(), gone: false });
+        Self { key, mode, driver, stirs: AtomicU32::new(0), state }
     }
 
     pub(crate) const fn key(&self) -> &Key {
@@ -87,6 +92,18 @@ impl KeyCell {
             return (None, None);
         }
         self.with_state(state, call)
+    }
+
+    /// As long as this number is the same, no task has lost its place, the engine suspects none of not running, and has the waker of
+    /// each.
+    pub(super) fn stirs(&self) -> u32 {
+        self.stirs.load(Ordering::Acquire)
+    }
+
+    /// The timer of a hold has fired, or that for tasks that do not run.
+    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, fired: Moment, ahead: Duration, horizon: Moment) -> Duty {
+        self.stirs.fetch_add(1, Ordering::Release);
+        self.with(|engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx))
     }
 
     /// Whether the task still has its place in the engine. From now on, it is woken by this context.
@@ -143,6 +160,7 @@ impl KeyCell {
     fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<LeaseState>>>) {
         for action in out.iter() {
             match action {
+                Action::Wake(_) => _ = self.stirs.fetch_add(1, Ordering::Release),
                 Action::Began => self.driver.timers.add_hold(),
                 Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),
                 Action::Ended(ended) => {

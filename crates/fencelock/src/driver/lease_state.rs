@@ -52,6 +52,10 @@ impl LeaseState {
 
     pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
         let Ended { tenure, others, end, .. } = ended;
+        // No loss is recorded, so every tenure was released.
+        if *end == End::Released {
+            return;
+        }
         // The first end is kept.
         let ending = || Ending { tenure: *tenure, others: others.clone(), end: end.clone() };
         self.events().get_or_insert_default().ending.get_or_insert_with(ending);

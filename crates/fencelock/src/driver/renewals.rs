@@ -177,7 +177,7 @@ impl Driver {
         let horizon = decided + Duration::from_millis(1);
         for ahead in [Duration::ZERO, TOGETHER] {
             for (fired, cell, hold) in self.timers.take_before(horizon + ahead) {
-                let duty = cell.with(|engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx));
+                let duty = cell.hold_due(hold, fired, ahead, horizon);
                 if let Duty::Renew(renewal) = duty {
                     renewals.push(Due { cell, hold, renewal, decided });
                 }

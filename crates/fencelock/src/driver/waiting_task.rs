@@ -24,6 +24,8 @@ pub(super) struct WaitingTask<'a> {
     pub(super) cell: Arc<KeyCell>,
     pub(super) id: WaiterId,
     pub(super) entered: bool,
+    /// [`KeyCell::stirs`] before it entered.
+    pub(super) stirs: u32,
     pub(super) first: First,
 }
 
@@ -49,21 +51,16 @@ impl<'a> WaitingTask<'a> {
     ) -> Self {
         loop {
             let cell = client.keys.get_or_insert(&request.key, request.options.mode, client);
-            let options = request.options.clone();
+            let (options, stirs) = (request.options.clone(), cell.stirs());
             let entered = cell.try_with(|engine, cx| {
                 let arrived = again.unwrap_or(cx.now);
                 let id = engine.enter(options, arrived, again.is_some(), cx);
                 // Polled under the same lock, because most tasks get a step at once.
-                let first = if let Some(step) = engine.poll(id, cx) {
-                    First::Ready(with_lease(&cell, step, engine))
-                } else {
-                    engine.wake_by(id, context);
-                    First::Parked
-                };
+                let first = poll(&cell, id, context, engine, cx).map_or(First::Parked, First::Ready);
                 (id, arrived, first)
             });
             if let Some(((id, arrived, first), report)) = entered {
-                let task = Self { client, request, arrived, cell, id, entered: true, first };
+                let task = Self { client, request, arrived, cell, id, entered: true, stirs, first };
                 task.on_report(report);
                 return task;
             }
@@ -94,13 +91,8 @@ impl<'a> WaitingTask<'a> {
             if std::mem::take(&mut parked) {
                 return Poll::Pending;
             }
-            let (next, report) = self.cell.unless_queued(self.id, context, |engine, cx| {
-                let step = engine.poll(self.id, cx);
-                if step.is_none() {
-                    engine.wake_by(self.id, context);
-                }
-                Some(with_lease(&self.cell, step?, engine))
-            });
+            let (next, report) =
+                self.cell.unless_queued(self.id, context, |engine, cx| poll(&self.cell, self.id, context, engine, cx));
             self.on_report(report);
             next.map_or(Poll::Pending, |next| Poll::Ready(Ok(next)))
         })
@@ -151,6 +143,21 @@ impl<'a> WaitingTask<'a> {
             }
         }
     }
+}
+
+/// The next step of a task. If it stays in the engine, it is woken by this context.
+fn poll(
+    cell: &Arc<KeyCell>,
+    id: WaiterId,
+    context: &std::task::Context<'_>,
+    engine: &mut Engine,
+    cx: &mut Cx<'_>,
+) -> Option<Next> {
+    let step = engine.poll(id, cx);
+    if !matches!(step, Some(TaskStep::Granted(_) | TaskStep::Failed(_) | TaskStep::TurnLost)) {
+        engine.wake_by(id, context);
+    }
+    Some(with_lease(cell, step?, engine))
 }
 
 fn with_lease(cell: &Arc<KeyCell>, step: TaskStep, engine: &mut Engine) -> Next {
