@@ -5,9 +5,10 @@ use crate::tree::{files, root};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The methods whose default is right for a double: nothing to open, to confirm, to report or to try, one server, no connections,
-/// no files.
-const HARMLESS: [&str; 8] = [
+/// The methods whose default is right for a double: nothing to open, to announce, to confirm, to report or to try, one server, no
+/// connections, no files.
+const HARMLESS: [&str; 9] = [
+    "announces_waiters",
     "ready",
     "renewal_group",
     "confirm_completion",
