@@ -1,4 +1,4 @@
-//! The memory backend against the model of the scripts (`fencelock_conformance::model`): every answer, hand-off and token is
+//! The memory backend against the model of the scripts (`fencelock_model`): every answer, hand-off and token is
 //! the same. So one key has two models, the abstract one of the searches and this one.
 //!
 //! Waiters poll whenever time passes, as clients do: when a waiter that does not is forgotten, both may choose. Both may also choose
@@ -10,8 +10,8 @@ mod memory;
 mod model;
 
 use fencelock::backends::{ManualClock, Memory};
-use fencelock_conformance::model::{Delivery, HandOff, KeyModel, Name, Server};
 use fencelock_core::{Backend, Clock, Event, HolderId, Intent, Key, Listener, Mode, TokenBlock};
+use fencelock_model::{Delivery, HandOff, KeyModel, Name, Server};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! What the model says.
 
 use crate::{HAND_OFF_MS, HOLDERS, Op, Pair, Said, sorted};
-use fencelock_conformance::model::{
+use fencelock_model::{
     Acquire, Channel, Claim, Delivery, Downgrade, Evict, Gate, HandOff, HoldKind, Inspect, Intent, Listed, Occupied,
     Raise, Release, Renew, Resize, Server, Value,
 };
