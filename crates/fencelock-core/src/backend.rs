@@ -1,6 +1,6 @@
 use crate::{
     Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Key, Listener, Mode, ModeChanges, Modes, Release,
-    Renew, Renewal, Unknown,
+    Renew, Renewal, RetryPlan, Unknown,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -36,8 +36,8 @@ pub struct Capabilities {
     pub expires: bool,
     /// Waiters are served in the order of arrival, and a release grants the lock to the next one.
     pub queues: bool,
-    /// After a renewal that reports no waiters, the backend sends [`crate::Event::Queued`] when one enters the queue.
-    pub announces_waiters: bool,
+    /// How often a waiter that nothing wakes claims again: always without `queues`, and while the backend fails.
+    pub polls: RetryPlan,
     /// A hold can be passed to another process by its holder id.
     pub portable: bool,
     /// Other processes see the locks.
@@ -93,6 +93,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Renews many leases in one request. The answers have the order of the renewals. They come together, so a caller sends the
     /// renewals of each [group](Backend::renewal_group) in a request of their own.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>>;
+
+    /// Whether the backend now sends [`crate::Event::Queued`] when a client enters the queue of this key, after a renewal that has
+    /// reported no waiters. It may depend on the connection, so a client reads it with the reply to each renewal.
+    fn announces_waiters(&self, key: &Key) -> bool {
+        let _ = key;
+        false
+    }
 
     /// Which renewals can be sent in one request: those of keys with the same number. Keys that are stored on different servers
     /// have different numbers, so that no renewal waits for a server that it does not need. The number of a key may change.

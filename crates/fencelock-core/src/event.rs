@@ -32,7 +32,7 @@ pub enum Event {
         key: Key,
     },
     /// A client entered the queue of a key after the last renewal of this client. Sent only by backends that announce waiters
-    /// ([`crate::Capabilities::announces_waiters`]), at most once for each renewal: a client that keeps the lease for its next
+    /// ([`crate::Backend::announces_waiters`]), at most once for each renewal: a client that keeps the lease for its next
     /// task should release it.
     Queued {
         /// The key.

@@ -24,6 +24,12 @@ impl RetryPlan {
     /// Without wake-ups: fast at first, then at least four times a second.
     pub const BLIND: Self = Self { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 
+    /// From `first`, at least 1 ms, up to `longest`: how a backend wants to be polled.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        let first = first.max(Duration::from_millis(1));
+        Self { first, longest: longest.max(first) }
+    }
+
     /// A constant pause, minus the jitter.
     pub const fn every(pause: Duration) -> Self {
         Self { first: pause, longest: pause }
@@ -43,6 +49,13 @@ impl RetryPlan {
             Expiry::In(left) => pause.min(left.saturating_add(Duration::from_millis(1))),
             Expiry::Never => pause,
         }
+    }
+}
+
+/// [`RetryPlan::BLIND`].
+impl Default for RetryPlan {
+    fn default() -> Self {
+        Self::BLIND
     }
 }
 

@@ -78,7 +78,8 @@ impl Builder {
     /// How long a lease without a waiting task is kept for the next task of this client; by default not at all. The next task
     /// gets the lock without a request, under a fencing token of its own.
     ///
-    /// The maximum is 24 h on a backend that announces waiters (one Redis with client tracking, and memory), and 10 ms on others.
+    /// The maximum is 24 h on a backend with a queue, and 10 ms on others. While the backend does not announce waiters (a Redis without
+    /// client tracking), a lease is kept for 10 ms at most.
     /// The lease is released as soon as another client enters the queue. For clients that only poll, it is released after the
     /// `stretch` of [`Builder::yield_interval`] (1 s by default) at the latest, and the key stays free for its `pause`. Until
     /// then such clients, and those that try once, find the key held, and `status` shows this client as the holder.

@@ -24,6 +24,8 @@
 //! }
 //! ```
 //!
+//! `examples/polling.rs` is a whole backend with its fixture.
+//!
 //! A new fact is an `async fn` in `cases/` with a line in the list above it. If a backend could break a fact
 //! unnoticed, add a defect to `tests/faulty_backends.rs`, which checks that the suite detects it.
 #![forbid(unsafe_code)]
@@ -38,7 +40,6 @@ mod run;
 mod test_client;
 
 pub use event_recorder::EventRecorder;
-pub use fencelock_model as model;
 pub use fixture::{Fixture, Foreign, ForeignAttempt};
 pub use fixture_factory::FixtureFactory;
 pub use run::{broken_facts, run, trials};

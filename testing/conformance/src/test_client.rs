@@ -153,6 +153,9 @@ impl TestClient {
     }
 
     pub(crate) async fn lists(&self) -> Option<Holding> {
+        if self.backend.admin().is_none() {
+            return self.inspects().await;
+        }
         let mut found = expect_known(self.backend.list().await);
         found.retain(|holding| holding.key == self.key);
         assert!(found.len() <= 1, "listed more than once: {found:?}");

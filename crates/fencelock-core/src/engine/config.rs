@@ -47,7 +47,7 @@ pub struct SharingLimits {
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
 /// For a backend that does not report waiters: the engine assumes that there are some, and shares a lease for this time.
 const BLIND_BATCH: (u32, Duration) = (u32::MAX, Duration::from_millis(50));
-/// The maximum time for which an idle lease is kept, unless the backend announces waiters: they would have to wait for it.
+/// The maximum time for which an idle lease is kept while the backend does not announce waiters: they would have to wait for it.
 pub(super) const LONGEST_IDLE: Duration = Duration::from_millis(10);
 
 impl SharingLimits {
@@ -59,10 +59,10 @@ impl SharingLimits {
         if self.batch.is_some_and(|(grants, _)| grants == 0) {
             return Err(Invalid::new("batch must allow at least one grant"));
         }
-        let (longest, why) = if capabilities.announces_waiters {
+        let (longest, why) = if capabilities.queues {
             (Ttl::MAX, "")
         } else {
-            (LONGEST_IDLE, ", because this backend does not announce waiters")
+            (LONGEST_IDLE, ", because this backend has no queue of waiters")
         };
         if self.idle_timeout > longest {
             return Err(Invalid::new(format!(

@@ -175,7 +175,8 @@ impl World {
             user.lost = Some((LossReason::Deleted, self.now));
         }
         let sent = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { renewing.sent };
-        self.call(client, |engine, cx| engine.renewal_answered(renewing.hold, sent, answer, cx));
+        let announced = self.scenario.announces_waiters;
+        self.call(client, |engine, cx| engine.renewal_answered(renewing.hold, sent, answer, announced, cx));
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count.

@@ -90,7 +90,6 @@ impl World {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.portable, capabilities.cross_process) = (true, true, true);
         (capabilities.queues, capabilities.fresh_holders) = (scenario.queues, scenario.fresh_holders);
-        capabilities.announces_waiters = scenario.announces_waiters;
         (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         let (backend, sharing, turn_limit) = (String::new(), scenario.sharing, scenario.turn_limit);
         let config = Config { backend, capabilities, drift: Drift::default(), sharing, turn_limit };

@@ -208,7 +208,7 @@ fn another_client_that_is_not_reported_waits_longer() {
 #[test]
 fn a_claim_of_the_client_does_not_hide_the_next_waiter() {
     let mut world = permits(1, 4);
-    world.config.capabilities.announces_waiters = true;
+    world.announces = true;
     world.act(&Act::OtherComes { number: 0, weight: 1 });
     world.act(&Act::Pass(10));
     for _ in 0..3 {

@@ -48,6 +48,7 @@ struct Task {
 pub(crate) struct World {
     key: Key,
     pub(crate) config: Config,
+    pub(crate) announces: bool,
     engine: Engine,
     pub(crate) backend: TestBackend,
     mode: Mode,
@@ -81,6 +82,7 @@ impl World {
         Self {
             key: Key::new("k").unwrap(),
             config,
+            announces: false,
             engine: Engine::default(),
             backend: TestBackend::new(mode),
             mode,
@@ -272,8 +274,8 @@ impl World {
         let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
         let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
         if let Duty::Renew(renewal) = duty {
-            let answer = self.send(|backend, now| backend.renew(&renewal, now));
-            self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, cx));
+            let (announced, answer) = (self.announces, self.send(|backend, now| backend.renew(&renewal, now)));
+            self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, announced, cx));
         }
     }
 

@@ -122,7 +122,7 @@ impl Cluster {
 
 impl Backend for Cluster {
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.nodes.all().iter().any(|node| node.link.is_tracking()))
+        capabilities()
     }
 
     fn name(&self) -> String {
@@ -161,6 +161,11 @@ impl Backend for Cluster {
 
     fn renewal_group(&self, key: &Key) -> u32 {
         self.view.owner_number(&self.url.target.redis_key(key))
+    }
+
+    fn announces_waiters(&self, key: &Key) -> bool {
+        let owner = self.view.owner(self.slot(key)).and_then(|owner| self.nodes.known(&owner));
+        owner.is_some_and(|node| node.link.is_tracking())
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {

@@ -31,10 +31,6 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Redis>> {
-        self.used().values().cloned().collect()
-    }
-
     pub(super) fn known(&self, address: &Address) -> Option<Arc<Redis>> {
         self.used().get(address).cloned()
     }

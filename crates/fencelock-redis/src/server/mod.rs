@@ -263,7 +263,7 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = capabilities(self.link.is_tracking());
+        let mut capabilities = capabilities();
         capabilities.longest_ttl = self.quarantine().map(|quarantine| quarantine.max_ttl.get());
         capabilities
     }
@@ -289,6 +289,10 @@ impl Backend for Redis {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
         Box::pin(self.renew_all(renewals))
+    }
+
+    fn announces_waiters(&self, _: &Key) -> bool {
+        self.link.is_tracking()
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
@@ -398,12 +402,11 @@ impl QuorumNode for Redis {
 }
 
 /// What a server and a cluster can do.
-pub(crate) fn capabilities(announces_waiters: bool) -> Capabilities {
+pub(crate) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::default();
     (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
     (capabilities.cross_process, capabilities.evicts) = (true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-    capabilities.announces_waiters = announces_waiters;
     capabilities
 }
 

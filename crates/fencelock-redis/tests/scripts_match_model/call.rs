@@ -11,10 +11,10 @@ use super::step::{Command, Token};
 use crate::scripts::quarantine::{EpochCheck, Quarantine};
 use crate::scripts::reply::Evicting;
 use crate::scripts::script::{self, Call, Path, Requested};
-use fencelock_conformance::model::{
-    self, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, Server, Value,
-};
 use fencelock_core::{Claim, FencingToken, Holder, HolderId, Intent, Key, Mode, Owner, Ttl};
+use fencelock_model::{
+    self as model, Continued, Delivery, Gate, HandOff, Handshake, InitResult, KeyModel, Marker, Server, Value,
+};
 use fencelock_testkit::Reply;
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use super::sent::{Changes, Mutant, Mutants, Sent};
 use crate::scripts::combined::{self, Common};
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::script::{self, Path, Requested};
-use fencelock_conformance::model::{CAP, FENCE_MAX};
 use fencelock_core::Intent;
+use fencelock_model::{CAP, FENCE_MAX};
 use fencelock_testkit::Reply;
 
 /// The commands of the script. Each is denied in turn.

@@ -9,8 +9,8 @@ use super::sent::{Changes, Mutant, Mutants, Sent};
 use super::step::Around;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::script::{self, CLEAR_COMPLETION, Call, READ_COMPLETION, WRITE_COMPLETION};
-use fencelock_conformance::model::CAP;
 use fencelock_core::{Completion, FencingToken, HolderId, Owner};
+use fencelock_model::CAP;
 use fencelock_testkit::Reply;
 use fencelock_testkit::SplitMix as Rng;
 

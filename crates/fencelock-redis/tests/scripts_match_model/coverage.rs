@@ -2,7 +2,7 @@
 
 use super::expected::{Expected, refused_command};
 use super::step::Around;
-use fencelock_conformance::model::Delivery;
+use fencelock_model::Delivery;
 use fencelock_testkit::Reply;
 use std::collections::BTreeMap;
 

@@ -11,8 +11,8 @@ use super::sent::{Mutant, Sent};
 use super::step::{self, Around, Step};
 use crate::scripts::quarantine::{EpochCheck, Quarantine};
 use crate::scripts::script::SIDE;
-use fencelock_conformance::model::{CAP, Delivery, HandOff, KeyModel, Marker, Server};
 use fencelock_core::{Ttl, side_key};
+use fencelock_model::{CAP, Delivery, HandOff, KeyModel, Marker, Server};
 use fencelock_testkit::Reply;
 use fencelock_testkit::SplitMix as Rng;
 

@@ -1,6 +1,6 @@
 //! The expected reply of the server.
 
-use fencelock_conformance::model;
+use fencelock_model as model;
 use fencelock_testkit::{Reply, ServerVersion};
 
 /// What the server must say.

@@ -3,8 +3,8 @@
 use super::expected::Expected;
 use super::sent::Sent;
 use super::step::Foreign;
-use fencelock_conformance::model::{Done, KeyModel, Kind, OnlyIfFree, ScriptError, Server};
 use fencelock_core::side_key;
+use fencelock_model::{Done, KeyModel, Kind, OnlyIfFree, ScriptError, Server};
 use fencelock_testkit::Reply;
 
 /// How other programs release a lock.

@@ -2,8 +2,8 @@
 //! version.
 
 use crate::scripts::message::{Grant, Message};
-use fencelock_conformance::model::{self, Channel, HandOff, Name};
 use fencelock_core::engine::Rng as _;
+use fencelock_model::{self as model, Channel, HandOff, Name};
 use fencelock_testkit::SplitMix as Rng;
 
 const MESSAGES: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Compares the scripts on a real server with their specification, [`fencelock_conformance::model`].
+//! Compares the scripts on a real server with their specification, [`fencelock_model`].
 //!
 //! Sequences of commands run on several keys. Each command is sent as in production, and executed in the model. The clock of the
 //! server only moves with the steps of the test, so replies, messages, and the content of the key and its side keys are compared

@@ -1,7 +1,7 @@
 //! The environment of the commands: the passing of time, and faults of the server.
 
 use super::step::Around;
-use fencelock_conformance::model::{FENCE_TTL_MS, KeyModel, LINE_TTL_MS, Marker};
+use fencelock_model::{FENCE_TTL_MS, KeyModel, LINE_TTL_MS, Marker};
 use fencelock_testkit::SplitMix as Rng;
 
 const SPANS_US: [i64; 20] = [

@@ -1,8 +1,8 @@
 //! Clients that require a quarantine.
 
 use crate::scripts::quarantine::{ALONE, Quarantine};
-use fencelock_conformance::model::{Expectation, Gate, Marker, Refusal, Server};
 use fencelock_core::Ttl;
+use fencelock_model::{Expectation, Gate, Marker, Refusal, Server};
 use fencelock_testkit::Reply;
 use fencelock_testkit::SplitMix as Rng;
 use std::time::Duration;

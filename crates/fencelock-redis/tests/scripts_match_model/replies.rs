@@ -3,8 +3,8 @@
 use super::expected::Expected;
 use super::quarantined_client;
 use crate::scripts::reply::Evicting;
-use fencelock_conformance::model::{self, Acquire, Availability, QueueScan, UnknownVersion, Value};
 use fencelock_core::Mode;
+use fencelock_model::{self as model, Acquire, Availability, QueueScan, UnknownVersion, Value};
 use fencelock_testkit::Reply;
 
 pub(super) fn text(text: &(impl ToString + ?Sized)) -> Reply {

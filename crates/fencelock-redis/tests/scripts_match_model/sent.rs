@@ -2,7 +2,7 @@
 
 use crate::scripts::lua::Lua;
 use crate::scripts::script::{self, Call};
-use fencelock_conformance::model::CAP;
+use fencelock_model::CAP;
 use redis::Arg;
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! The possible steps, and how they are chosen.
 
 use super::quarantined_client::{QuarantinedClient, Visit};
-use fencelock_conformance::model::{
+use fencelock_core::Mode;
+use fencelock_model::{
     Channel, Continued, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, WaiterEntry,
 };
-use fencelock_core::Mode;
 use fencelock_testkit::SplitMix as Rng;
 
 /// One step in the trace of a key: first the environment changes, then a command runs.

@@ -5,8 +5,8 @@ use super::differential::{Difference, Differential};
 use super::real::Real;
 use super::sent::Mutant;
 use super::step::{Around, Command, Foreign, HOLDERS, Step, Token};
-use fencelock_conformance::model::{CAP, Channel, Continued, Entry, Intent, Name, Value, WaiterEntry};
 use fencelock_core::Mode;
+use fencelock_model::{CAP, Channel, Continued, Entry, Intent, Name, Value, WaiterEntry};
 
 fn step(command: Command) -> Step {
     Step { around: Around::CALM, quarantined_client: None, command }

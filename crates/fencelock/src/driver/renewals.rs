@@ -241,7 +241,8 @@ impl Driver {
             // A hold that was released meanwhile has no news.
             let is_news = lease.is_some_and(|lease| lease.note_renewal(sent, &answer));
             self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
-            engine.renewal_answered(hold, sent, answer, cx);
+            let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
+            engine.renewal_answered(hold, sent, answer, announced, cx);
         });
     }
 }

@@ -199,6 +199,10 @@ impl Backend for Faulty {
         })
     }
 
+    fn announces_waiters(&self, key: &Key) -> bool {
+        self.inner.announces_waiters(key)
+    }
+
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         let (key, holder) = (key.clone(), *holder);
         Box::pin(async move {

@@ -255,6 +255,10 @@ impl Backend for Network {
         Box::pin(self.send(what, |reply| Load::Renewal(renewals.to_vec(), reply)))
     }
 
+    fn announces_waiters(&self, key: &Key) -> bool {
+        self.memory.announces_waiters(key)
+    }
+
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
         Box::pin(self.send(What::Release(*holder), |reply| Load::Release(key.clone(), *holder, reply)))
     }

@@ -131,6 +131,22 @@ async fn a_waiter_gets_a_lease_that_is_kept_without_a_poll() {
     assert!(without >= 10, "{without} of 20");
 }
 
+/// Whether the server announces waiters is known with the first connection, which this client opens with its first claim.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_connects_with_its_first_claim_keeps_its_lease() {
+    let Some(server) = server() else { return };
+    let backend = fencelock::backends::lazy(&patient(&server)).await.unwrap();
+    let settings = Client::builder().idle_timeout(Duration::from_secs(60));
+    let sticky = settings.yield_interval(Duration::from_secs(60), ms(20)).backend(backend).unwrap();
+    eventually("it is kept", async || {
+        drop(sticky.lock("k").await.unwrap());
+        tokio::time::sleep(ms(50)).await;
+        sticky.inspect("k").await.unwrap().is_some()
+    })
+    .await;
+    sticky.close(Duration::from_secs(5)).await.unwrap();
+}
+
 /// A program that polls with `SET NX` is in no queue, so it is not announced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_polls_gets_a_key_that_is_kept() {

@@ -2,8 +2,8 @@
 //! script.
 
 use super::Mutant;
-use fencelock_conformance::model::{Claim, KeyModel, Lock, Server, Value};
 use fencelock_core::Mode;
+use fencelock_model::{Claim, KeyModel, Lock, Server, Value};
 
 /// State that a mutant saves before a claim and restores after it.
 #[derive(Debug, Default)]

@@ -2,12 +2,13 @@ use super::clock::SimClock;
 use super::message::{Reply, Request, RequestBody, owner};
 use super::scenario::Scenario;
 use super::{Mutant, mode_mutants};
-use fencelock_conformance::model::{
-    self, Acquire, Claim, Delivery, Downgrade, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError, Server,
-};
 use fencelock_core::quorum::NodeReply;
 use fencelock_core::{
     self as core, Expiry, Fault, FencingToken, Foreign, Holder, HolderId, Occupant, Owner, Raise, Unknown,
+};
+use fencelock_model::{
+    self as model, Acquire, Claim, Delivery, Downgrade, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError,
+    Server,
 };
 use std::time::Duration;
 

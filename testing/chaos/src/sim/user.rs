@@ -397,7 +397,7 @@ impl World<'_> {
         if answer.is_err() {
             self.covered.saw(Coverage::RenewalFailed);
         }
-        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, cx));
+        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, false, cx));
         let Some(until) = self.believes(client, grant) else {
             if renewed {
                 self.covered.saw(Coverage::LateRenewal);

@@ -223,7 +223,7 @@ impl Claiming {
         let (failing, fresh) = (self.failing_since.is_some(), capabilities.fresh_holders);
         let plan = match request.retry {
             Some(retry) => RetryPlan::every(retry.pause),
-            None if failing || !capabilities.queues => RetryPlan::BLIND,
+            None if failing || !capabilities.queues => capabilities.polls,
             None => RetryPlan::WOKEN,
         };
         // The state before a failure does not predict when the backend recovers.
@@ -320,5 +320,57 @@ impl Claiming {
 
     pub(crate) fn failure(&self, reason: FailureReason, now: Moment) -> AcquireFailure {
         AcquireFailure { reason, waited: now.since(self.started), attempts: self.attempts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::LeaseSharing;
+    use crate::{Capabilities, Drift, Invalid, Mode, Owner, Ttl};
+
+    struct NoJitter;
+
+    impl Rng for NoJitter {
+        fn next_u64(&mut self) -> u64 {
+            0
+        }
+
+        fn holder_id(&mut self) -> Result<HolderId, Invalid> {
+            Ok(HolderId::from_bytes([1; 16]))
+        }
+    }
+
+    /// The pauses after the first and after a hundred claims.
+    fn pauses(capabilities: Capabilities) -> [Duration; 2] {
+        let config =
+            Config { backend: String::new(), capabilities, drift: Drift::default(), sharing: None, turn_limit: None };
+        let request = AcquireRequest {
+            mode: Mode::Exclusive,
+            owner: Owner::from_text(""),
+            ttl: Ttl::default(),
+            wait: None,
+            retry: None,
+            max_hold: None,
+            lease_sharing: LeaseSharing::Allowed,
+            place: None,
+        };
+        [1, 100].map(|attempts| {
+            let mut claiming = Claiming::new(&request, Moment::default(), None);
+            claiming.attempts = attempts;
+            claiming.pause(&request, &config, Moment::default(), &mut NoJitter)
+        })
+    }
+
+    #[test]
+    fn a_backend_without_a_queue_says_how_often_it_is_polled() {
+        let mut capabilities = Capabilities::default();
+        assert_eq!(pauses(capabilities), [Duration::from_millis(2), Duration::from_millis(250)]);
+        capabilities.polls = RetryPlan::new(Duration::from_secs(1), Duration::from_secs(20));
+        assert_eq!(pauses(capabilities), [Duration::from_secs(1), Duration::from_secs(20)]);
+        capabilities.polls = RetryPlan::new(Duration::ZERO, Duration::ZERO);
+        assert_eq!(pauses(capabilities), [Duration::from_millis(1); 2], "never without a pause");
+        capabilities.queues = true;
+        assert_eq!(pauses(capabilities), [Duration::from_secs(1); 2], "a queue wakes its waiters");
     }
 }

@@ -4,6 +4,7 @@ use super::KeyEngine;
 use super::waiter::{Waiter, WaiterId, WaiterState};
 use crate::engine::claim::{AcquireRequest, Claiming, HASTY_ATTEMPTS, HandOff, PendingClaim, Phase, Spare};
 use crate::engine::hold::{HoldId, Tenure};
+use crate::engine::sharing::OtherWaiters;
 use crate::engine::{
     AcquireFailure, Action, ClaimReport, Config, Context, FailureReason, Grant, PendingRelease, Source, TaskStep,
 };
@@ -528,10 +529,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The backend reports the number of waiters. The claims of this client are subtracted.
-    pub(super) fn on_permit_waiters(&mut self, waiters: u32, cx: &mut Context<'_, W, L>) {
+    pub(super) fn on_permit_waiters(&mut self, waiters: u32, announced: bool, cx: &mut Context<'_, W, L>) {
         let spares = u32::try_from(self.spares.len()).unwrap_or(u32::MAX);
         let claims = self.waiters.waiting_at_backend().saturating_add(spares);
-        self.leases.on_permit_waiters(waiters.saturating_sub(claims), claims, cx);
+        let others = waiters.saturating_sub(claims);
+        self.leases.on_permit_waiters(OtherWaiters { others, announced }, claims, cx);
         self.settle(None, cx);
     }
 }

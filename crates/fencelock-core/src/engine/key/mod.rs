@@ -10,7 +10,7 @@ mod waiters;
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
 use super::hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
-use super::sharing::{IdleLease, Leases, Renewed};
+use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
 use super::{Action, Config, Context, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
@@ -480,22 +480,23 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         duty
     }
 
-    /// The reply to a renewal that was sent at `sent`.
+    /// The reply to a renewal that was sent at `sent`. `announced`: whether the backend announces the next waiter.
     pub fn renewal_answered(
         &mut self,
         id: HoldId,
         sent: Moment,
         answer: Result<Renew, Unknown>,
+        announced: bool,
         cx: &mut Context<'_, W, L>,
     ) {
         match self.leases.renewed(id, sent, answer, cx) {
             Some(Renewed::Lost(reason)) => self.lose(id, reason, cx),
             Some(Renewed::Waiters(Some(waiters))) if self.leases.shares_permits(id) => {
-                self.on_permit_waiters(waiters, cx);
+                self.on_permit_waiters(waiters, announced, cx);
             }
             // If a leader is already claiming, it may be the reported waiter; then the lease is no longer passed on.
             Some(Renewed::Waiters(Some(others))) if self.leases.is_sharing(id) && !self.leader_claims() => {
-                self.leases.on_waiters(others, cx);
+                self.leases.on_waiters(OtherWaiters { others, announced }, cx);
                 self.settle(None, cx);
             }
             Some(Renewed::Waiters(_)) | None => {}

@@ -13,6 +13,7 @@ use crate::{
 };
 use std::time::Duration;
 
+pub(crate) use task_lease::OtherWaiters;
 use task_lease::{LeaseHistory, TaskLease};
 
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
@@ -353,13 +354,13 @@ impl<L: Default> Leases<L> {
     }
 
     /// The server reports the number of other waiting clients.
-    pub(crate) fn on_waiters<W>(&mut self, others: u32, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn on_waiters<W>(&mut self, waiters: OtherWaiters, cx: &mut Context<'_, W, L>) {
         let (Some((task_lease, hold)), Some(limits)) = (self.task_hold_mut(), &cx.config.sharing) else { return };
-        task_lease.on_waiters(others, cx.config, limits, cx.now);
+        task_lease.on_waiters(waiters, cx.config, limits, cx.now);
         if !task_lease.idle {
             return;
         }
-        if others > 0 {
+        if waiters.others > 0 {
             let id = hold.id;
             self.end_unused(id, true, cx);
         } else {
@@ -424,7 +425,7 @@ impl<L: Default> Leases<L> {
         if let Some(other) = self.permits.last() {
             task_lease.inspect_with(other);
             if other.others_wait(cx.config) {
-                task_lease.on_waiters(1, cx.config, limits, cx.now);
+                task_lease.on_waiters(OtherWaiters { others: 1, announced: false }, cx.config, limits, cx.now);
             }
         }
         self.permits.push(task_lease);
@@ -438,10 +439,10 @@ impl<L: Default> Leases<L> {
         }
     }
 
-    pub(crate) fn on_permit_waiters<W>(&mut self, others: u32, claims: u32, cx: &mut Context<'_, W, L>) {
+    pub(crate) fn on_permit_waiters<W>(&mut self, waiters: OtherWaiters, claims: u32, cx: &mut Context<'_, W, L>) {
         let Some(limits) = &cx.config.sharing else { return };
         for task_lease in self.permits.iter_mut() {
-            task_lease.on_waiters(others, cx.config, limits, cx.now);
+            task_lease.on_waiters(waiters, cx.config, limits, cx.now);
             if claims > 0 {
                 // The next message may be about a claim of this client.
                 task_lease.unannounced();

@@ -7,6 +7,15 @@ use std::time::Duration;
 /// The interval at which the client checks on the server whether another client waits, while tasks share a lease.
 const QUESTION: Duration = Duration::from_millis(5);
 
+/// What the reply to a renewal says about other clients.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OtherWaiters {
+    /// The number of those that wait.
+    pub(crate) others: u32,
+    /// The backend announces the next one: [`crate::Backend::announces_waiters`].
+    pub(crate) announced: bool,
+}
+
 /// A lease that is passed from task to task, and for how long.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct TaskLease {
@@ -126,10 +135,11 @@ impl TaskLease {
     }
 
     /// The server reports the number of other waiting clients. A backend without a queue reports nothing.
-    pub(crate) fn on_waiters(&mut self, others: u32, config: &Config, limits: &SharingLimits, now: Moment) {
+    pub(crate) fn on_waiters(&mut self, waiters: OtherWaiters, config: &Config, limits: &SharingLimits, now: Moment) {
+        let OtherWaiters { others, announced } = waiters;
         let queues = config.capabilities.queues;
         let (grants, span) = limits.batch(queues);
-        self.announced = others == 0 && config.capabilities.announces_waiters;
+        self.announced = others == 0 && announced;
         match others {
             _ if !queues => {}
             0 => self.bound = None,

@@ -93,7 +93,6 @@ impl Backend for Memory {
         let mut facts = Capabilities::default();
         (facts.expires, facts.portable) = (self.leases, self.leases);
         (facts.queues, facts.evicts, facts.modes) = (true, true, modes());
-        facts.announces_waiters = true;
         facts
     }
 
@@ -122,6 +121,10 @@ impl Backend for Memory {
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
         let renew = |renewal: &Renewal| self.step(&renewal.key, |key| key.renew(renewal));
         Box::pin(async move { renewals.iter().map(|renewal| Ok(renew(renewal))).collect() })
+    }
+
+    fn announces_waiters(&self, _: &Key) -> bool {
+        true
     }
 
     fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
