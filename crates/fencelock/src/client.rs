@@ -144,7 +144,7 @@ impl Client {
         self.inner.backend.capabilities()
     }
 
-    /// Whether the backend stores what [`Lock::once`] needs.
+    /// Whether the backend stores what [`Client::once`] needs.
     pub fn stores_completions(&self) -> bool {
         self.inner.backend.completions().is_some()
     }
