@@ -188,6 +188,11 @@ impl Process {
         kill_process(self.pid, signal)
     }
 
+    #[cfg(target_os = "linux")]
+    fn fingerprint(self, pid: i32, namespace: u64) -> Option<String> {
+        Some(format!("{namespace}:{pid}:{}", self.start?))
+    }
+
     fn unsignalled(self) -> UnsignalledProcess {
         let pid = raw(self.pid);
         UnsignalledProcess { pid, uid: user_of(pid) }
@@ -204,19 +209,24 @@ pub(crate) fn user_of(pid: i32) -> Option<u32> {
 /// system hides it.
 #[cfg(target_os = "linux")]
 pub(crate) fn fingerprint(pid: i32, in_proc: i32) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-    let namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
-    let start = Process::read(Pid::from_raw(in_proc)?)?.start?;
-    Some(format!("{namespace}:{pid}:{start}"))
+    Process::read(Pid::from_raw(in_proc)?)?.fingerprint(pid, namespace()?)
 }
 
 /// The processes that this one runs under, as [`fingerprint`].
 #[cfg(target_os = "linux")]
 pub(crate) fn ancestors() -> HashSet<String> {
-    let parent = |pid: &i32| Some(Process::read(Pid::from_raw(*pid)?)?.parent);
+    let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
     // Parents may end meanwhile, and numbers be used again: this ends in any case.
-    let chain = std::iter::successors(Some(raw(getpid())), parent).skip(1).take(1 << 10);
-    chain.filter_map(|pid| fingerprint(pid, pid)).collect()
+    let chain = std::iter::successors(Process::read(getpid()), parent).skip(1).take(1 << 10);
+    let Some(namespace) = namespace() else { return HashSet::new() };
+    chain.filter_map(|process| process.fingerprint(raw(process.pid), namespace)).collect()
+}
+
+/// The namespace of the numbers of processes.
+#[cfg(target_os = "linux")]
+fn namespace() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
 /// A line of `/proc/PID/stat`. The name may contain any characters, so the fields are read from the end of the name.

@@ -1,6 +1,6 @@
 use super::control::{Control, Reply};
 use super::front::{ANSWER, DELIVERED, EXIT, message};
-use super::session::{held_above, kept_already, kept_meanwhile, request};
+use super::session::{kept_already, kept_meanwhile, request};
 use super::watched::{End, Watched};
 use super::{ROLE, Request, system_log};
 use crate::args::{Acquire, Command, OnLost};
@@ -209,7 +209,6 @@ async fn acquire_all(
         already = kept_meanwhile(plan, watched, &backend, client, context.report.json) => {
             return already.map(Acquisition::Already);
         }
-        refused = held_above(plan, &backend, client) => return Err(refused),
     };
     let (guards, slot) = match claimed {
         Acquired::Guards(guards) => (guards, None),

@@ -28,17 +28,22 @@ pub(super) async fn kept_already(
     client: &Client,
     as_json: bool,
 ) -> Result<Option<String>, Failure> {
-    if plan.nested_ok {
-        return Ok(None);
-    }
-    for state in states(client).await {
-        if !watched.fingerprint.as_ref().is_some_and(|process| is_held_for(&state, process, backend)) {
-            continue;
-        }
+    if plan.nested_ok { Ok(None) } else { answer_of(&states(client).await, plan, watched, backend, as_json) }
+}
+
+fn answer_of(
+    states: &[Value],
+    plan: &Plan,
+    watched: &Watched,
+    backend: &str,
+    as_json: bool,
+) -> Result<Option<String>, Failure> {
+    let Some(process) = &watched.fingerprint else { return Ok(None) };
+    for state in states.iter().filter(|state| is_held_for(state, process, backend)) {
         if state["request"] == request(plan) {
             return Ok(state[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
         }
-        if let Some(key) = conflict(&state, plan) {
+        if let Some(key) = conflict(state, plan) {
             let why = format!(
                 "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
                  end; `fencelock release` with the holder ID that was printed releases it",
@@ -60,32 +65,40 @@ fn conflict<'a>(state: &Value, plan: &'a Plan) -> Option<&'a String> {
     plan.keys.iter().filter(|_| exclusive && plan.slots.is_none()).find(|key| names(&state["keys"], key))
 }
 
+/// Refuses to wait for a lock that is kept for a process that this one runs under.
+fn check_above(states: &[Value], plan: &Plan, backend: &str) -> Result<(), Failure> {
+    for state in states {
+        let Some(key) = conflict(state, plan) else { continue };
+        if ancestors().iter().any(|process| is_held_for(state, process, backend)) {
+            let why = format!(
+                "{key} is held for process {} ({}), which this program runs under, until that process ends: waiting would \
+                 deadlock; use another key, or --nested-ok if that lock is released",
+                state["pid"],
+                state["command"].as_str().unwrap_or_default()
+            );
+            return Err(Failure::new(Exit::Usage, why));
+        }
+    }
+    Ok(())
+}
+
 /// Waits until it turns out that a lock of this request is kept for a process that this one runs under. Cancel safe.
 pub(crate) async fn held_above(plan: &Plan, backend: &str, client: &Client) -> Failure {
     if plan.nested_ok {
         return pending().await;
     }
     let mut pause = BETWEEN_LOOKS;
-    let above = ancestors();
     loop {
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        for state in states(client).await {
-            let is_above = above.iter().any(|process| is_held_for(&state, process, backend));
-            if let Some(key) = conflict(&state, plan).filter(|_| is_above) {
-                let why = format!(
-                    "{key} is held for process {} ({}), which this program runs under, until that process ends: waiting would \
-                     deadlock; use another key, or --nested-ok if that lock is released",
-                    state["pid"],
-                    state["command"].as_str().unwrap_or_default()
-                );
-                return Failure::new(Exit::Usage, why);
-            }
+        if let Err(refused) = check_above(&states(client).await, plan, backend) {
+            return refused;
         }
     }
 }
 
-/// Two scripts of a session may ask at the same time. The one that got the lock has it for both.
+/// Two scripts of a session may ask at the same time. The one that got the lock has it for both. As [`held_above`], it also ends for
+/// a lock of a process above.
 pub(super) async fn kept_meanwhile(
     plan: &Plan,
     watched: &Watched,
@@ -93,11 +106,16 @@ pub(super) async fn kept_meanwhile(
     client: &Client,
     as_json: bool,
 ) -> Result<String, Failure> {
+    if plan.nested_ok {
+        return pending().await;
+    }
     loop {
         sleep(BETWEEN_LOOKS).await;
-        if let Some(answer) = kept_already(plan, watched, backend, client, as_json).await? {
+        let states = states(client).await;
+        if let Some(answer) = answer_of(&states, plan, watched, backend, as_json)? {
             return Ok(answer);
         }
+        check_above(&states, plan, backend)?;
     }
 }
 

@@ -35,21 +35,25 @@ impl Watched {
             error => Failure::system(&format!("watch process {pid}"), error),
         })?;
         let in_proc = number_in_proc(&descriptor, pid);
-        let owner = user_of(in_proc);
+        let (watched, owner) = (Self::numbered(pid, in_proc, descriptor), user_of(in_proc));
         // What was read is about this process only if it still has the number.
-        if has_ended(descriptor.as_fd()) {
+        if has_ended(watched.as_fd()) {
             return Err(refused("this process has ended"));
         }
         let owner = owner.ok_or_else(|| refused("the user of this process cannot be read from /proc"))?;
         if !geteuid().is_root() && owner != getuid().as_raw() && owner != geteuid().as_raw() {
             return Err(refused(&format!("this process belongs to another user ({owner})")));
         }
-        Ok(Self::of_descriptor(pid, descriptor))
+        Ok(watched)
     }
 
     /// The process of a descriptor that was opened by [`Self::open`].
     pub(super) fn of_descriptor(pid: u32, descriptor: OwnedFd) -> Self {
         let in_proc = number_in_proc(&descriptor, pid);
+        Self::numbered(pid, in_proc, descriptor)
+    }
+
+    fn numbered(pid: u32, in_proc: i32, descriptor: OwnedFd) -> Self {
         let fingerprint = i32::try_from(pid).ok().and_then(|pid| fingerprint(pid, in_proc));
         Self { pid, fingerprint, command: command_of(in_proc), descriptor }
     }

@@ -213,24 +213,40 @@ fn a_process_that_cannot_be_watched_is_refused_with_the_reason() {
     );
 }
 
+/// A copy of the program in a directory that others may use: it may lie below one that only root may enter.
+struct OpenDirectory(tempfile::TempDir);
+
+impl OpenDirectory {
+    /// `None` unless this is root, who can become another user.
+    fn for_others(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED {test}: only root can become another user");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        copy_program(&directory.path().join("fencelock"));
+        Some(Self(directory))
+    }
+
+    /// The exit code, stdout and stderr of a shell of this user, in which `./fencelock` is the program. `under` precedes the shell.
+    fn shell(&self, user: u32, under: &str, script: &str) -> (Option<i32>, String, String) {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+        command.args(under.split_whitespace()).args(["sh", "-c", script]).current_dir(&self.0);
+        command.env("FENCELOCK_URL", format!("file:{}/locks", self.0.path().display()));
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}
+
 #[test]
 fn the_process_of_another_user_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED the_process_of_another_user_is_refused: only root can become another user");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    // The program may lie below a directory that only root may enter.
-    let program = directory.path().join("fencelock");
-    copy_program(&program);
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-    command.args(["acquire", "k", "--while-pid", &std::process::id().to_string()]);
-    command.env("FENCELOCK_URL", format!("file:{}/locks", directory.path().display()));
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(64), "{stderr}");
+    let Some(directory) = OpenDirectory::for_others("the_process_of_another_user_is_refused") else { return };
+    let script = format!("exec ./fencelock acquire k --while-pid {}", std::process::id());
+    let (code, _, stderr) = directory.shell(65534, "", &script);
+    assert_eq!(code, Some(64), "{stderr}");
     assert!(stderr.contains("this process belongs to another user (0)"), "{stderr}");
 }
 
@@ -305,26 +321,15 @@ fn a_command_does_not_wait_for_the_lock_of_its_session() {
 
 #[test]
 fn a_full_process_table_is_named() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED a_full_process_table_is_named: only root can become a user without processes");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let program = directory.path().join("fencelock");
-    copy_program(&program);
+    let Some(directory) = OpenDirectory::for_others("a_full_process_table_is_named") else { return };
     for (job, failure) in [
         ("acquire k --while-pid $$", "cannot start the process that keeps the lock"),
         ("run k -- true", "cannot run true"),
     ] {
-        let mut command = Command::new("setpriv");
         // No other test uses this number. The shell and one more process: none is left.
-        command.args(["--reuid=64321", "--regid=64321", "--clear-groups", "prlimit", "--nproc=2"]);
-        command.args(["sh", "-c", &format!("\"$0\" {job}; echo $?")]).arg(&program);
-        command.env("FENCELOCK_URL", format!("file:{}/locks", directory.path().display()));
-        let output = command.output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "71\n", "{stderr}");
+        let script = format!("./fencelock {job}; echo $?");
+        let (_, stdout, stderr) = directory.shell(64321, "prlimit --nproc=2", &script);
+        assert_eq!(stdout, "71\n", "{stderr}");
         let why = format!("fencelock: {failure}: no more processes may be started, see `ulimit -u`: ");
         assert!(stderr.starts_with(&why), "{stderr}");
     }
