@@ -11,6 +11,10 @@ use crate::url::options::Role;
 use crate::url::target::Target;
 use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// An operator waits for a server rather than repeat the command: `timeout=` of a URL is for locks, whose leases run meanwhile.
+const LEAST_LIMIT: Duration = Duration::from_secs(5);
 
 /// The nodes of a quorum, one URL each. They connect with the first request.
 ///
@@ -120,6 +124,7 @@ impl NodeSetup {
         let name = target.name.clone();
         let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
         let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
+        target.limit = target.limit.max(LEAST_LIMIT);
         let link = Link::new(target).map_err(&config)?;
         let session = link.session(|| BootClock.now()).await?;
         known_run_id(&name, &session)?;

@@ -8,7 +8,7 @@ use fencelock_core::{
     Acquire, Backend, Claim, Fault, FencingToken, Intent, Mode, QuorumNode, Raise, Release, Renew, Renewal, Ttl,
     Unknown,
 };
-use fencelock_testkit::{RedisServer, Reply, redlock_url, servers_or_skip};
+use fencelock_testkit::{Proxy, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -294,6 +294,17 @@ async fn init_again_changes_nothing_and_keeps_the_quarantine() {
     let trusted = init(&redlock_url(&servers, ""), true).await.unwrap();
     assert!(trusted.iter().all(|node| node.ready_in.is_zero()), "{trusted:?}");
     hold(&*connect(&redlock_url(&servers, "")).await.unwrap(), "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_waits_longer_for_a_server_than_a_lock_does() {
+    let Some(servers) = servers_or_skip(1) else { return };
+    let proxy = Proxy::to(servers[0].port()).unwrap();
+    proxy.delay(Duration::ZERO, Duration::from_millis(300));
+    let url = format!("{}?quarantine=on&timeout=100", proxy.url());
+    let unknown = connect(&url).await.unwrap_err();
+    assert!(matches!(&unknown, ConnectError::Unknown(cause) if cause.nodes()[0].fault == Fault::Timeout), "{unknown}");
+    assert_eq!(init(&url, true).await.unwrap()[0].change, Change::New);
 }
 
 #[tokio::test(flavor = "multi_thread")]
