@@ -3,6 +3,11 @@ use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// The URL of a server that a busy machine may not run for some time.
+pub(crate) fn patient(server: &RedisServer) -> String {
+    format!("{}?timeout=5000", server.url())
+}
+
 /// Where the locks of one test live, and its files.
 pub(crate) struct TestBackend {
     dir: TempDir,
@@ -24,8 +29,7 @@ impl TestBackend {
     pub(crate) fn redis() -> Option<Self> {
         let server = redis_or_skip()?;
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
-        // A busy machine may not run it for some time.
-        let url = format!("{}?timeout=5000", server.url());
+        let url = patient(&server);
         Some(Self { dir, url, redis: Some(server), nodes: Vec::new() })
     }
 

@@ -1,4 +1,4 @@
-use crate::backend::TestBackend;
+use crate::backend::{TestBackend, patient};
 use crate::test::Test;
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url};
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ impl Keys {
     fn everywhere() -> Vec<Self> {
         let mut all = Vec::new();
         if let Some(server) = redis_or_skip() {
-            let url = server.url();
+            let url = patient(&server);
             all.push(Self { backend: TestBackend::files(), url, servers: vec![server] });
             let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
             let keys = Self { backend: TestBackend::files(), url: redlock_url(&servers, "node_timeout=2000"), servers };

@@ -1,6 +1,6 @@
 //! `doctor` tries a lock: what would fail in a run fails here, and nothing stays.
 
-use crate::backend::TestBackend;
+use crate::backend::{TestBackend, patient};
 use crate::running::copy_program;
 use crate::test::{Output, Test};
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
@@ -170,11 +170,11 @@ fn a_renamed_command_fails_the_trial_and_a_run_before_it_starts() {
     let Some(backend) = TestBackend::redis() else { return };
     for command in ["DEL", "PEXPIRE"] {
         let server = RedisServer::options().args(["--rename-command", command, ""]).start().unwrap();
-        let output = doctor(&backend, &server.url(), "");
+        let output = doctor(&backend, &patient(&server), "");
         assert!(output.status == 69 && line(&output, "trial").starts_with("FAILED"), "{command}: {}", output.stdout);
         ends_within_5_s(&server);
         if command == "DEL" {
-            let run = Test::new(&backend, "run k -- echo ran").env("FENCELOCK_URL", &server.url()).output();
+            let run = Test::new(&backend, "run k -- echo ran").env("FENCELOCK_URL", &patient(&server)).output();
             assert!(run.status != 0 && run.stdout.is_empty() && run.stderr.contains("DEL"), "{}", run.stderr);
         }
     }
@@ -256,9 +256,9 @@ fn a_replica_is_named_by_every_command_that_asks_it() {
     let Some(backend) = TestBackend::redis() else { return };
     let replica = RedisServer::start().unwrap();
     replica.follow(backend.server().port());
-    let status = Test::new(&backend, "status k").env("FENCELOCK_URL", &replica.url()).output();
+    let status = Test::new(&backend, "status k").env("FENCELOCK_URL", &patient(&replica)).output();
     assert!(status.stderr.contains("this server is a replica"), "{}", status.stderr);
-    let output = doctor(&backend, &replica.url(), "");
+    let output = doctor(&backend, &patient(&replica), "");
     assert!(output.status == 69 && line(&output, "trial").contains("not tried"), "{}", output.stdout);
 }
 

@@ -1,6 +1,6 @@
 //! Text of others in labels, values, keys, markers and errors reaches the terminal only as lines of harmless text.
 
-use crate::backend::TestBackend;
+use crate::backend::{TestBackend, patient};
 use crate::test::{Output, Test};
 use fencelock_testkit::{ScriptedServer, redis_or_skip};
 
@@ -29,7 +29,7 @@ fn run_all(backend: &TestBackend, url: &str, lines: &[&str]) {
 fn a_marker_commands_no_terminal() {
     let Some(server) = redis_or_skip() else { return };
     let backend = TestBackend::files();
-    let url = format!("{}?quarantine=on", server.url());
+    let url = format!("{}&quarantine=on", patient(&server));
     Test::new(&backend, "init --trust-empty").env("FENCELOCK_URL", &url).ok();
     server.command(&["HSET", "fencelock:node", "quorum", HOSTILE, "nodes", HOSTILE]);
     run_all(
