@@ -156,15 +156,18 @@ impl Drop for StopRenewals {
 
 impl Driver {
     /// The renewal task. It ends after [`Timers::stop`].
-    pub(super) async fn renew_leases(self: Arc<Self>) {
-        // Also stops the timers when the runtime ends.
-        let _stop = StopRenewals(Arc::clone(&self));
-        loop {
-            self.renew(self.due());
-            let Some(sleep) = self.timers.sleep(self.clock.now()) else { return };
-            tokio::select! {
-                () = self.timers.changed.notified() => {}
-                () = tokio::time::sleep(sleep) => {}
+    pub(crate) fn renew_leases(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        // Outside the future: a runtime that ends before it has polled the task also stops the timers.
+        let stop = StopRenewals(self);
+        async move {
+            let driver = &stop.0;
+            loop {
+                driver.renew(driver.due());
+                let Some(sleep) = driver.timers.sleep(driver.clock.now()) else { return };
+                tokio::select! {
+                    () = driver.timers.changed.notified() => {}
+                    () = tokio::time::sleep(sleep) => {}
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use fencelock::backends::Memory;
 use fencelock::{Backend, Client, Error, Guard};
 use futures_util::FutureExt;
 use std::sync::Arc;
+use tokio::runtime::Runtime;
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_client_refuses_new_claims_on_every_clone() {
@@ -124,8 +125,18 @@ async fn closing_waits_for_stragglers_as_long_as_they_may_arrive_and_says_so() {
 /// Nothing would renew what it is granted.
 #[test]
 fn a_client_whose_runtime_has_ended_acquires_nothing() {
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (of_client, other) = (runtime(), runtime());
+    let one_worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    refuses_after_the_end_of(one_worker);
+}
+
+/// As above: a busy machine may run the client and not the task of its renewals.
+#[test]
+fn a_client_whose_runtime_has_ended_before_it_ran_a_task_acquires_nothing() {
+    refuses_after_the_end_of(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+}
+
+fn refuses_after_the_end_of(of_client: Runtime) {
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let backend: Arc<dyn Backend> = Arc::new(Memory::new());
     let start = async |sharing| Client::builder().sharing(sharing).backend(Arc::clone(&backend)).unwrap();
     let client = of_client.block_on(start(crate::SHARING));
