@@ -98,7 +98,9 @@ pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
-pub use claim::{Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal, Sent};
+pub use claim::{
+    Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Queueing, Release, Renew, Renewal, Sent,
+};
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
@@ -106,7 +108,7 @@ pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
-pub use hand_off::QueuePosition;
+pub use hand_off::HandOffBounds;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};

@@ -213,6 +213,13 @@ impl TestClient {
         }
     }
 
+    /// Polls, and expects that it neither has nor gets the key. A backend without a queue may report the holder.
+    pub(crate) async fn is_unknown(&self) {
+        let answer = self.polls().await;
+        let is_busy = !self.backend.capabilities().queues && matches!(answer, Acquire::Busy(_));
+        assert!(answer == Acquire::Gone || is_busy, "{} is unknown: {answer:?}", self.holder.id);
+    }
+
     /// Enqueues, and expects this many waiters in front.
     pub(crate) async fn is_queued(&self, expected: u32) -> Occupied {
         match self.enqueues().await {

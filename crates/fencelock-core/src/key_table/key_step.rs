@@ -1,9 +1,9 @@
 use super::ClockReading;
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Eviction, Expiry, Fault,
-    FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment, Occupant,
-    Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WriteCompletion, next_block,
-    next_proposed_block, raise_fence,
+    FencingToken, HandOffBounds, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment,
+    Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WriteCompletion,
+    next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -68,7 +68,7 @@ impl KeyStep<'_> {
         let (me, mut mode, now) = (claim.holder.id, claim.mode, self.at.now);
         if let Some(waiter) = self.state.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
-            (waiter.seen, waiter.block, waiter.mode) = (now, claim.block, mode);
+            (waiter.seen, waiter.block, waiter.mode) = (now, claim.queueing.block, mode);
         }
         if let Some(present) = self.conflict(me, mode) {
             self.state.queue.retain(|waiter| waiter.holder.id != me);
@@ -77,8 +77,8 @@ impl KeyStep<'_> {
         }
         let mut granted = self.advance(Some(me))?;
         let is_free = self.state.queue.is_empty() && self.state.fits(mode) && self.state.hold_of(&me).is_none();
-        if is_free && claim.intent != Intent::Poll {
-            let tokens = self.draw(proposal, claim.block)?;
+        if is_free && !claim.is_poll() {
+            let tokens = self.draw(proposal, claim.queueing.block)?;
             self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens);
             granted = Some(tokens);
         }
@@ -252,13 +252,13 @@ impl KeyStep<'_> {
         let (state, now) = (&mut *self.state, self.at.now);
         let Some(occupied) = state.occupied(now) else { return Acquire::Gone };
         let position = state.queue.iter().position(|waiter| waiter.holder.id == claim.holder.id);
-        let position = match (position, claim.intent) {
+        let position = match (position, claim.queueing.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return Acquire::Busy(occupied),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                state.queue.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: now });
+                state.queue.push_back(Waiter { holder, mode, ttl, block: claim.queueing.block, seen: now });
                 if std::mem::take(&mut state.announces) {
                     self.events.push(Event::Queued { key: self.key.clone() });
                 }
@@ -266,7 +266,7 @@ impl KeyStep<'_> {
             }
         };
         let ahead = u32::try_from(position).unwrap_or(u32::MAX);
-        Acquire::Queued { ahead, last_fence: state.fence, server_micros: None, occupied }
+        Acquire::Queued { ahead, occupied, hand_off: HandOffBounds::new(state.fence, None) }
     }
 
     /// Grants the key to the live waiters at the head of the queue that fit, and sends them their tokens. Returns the tokens

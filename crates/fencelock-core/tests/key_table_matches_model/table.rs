@@ -72,9 +72,9 @@ impl Pair {
                 let (last, count) = block(tokens);
                 Said::Granted { last, count }
             }
-            Ok(Acquire::Queued { ahead, last_fence, occupied, .. }) => {
+            Ok(Acquire::Queued { ahead, occupied, hand_off }) => {
                 let (by, ttl_ms) = occupier(&occupied);
-                Said::Queued { ahead: ahead.into(), last_fence, by, ttl_ms }
+                Said::Queued { ahead: ahead.into(), last_fence: hand_off.last_fence, by, ttl_ms }
             }
             Ok(Acquire::Busy(occupied)) => {
                 let (by, ttl_ms) = occupier(&occupied);

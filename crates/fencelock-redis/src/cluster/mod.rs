@@ -144,7 +144,9 @@ impl Backend for Cluster {
             };
             let answer = self.at_owner(&claim.key, request).await;
             match &answer {
-                Err(moved) if moved.is_moved() && claim.intent != Intent::Try => self.keep_position(claim).await,
+                Err(moved) if moved.is_moved() && claim.queueing.intent != Intent::Try => {
+                    self.keep_position(claim).await
+                }
                 _ => {}
             }
             ClaimReply { sent: *sent.lock().unwrap_or_else(PoisonError::into_inner), answer }

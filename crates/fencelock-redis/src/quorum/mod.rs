@@ -258,7 +258,7 @@ impl Backend for Quorum {
                 return ClaimReply::not_sent(cause);
             }
             let sent = Sent::At(self.clock.now());
-            let answer = match claim.intent {
+            let answer = match claim.queueing.intent {
                 Intent::Poll => self.poll(claim).await,
                 Intent::Try | Intent::Enqueue => self.claim(claim).await,
             };

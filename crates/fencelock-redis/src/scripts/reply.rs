@@ -3,8 +3,8 @@
 use super::shared;
 use super::wire::later_value;
 use fencelock_core::{
-    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant,
-    Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
+    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HandOffBounds, HolderInfo, Holders, Holding, Key, Mode,
+    Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -233,7 +233,11 @@ pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_mi
             let server_micros = reply.text()?.parse().ok();
             let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
             // A fence that is no number has no holder; then no message is newer, and the waiter polls.
-            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), server_micros, occupied }
+            Acquire::Queued {
+                ahead,
+                occupied,
+                hand_off: HandOffBounds::new(last_fence.unwrap_or(u64::MAX), server_micros),
+            }
         }
         "busy" => {
             let last_fence = reply.text()?.parse().ok();

@@ -119,7 +119,7 @@ impl Redis {
                 }
             }
             let unread = self.link.note_unread(redis_key, &answer);
-            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
+            match reply::read_acquire(node, answer, claim.queueing.block, self.clock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(answer),
                 // The lease may have ended between the claim and the poll.
                 Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),

@@ -95,7 +95,7 @@ impl FaultyBackend {
         let mut bent = claim.clone();
         bent.key = self.key(&claim.key);
         bent.ttl = self.ttl(claim.ttl);
-        bent.intent = match (self.defect, claim.intent) {
+        bent.queueing.intent = match (self.defect, claim.queueing.intent) {
             (Defect::TryEnqueues, Intent::Try) | (Defect::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
@@ -119,7 +119,7 @@ impl FaultyBackend {
                 Ok(Acquire::Granted { tokens: fence.into() })
             }
             (Defect::BusyIsAnError, Acquire::Busy(_)) => Err(Unknown::new("faulty", Fault::Other, "busy")),
-            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
+            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.queueing.intent == Intent::Try => {
                 Ok(Acquire::Busy(occupied))
             }
             (Defect::FenceStandsStill, Acquire::Granted { .. }) => {
@@ -130,7 +130,7 @@ impl FaultyBackend {
     }
 
     async fn overtakes(&self, claim: &Claim) -> bool {
-        if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
+        if self.defect != Defect::TryOvertakes || claim.queueing.intent != Intent::Try {
             return false;
         }
         // A client that was handed the key and has not claimed it yet still has the short lease of a hand-off.

@@ -84,7 +84,7 @@ impl FaultyModes {
 
     /// Grants a try that would fit, although others were first.
     async fn overtakes(&self, claim: &Claim) -> Result<bool, Unknown> {
-        if self.defect != Defect::FittingClaimsOvertake || claim.intent != Intent::Try {
+        if self.defect != Defect::FittingClaimsOvertake || claim.queueing.intent != Intent::Try {
             return Ok(false);
         }
         let Some(seen) = self.memory.inspect(&claim.key).await? else { return Ok(false) };

@@ -10,7 +10,7 @@ use crate::engine::{
 };
 use crate::{
     Acquire, ClaimReply, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied,
-    QueuePosition, Release, Sent, TokenBlock, Unknown,
+    Release, Sent, TokenBlock, Unknown,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -45,9 +45,8 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.on_busy(id, None, occupied, cx);
                 return self.claim_later(id, cx);
             }
-            Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
-                let position = QueuePosition::new(sent, last_fence, server_micros);
-                if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(position)) {
+            Ok(Acquire::Queued { ahead, occupied, hand_off }) => {
+                if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(sent, hand_off)) {
                     cx.act(Action::Queued);
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);
@@ -61,10 +60,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         // The claim may have been executed. A poll finds out without adding a second queue position.
         let left_behind = claiming.left_behind;
-        if let Some(attempt) = claiming.attempt.as_mut().filter(|attempt| attempt.claim.intent == Intent::Enqueue)
+        if let Some(attempt) =
+            claiming.attempt.as_mut().filter(|attempt| attempt.claim.queueing.intent == Intent::Enqueue)
             && left_behind
         {
-            attempt.claim.intent = Intent::Poll;
+            attempt.claim.queueing.intent = Intent::Poll;
         }
         match self.on_trouble(id, cause, cx) {
             Ok(()) => self.claim_later(id, cx),
