@@ -1,5 +1,5 @@
 use crate::{
-    Expiry, Fault, FencingToken, HandOffBounds, Holder, HolderId, Holders, Holding, Key, Mode, Moment, TokenBlock, Ttl,
+    Expiry, FencingToken, HandOffBounds, Holder, HolderId, Holders, Holding, Key, Mode, Moment, TokenBlock, Ttl,
     Unknown,
 };
 use std::num::NonZeroU32;
@@ -79,18 +79,6 @@ impl Claim {
         Self { mode, ..self.clone() }
     }
 
-    /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend
-    /// calls it after it has removed this holder from the queue.
-    pub fn conflicting(&self, backend: &str, present: Mode) -> Unknown {
-        let resize = match (present.limit(), self.mode.limit()) {
-            (Some(_), Some(limit)) => format!("; to change the limit: fencelock resize --permits {limit} {}", self.key),
-            _ => String::new(),
-        };
-        let advice =
-            format!("key {}: all clients must use it in the same mode and with the same limit{resize}", self.key);
-        Unknown::new(backend, Fault::ModeConflict(present), advice)
-    }
-
     /// The same claim for this number of fencing tokens.
     #[must_use]
     pub fn with_block(&self, block: NonZeroU32) -> Self {
@@ -123,6 +111,8 @@ pub enum Acquire {
     },
     /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue.
     Gone,
+    /// The key is held or requested in this mode, which [conflicts](Mode::conflicts) with that of the claim. The holder is in no queue.
+    Conflict(Mode),
 }
 
 /// When a claim was sent. Its lease counts from then.
@@ -271,7 +261,7 @@ pub enum Downgrade {
     },
     /// The holder holds nothing: the lease expired, or the key was deleted.
     Absent,
-    /// Other clients hold the key.
+    /// Other clients hold the key, or the holder has permits of it.
     TakenBy(Holders),
 }
 
@@ -285,21 +275,4 @@ pub enum Eviction {
     Changed(Option<Box<Holding>>),
     /// The backend cannot end the hold of another client; the text names what can.
     Refused(String),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Owner;
-
-    #[test]
-    fn the_refusal_of_another_limit_names_the_command_that_changes_it() {
-        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("host:1") };
-        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
-        let mode = |limit| Mode::Permits { weight: 1, limit };
-        let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try).with_mode(mode(5));
-        let refusal = |present| claim.conflicting("here", present).to_string();
-        assert!(refusal(mode(3)).contains("fencelock resize --permits 5 k"), "{}", refusal(mode(3)));
-        assert!(!refusal(Mode::Shared).contains("resize"));
-    }
 }

@@ -123,7 +123,7 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
-pub use mode_changes::{ModeChanges, no_downgrade, no_resize};
+pub use mode_changes::ModeChanges;
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Completions, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{

@@ -99,8 +99,7 @@ impl Backend for Polling {
     fn listen(&self, _: Arc<dyn Listener>) {}
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        let claims = || self.step(&claim.key, |row, now| self.claim(claim, row, now));
-        Box::pin(async move { claim.supported_by(self).and_then(|()| claims()).into() })
+        Box::pin(async move { self.step(&claim.key, |row, now| self.claim(claim, row, now)).into() })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

@@ -63,7 +63,7 @@ impl KeyStep<'_> {
     /// Grants the key, or queues or refuses the claim. `proposal` is the token that a quorum proposes.
     ///
     /// # Errors
-    /// [`Claim::conflicting`], or no token is left.
+    /// No token is left.
     pub fn claim(&mut self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
         let (me, mut mode, now) = (claim.holder.id, claim.mode, self.at.now);
         if let Some(waiter) = self.state.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
@@ -73,7 +73,7 @@ impl KeyStep<'_> {
         if let Some(present) = self.conflict(me, mode) {
             self.state.queue.retain(|waiter| waiter.holder.id != me);
             self.advance(None)?;
-            return Err(claim.conflicting(self.backend, present));
+            return Ok(Acquire::Conflict(present));
         }
         let mut granted = self.advance(Some(me))?;
         let is_free = self.state.queue.is_empty() && self.state.fits(mode) && self.state.hold_of(&me).is_none();
@@ -115,16 +115,13 @@ impl KeyStep<'_> {
     /// `proposal` is the token that a quorum proposes.
     ///
     /// # Errors
-    /// The holder has permits, or no token is left.
+    /// No token is left.
     pub fn downgrade(&mut self, renewal: &Renewal, proposal: Option<u64>) -> Result<Downgrade, Unknown> {
-        let Some(mode) = self.state.hold_of(&renewal.holder).map(|held| held.mode) else {
+        let mode = self.state.hold_of(&renewal.holder).map(|held| held.mode);
+        if !matches!(mode, Some(Mode::Exclusive | Mode::Shared)) {
             return Ok(self.state.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
-        };
-        if matches!(mode, Mode::Permits { .. }) {
-            let advice = format!("key {}: only an exclusive lock can be downgraded", self.key);
-            return Err(Unknown::new(self.backend, Fault::ModeConflict(mode), advice));
         }
-        if mode == Mode::Exclusive {
+        if mode == Some(Mode::Exclusive) {
             let fence = self.draw(proposal, NonZeroU32::MIN)?.last();
             let held = self.state.hold_of(&renewal.holder).into_iter();
             held.for_each(|held| (held.mode, held.fence) = (Mode::Shared, fence));

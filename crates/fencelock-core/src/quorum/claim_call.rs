@@ -141,9 +141,12 @@ impl ClaimCall {
                 self.occupied.push(occupied);
                 (Vote::Busy { last_fence: hand_off.last_fence }, None)
             }
-            Ok(Acquire::Gone) => {
-                let name = self.settings.name(node);
-                (Vote::Unknown, Some(Unknown::new(name, Fault::Other, "the lock disappeared during the claim")))
+            Ok(answer @ (Acquire::Gone | Acquire::Conflict(_))) => {
+                let (fault, why) = match answer {
+                    Acquire::Conflict(mode) => (Fault::Unsupported, format!("the key is in use as {}", mode.class())),
+                    _ => (Fault::Other, "the lock disappeared during the claim".to_owned()),
+                };
+                (Vote::Unknown, Some(Unknown::new(self.settings.name(node), fault, why)))
             }
             Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
             Err(cause) => (Vote::Unknown, Some(cause)),

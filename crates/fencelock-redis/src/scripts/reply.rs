@@ -214,8 +214,6 @@ pub(crate) enum Claimed {
     More,
     /// The first waiters, as many as one call examines, have unreadable entries.
     Unreadable,
-    /// The key is held or requested in this mode, which conflicts with that of the claim.
-    Conflict(Mode),
 }
 
 /// A number is the last token, and the claim has received all tokens that it requested.
@@ -247,7 +245,7 @@ pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_mi
         "yours" => return Ok(Claimed::Yours),
         "more" => return Ok(Claimed::More),
         "unreadable" => return Ok(Claimed::Unreadable),
-        "class" => return reply.class().map(Claimed::Conflict),
+        "class" => Acquire::Conflict(reply.class()?),
         "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     }))

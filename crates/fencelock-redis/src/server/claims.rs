@@ -28,7 +28,6 @@ impl Redis {
 
     /// The session for a claim, unless the claim is refused without asking the server.
     async fn session_for(&self, claim: &Claim) -> Result<Arc<Session>, Unknown> {
-        claim.supported_by(self)?;
         let session = self.session().await?;
         if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
             return Err(cause.clone());
@@ -126,7 +125,6 @@ impl Redis {
                 Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
                 Claimed::More if steps.more(self.link.target.limit) => {}
                 Claimed::More => break,
-                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
                 Claimed::Unreadable => return Err(unread::stuck(node, redis_key, unread.as_ref())),
             }
         }

@@ -2,8 +2,7 @@ use fencelock::backends::Memory;
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
     Completion, CompletionRead, Completions, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key,
-    Listener, Mode, ModeChanges, Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown,
-    WriteCompletion,
+    Listener, ModeChanges, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -42,7 +41,6 @@ pub(crate) enum Defect {
     ReleaseDoesNothing,
     ClaimsEagerly,
     InspectTakes,
-    IgnoresModes,
     CompletesForAnybody,
     CompletionGoesBack,
     CompletionIsForgotten,
@@ -99,9 +97,6 @@ impl FaultyBackend {
             (Defect::TryEnqueues, Intent::Try) | (Defect::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
-        if self.defect == Defect::IgnoresModes {
-            bent.mode = Mode::Exclusive;
-        }
         if self.defect == Defect::ForgetsLabels {
             bent.holder.owner = Owner::from_text(claim.holder.owner.process());
         }
@@ -165,9 +160,6 @@ impl FaultyBackend {
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        if self.defect != Defect::IgnoresModes {
-            claim.supported_by(self)?;
-        }
         let bent = self.bent(claim);
         if self.defect == Defect::CarriesOutLater {
             let memory = Arc::clone(&self.memory);
@@ -184,11 +176,7 @@ impl FaultyBackend {
 
 impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.memory.capabilities();
-        if self.defect == Defect::IgnoresModes {
-            capabilities.modes = Modes::default();
-        }
-        capabilities
+        self.memory.capabilities()
     }
 
     fn name(&self) -> String {

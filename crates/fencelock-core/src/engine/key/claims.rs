@@ -52,6 +52,10 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.on_busy(id, Some(ahead), occupied, cx);
                 return self.claim_later(id, cx);
             }
+            Ok(Acquire::Conflict(present)) => {
+                claiming.left_behind = false;
+                return self.leave_then(id, FailureReason::Conflict(present), cx);
+            }
             Err(cause) => cause,
         };
         claiming.unanswered(&cause, was_sent, cx.now);
@@ -326,7 +330,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             FailureReason::Busy(_) => return,
             FailureReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
             FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
-            FailureReason::Invalid(_) => true,
+            FailureReason::Conflict(_) | FailureReason::Invalid(_) => true,
         };
         let since = self.failing_since.min(cx.now);
         let gives_up =

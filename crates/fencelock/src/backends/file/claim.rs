@@ -44,7 +44,12 @@ impl File {
                 // A user without access may have locked the file, because its permissions were too open.
                 tighten_file(&path);
             }
-            if !self.has_room(claim, &seen, &path)? {
+            if let LockState::Held(holds) = &seen
+                && let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode))
+            {
+                return Ok(Acquire::Conflict(present));
+            }
+            if !self.has_room(claim, &seen, &path) {
                 let occupied = match seen.occupied(self.clock.wall_micros()) {
                     Some(occupied) => occupied,
                     None if attempt < DEFERRALS => {
@@ -69,18 +74,15 @@ impl File {
 
     /// Whether the claim fits together with these holders. A free key has no room for a reader while a writer waits for its turn. A writer
     /// that will wait for a row sets its mark.
-    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
+    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> bool {
         let wall = self.clock.wall_micros();
         let holds = match seen {
-            LockState::Free => return Ok(claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall)),
-            LockState::Foreign(_) => return Ok(false),
+            LockState::Free => return claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall),
+            LockState::Foreign(_) => return false,
             LockState::Held(holds) => holds,
         };
-        if let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode)) {
-            return Err(claim.conflicting(&self.directory.name(), present));
-        }
         if claim.mode != Mode::Exclusive {
-            return Ok(holds.fits(claim.mode) && !writer_mark::closes_row(path, wall));
+            return holds.fits(claim.mode) && !writer_mark::closes_row(path, wall);
         }
         if holds.mode() == Some(Mode::Exclusive) {
             self.marks.remove(&claim.key, wall);
@@ -89,7 +91,7 @@ impl File {
         {
             tracing::debug!(path = %path.display(), %error, "cannot record the waiting writer: new readers may overtake it");
         }
-        Ok(false)
+        false
     }
 
     fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {

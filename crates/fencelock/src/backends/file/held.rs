@@ -70,10 +70,7 @@ impl File {
             match hold.record.mode {
                 Mode::Exclusive => {}
                 Mode::Shared => return Ok(Downgrade::Downgraded { token: hold.record.fence }),
-                mode => {
-                    let advice = format!("key {key}: only an exclusive lock can be downgraded");
-                    return Err(Unknown::new(self.directory.name(), Fault::ModeConflict(mode), advice));
-                }
+                _ => return self.downgrade_lost(key),
             }
             let row = Row::of_exclusive(&hold.lock, key);
             if let Some(row) = row.map_err(|error| self.io_error("lock", hold.lock.path(), &error))? {
