@@ -216,13 +216,15 @@ pub(crate) enum Claimed {
     Unreadable,
 }
 
-/// A number is the last token, and the claim has received all tokens that it requested.
-pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_micros: u64) -> Result<Claimed, Unknown> {
-    if let Value::Int(last) = value {
-        let last = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
-        let last = last.ok_or_else(|| not_understood(node, &value))?;
-        return Ok(Claimed::Answered(Acquire::Granted { tokens: TokenBlock::ending(last, wanted) }));
-    }
+/// The common case: a number is the last token, and the claim has received all tokens that it requested.
+pub(crate) fn read_granted(node: &str, last: i64, wanted: NonZeroU32) -> Result<Acquire, Unknown> {
+    let token = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
+    let last = token.ok_or_else(|| not_understood(node, &Value::Int(last)))?;
+    Ok(Acquire::Granted { tokens: TokenBlock::ending(last, wanted) })
+}
+
+/// Every other case.
+pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(Claimed::Answered(match reply.text()?.as_str() {
         "granted" => Acquire::Granted { tokens: reply.tokens()? },

@@ -116,9 +116,10 @@ pub(crate) fn acquire(
     claim: &Claim,
     path: Path,
     token: Requested,
-    channel: &str,
+    channel: Option<&str>,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
+    let channel = channel.unwrap_or("-");
     let intent = match claim.queueing.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
@@ -358,7 +359,7 @@ mod tests {
         let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try);
         let arguments = |derives_keys| {
             let epoch_check = EpochCheck::without_marker("0123").deriving_keys(derives_keys);
-            [acquire("k", &claim, Path::Fast, Requested::Own(1), "-", epoch_check), release("k", &id, 1, epoch_check)]
+            [acquire("k", &claim, Path::Fast, Requested::Own(1), None, epoch_check), release("k", &id, 1, epoch_check)]
                 .map(|call| call.by_digest().args_iter().skip(3).count())
         };
         assert_eq!(arguments(true), [3 + 4, 3 + 2]);
