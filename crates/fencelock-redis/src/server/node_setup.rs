@@ -9,7 +9,7 @@ use crate::scripts::reply::Reply;
 use crate::scripts::script;
 use crate::url::options::Role;
 use crate::url::target::Target;
-use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
+use fencelock_core::{Change, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ impl NodeSetup {
         let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
         target.limit = target.limit.max(LEAST_LIMIT);
         let link = Link::new(target).map_err(&config)?;
-        let session = link.session(|| BootClock.now()).await?;
+        let session = link.session().await?;
         known_run_id(&name, &session)?;
         let mut query = redis::cmd("HGET");
         query.arg(&quarantine.marker).arg("nodes");
