@@ -28,7 +28,10 @@ mod servers;
 mod tokio_clock;
 
 pub use connect::{connect, lazy, on_demand};
-pub use fencelock_core::{BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Scheme, UrlForm};
+pub use fencelock_core::{
+    BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Registering, Scheme, SchemeCommands,
+    UrlForm,
+};
 #[cfg(feature = "redis-plain")]
 pub use fencelock_redis::{Quorum, Redis, Server};
 #[cfg(all(feature = "file", unix))]
