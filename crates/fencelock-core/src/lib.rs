@@ -22,10 +22,11 @@
 //! | key table | what a claim, a renewal and a release do to a key, as an implementation without I/O | [`KeyTable`] |
 //! | event | a hint from a backend to waiters and holders | [`Event`] |
 //! | fault | why the state is unknown | [`Unknown`] |
+//! | register | one conditional write of a store, which is enough for a lock | [`register`] |
 //! | round | one attempt to acquire a majority of nodes | [`Quorum`], [`Round`], [`Verdict`] |
 //!
 //! Types that may get more fields or variants are `#[non_exhaustive]`, and are created with `new` or
-//! `default`. The answers to a claim, a renewal and a release and the modules [`engine`] and [`quorum`] are not: a caller or a
+//! `default`. The answers to a claim, a renewal and a release and the modules [`engine`], [`quorum`] and [`register`] are not: a caller or a
 //! driver must handle each of their cases, so a new one must break its build.
 //!
 //! With the feature `serde`, [`Key`], [`HolderId`] and [`FencingToken`] can be serialized; deserialization checks them like
@@ -79,6 +80,7 @@ mod mode_changes;
 mod occupant;
 pub mod once;
 pub mod quorum;
+pub mod register;
 mod registered_node;
 mod renewal;
 mod resize;

@@ -1,0 +1,324 @@
+use super::memory::{Known, Life};
+use super::operation::{Current, Decision, Operation, View};
+use super::{Expect, Memory, Reading, Record, Step, StoreClock, Stored, Version};
+use crate::{Fault, Key, Moment, Unknown};
+
+/// One call on a register, as a state machine without I/O: it reads, decides, and writes if nothing has changed since, until it has
+/// an answer.
+///
+/// A driver carries out each [`Step`] and reports the answer. It may drop a call at any time, for example if a request is not
+/// answered: the memory knows what may still be executed. A refusal is never an answer, because the write may be a copy of one that
+/// was executed: the next read shows it by its nonce.
+#[derive(Debug, Clone, Hash)]
+pub struct Call<O: Operation> {
+    key: Key,
+    operation: O,
+    /// The writes of this call; the last one may not be answered yet.
+    writes: Vec<Written<O::Output>>,
+}
+
+/// What a step of a [`Call`] uses.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The name of the backend, for messages.
+    pub backend: &'a str,
+    /// Of the key.
+    pub memory: &'a mut Memory,
+    /// Of the store.
+    pub clock: &'a mut StoreClock,
+    /// When the answer was received, or the call began.
+    pub now: Moment,
+    /// A random number.
+    pub nonce: u64,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct Written<T> {
+    record: Record,
+    sent: Moment,
+    answer: T,
+}
+
+impl<O: Operation> Call<O> {
+    /// So often may other clients be faster, each of which has changed the key.
+    const ROUNDS: usize = 32;
+
+    /// A call on this key.
+    pub const fn new(key: Key, operation: O) -> Self {
+        Self { key, operation, writes: Vec::new() }
+    }
+
+    /// The key.
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The first step. If this client wrote the record last, it needs no read to replace it.
+    pub fn start(&mut self, cx: &mut Context<'_>) -> Step<O::Output> {
+        if let Some(Known { version, record, .. }) = cx.memory.known.clone().filter(|known| !known.has_lapsed(cx.now)) {
+            let life = record.hold.as_ref().map_or(Life::Over, |hold| Life::For(hold.ttl.get()));
+            let stored = Stored::Record(version, record);
+            if let Decision::Write { record, answer } = self.decide(&stored, life, cx) {
+                return self.write(stored.expect(), record, answer, cx);
+            }
+        }
+        Step::Read
+    }
+
+    /// The answer to [`Step::Read`].
+    pub fn on_read(&mut self, reading: &Reading, cx: &mut Context<'_>) -> Step<O::Output> {
+        cx.clock.hear(reading.date, cx.now);
+        let life = cx.memory.observe(reading, cx.clock, cx.now);
+        if let Stored::Record(version, record) = &reading.stored
+            && let Some(own) = self.writes.iter().position(|write| write.record.nonce == record.nonce)
+        {
+            return self.applied(own, version.clone(), cx);
+        }
+        match self.decide(&reading.stored, life, cx) {
+            Decision::Write { .. } if self.writes.len() >= Self::ROUNDS => {
+                let detail = format!("other clients change {} too often", self.key);
+                Step::Done(Err(Unknown::new(cx.backend, Fault::Busy, detail)))
+            }
+            Decision::Write { record, answer } => self.write(reading.stored.expect(), record, answer, cx),
+            Decision::Done(answer) => {
+                if let Some(holder) = self.operation.holder()
+                    && !cx.memory.may_arrive(holder, &reading.stored.expect())
+                {
+                    cx.memory.settle(holder);
+                }
+                Step::Done(answer)
+            }
+        }
+    }
+
+    /// [`Step::Write`] was executed, and the store told this time.
+    pub fn on_written(&mut self, version: Version, date: Option<u64>, cx: &mut Context<'_>) -> Step<O::Output> {
+        cx.clock.hear(date, cx.now);
+        self.applied(self.writes.len().saturating_sub(1), version, cx)
+    }
+
+    /// [`Step::Write`] was refused.
+    pub const fn on_refused(&mut self) -> Step<O::Output> {
+        Step::Read
+    }
+
+    fn applied(&mut self, write: usize, version: Version, cx: &mut Context<'_>) -> Step<O::Output> {
+        if write >= self.writes.len() {
+            return Step::Read;
+        }
+        let Written { record, sent, answer } = self.writes.swap_remove(write);
+        if let Some(holder) = self.operation.holder() {
+            cx.memory.settle(holder);
+        }
+        cx.memory.write(Known { version, record, sent });
+        Step::Done(Ok(answer))
+    }
+
+    fn write(&mut self, expect: Expect, record: Record, answer: O::Output, cx: &mut Context<'_>) -> Step<O::Output> {
+        let record = Record { nonce: cx.nonce, ..record };
+        cx.memory.known = None;
+        if let Some(holder) = self.operation.holder().filter(|_| record.hold.is_some()) {
+            cx.memory.send_claim(holder, &expect);
+        }
+        self.writes.push(Written { record: record.clone(), sent: cx.now, answer });
+        Step::Write { expect, record }
+    }
+
+    fn decide(&mut self, stored: &Stored, life: Life, cx: &Context<'_>) -> Decision<O::Output> {
+        let absent = Record::free(cx.clock.next_time(cx.now));
+        let (record, current) = match (stored, life) {
+            // Nothing is written over it.
+            (Stored::Foreign(what), _) => {
+                return Decision::Done(self.operation.on_foreign(&self.key, cx.backend, what));
+            }
+            // Its tokens, if it was deleted, were less than this.
+            (Stored::Absent, _) => (&absent, Current::Free),
+            (Stored::Record(_, record), life) => match (&record.hold, life) {
+                (None, _) => (record, Current::Free),
+                (Some(hold), Life::For(left)) => (record, Current::Held(hold, left)),
+                (Some(hold), Life::Over) => (record, Current::Over(hold)),
+            },
+        };
+        let (key, name, time) = (&self.key, cx.backend, cx.clock.time(cx.now));
+        let mut claims = self.operation.holder().into_iter();
+        let claim_may_arrive = claims.any(|holder| cx.memory.may_arrive(holder, &stored.expect()));
+        self.operation.decide(&View { key, name, record, current, time, claim_may_arrive })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::register::{ClaimKey, EvictHold, InspectKey, ReleaseKey, RenewHold, Settings};
+    use crate::{
+        Acquire, Claim, Eviction, Expiry, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Occupant, Owner,
+        Release, Renew, Renewal, Ttl,
+    };
+    use std::time::Duration;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// A client, its time, and the number of its writes.
+    struct Client {
+        memory: Memory,
+        clock: StoreClock,
+        now: Moment,
+        nonce: u64,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            let (memory, clock) = (Memory::default(), StoreClock::new(Settings::default()));
+            Self { memory, clock, now: Moment::from_micros(0), nonce: 0 }
+        }
+
+        fn cx(&mut self) -> Context<'_> {
+            self.nonce += 1;
+            let Self { memory, clock, now, nonce } = self;
+            Context { backend: "here", memory, clock, now: *now, nonce: *nonce }
+        }
+    }
+
+    fn key() -> Key {
+        Key::new("k").unwrap()
+    }
+
+    fn claim(holder: u8, intent: Intent) -> Call<ClaimKey> {
+        let holder = Holder { id: HolderId::from_bytes([holder; 16]), owner: Owner::from_text("o") };
+        Call::new(key(), ClaimKey(Claim::new(key(), holder, Ttl::default(), intent)))
+    }
+
+    fn renewal(holder: u8) -> Call<RenewHold> {
+        Call::new(key(), RenewHold(Renewal::new(key(), HolderId::from_bytes([holder; 16]), Ttl::default())))
+    }
+
+    fn release(holder: u8) -> Call<ReleaseKey> {
+        Call::new(key(), ReleaseKey(HolderId::from_bytes([holder; 16])))
+    }
+
+    fn read(stored: Stored, modified: u64, date: u64) -> Reading {
+        Reading { stored, modified: Some(modified * SECOND), date: Some(date * SECOND) }
+    }
+
+    fn stored(version: &str, record: Record) -> Stored {
+        Stored::Record(Version::new(version), record)
+    }
+
+    fn done<T>(step: Step<T>) -> T {
+        match step {
+            Step::Done(answer) => answer.unwrap(),
+            _ => panic!("it is not done"),
+        }
+    }
+
+    fn write<T>(step: Step<T>) -> (Expect, Record) {
+        match step {
+            Step::Write { expect, record } => (expect, record),
+            _ => panic!("it writes nothing"),
+        }
+    }
+
+    /// Takes the key at second 100 with the version `1`.
+    fn take(client: &mut Client) -> Record {
+        let mut call = claim(1, Intent::Try);
+        assert!(matches!(call.start(&mut client.cx()), Step::Read));
+        let (expect, record) = write(call.on_read(&read(Stored::Absent, 0, 100), &mut client.cx()));
+        assert_eq!((expect, record.token), (None, 101 * SECOND + 1), "greater than all tokens up to now");
+        let granted = done(call.on_written(Version::new("1"), Some(100 * SECOND), &mut client.cx()));
+        assert!(matches!(granted, Acquire::Granted { tokens } if tokens.last().get() == record.token));
+        record
+    }
+
+    #[test]
+    fn what_this_client_wrote_last_is_replaced_without_a_read() {
+        let mut client = Client::new();
+        let record = take(&mut client);
+        let mut call = renewal(1);
+        let (expect, renewed) = write(call.start(&mut client.cx()));
+        assert_eq!((expect, &renewed.hold), (Some(Version::new("1")), &record.hold));
+        assert_eq!(done(call.on_written(Version::new("2"), None, &mut client.cx())), Renew::Renewed { waiters: 0 });
+        let mut call = release(1);
+        let (expect, freed) = write(call.start(&mut client.cx()));
+        assert_eq!((expect, freed.hold), (Some(Version::new("2")), None));
+        assert_eq!(done(call.on_written(Version::new("3"), None, &mut client.cx())), Release::Released);
+        let (expect, taken) = write(claim(2, Intent::Try).start(&mut client.cx()));
+        assert!(expect == Some(Version::new("3")) && taken.token > record.token);
+    }
+
+    #[test]
+    fn a_lease_that_has_ended_is_read_first_and_not_taken_again() {
+        let mut client = Client::new();
+        let record = take(&mut client);
+        client.now = client.now + Ttl::default().get();
+        let mut call = renewal(1);
+        assert!(matches!(call.start(&mut client.cx()), Step::Read));
+        let mut early = call.clone();
+        // The skew and the unit of the times are added.
+        let (_, renewed) = write(early.on_read(&read(stored("1", record.clone()), 100, 132), &mut client.cx()));
+        assert!(renewed.hold.is_some());
+        let (_, freed) = write(call.on_read(&read(stored("1", record), 100, 133), &mut client.cx()));
+        assert!(freed.hold.is_none(), "an earlier renewal in flight must not renew it either");
+        assert_eq!(done(call.on_written(Version::new("2"), None, &mut client.cx())), Renew::Absent);
+    }
+
+    #[test]
+    fn a_refused_write_is_recognized_also_if_it_was_not_the_last() {
+        let mut client = Client::new();
+        let mut call = claim(1, Intent::Try);
+        let free = read(stored("1", Record::free(7)), 0, 0);
+        let (_, first) = write(call.on_read(&free, &mut client.cx()));
+        let _ = call.on_refused();
+        let (_, second) = write(call.on_read(&free, &mut client.cx()));
+        assert_ne!(first.nonce, second.nonce);
+        let _ = call.on_refused();
+        let granted = done(call.on_read(&read(stored("2", first.clone()), 0, 0), &mut client.cx()));
+        assert!(matches!(granted, Acquire::Granted { tokens } if tokens.last().get() == first.token));
+        assert_eq!(write(renewal(1).start(&mut client.cx())).0, Some(Version::new("2")));
+    }
+
+    #[test]
+    fn a_call_that_is_always_too_late_ends() {
+        let mut client = Client::new();
+        let mut call = claim(1, Intent::Try);
+        let refusal = loop {
+            let free = Record { nonce: 1 << 40, ..Record::free(7) };
+            match call.on_read(&read(stored(&client.nonce.to_string(), free), 0, 0), &mut client.cx()) {
+                Step::Write { .. } => assert!(client.nonce < 100),
+                Step::Done(answer) => break answer.unwrap_err(),
+                Step::Read => panic!("it has just read"),
+            }
+        };
+        assert!(refusal.to_string().contains("too often"), "{refusal}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_never_overwritten() {
+        let mut client = Client::new();
+        let what = Foreign::other("a photograph");
+        let seen = read(Stored::Foreign(what.clone()), 0, u64::MAX / SECOND);
+        let holder = Occupant::Foreign(what);
+        let busy = done(claim(1, Intent::Try).on_read(&seen, &mut client.cx()));
+        assert!(matches!(busy, Acquire::Busy(occupied) if occupied.expiry == Expiry::Never));
+        assert_eq!(done(claim(1, Intent::Poll).on_read(&seen, &mut client.cx())), Acquire::Gone);
+        assert_eq!(done(renewal(1).on_read(&seen, &mut client.cx())), Renew::TakenBy(holder.clone().into()));
+        assert_eq!(done(release(1).on_read(&seen, &mut client.cx())), Release::TakenBy(holder.clone().into()));
+        let inspected = done(Call::new(key(), InspectKey).on_read(&seen, &mut client.cx()));
+        assert_eq!(inspected.holding.unwrap().first().occupant, holder);
+        let seen_before = Holding::new(key(), HolderInfo::new(holder, Expiry::Never));
+        let evicted = done(Call::new(key(), EvictHold(seen_before)).on_read(&seen, &mut client.cx()));
+        assert!(matches!(evicted, Eviction::Refused(text) if text.contains("a photograph")));
+    }
+
+    #[test]
+    fn without_a_clock_of_the_store_a_hold_is_over_after_it_was_observed_for_its_lease() {
+        let (mut holder, mut other) = (Client::new(), Client::new());
+        let record = take(&mut holder);
+        let seen = Reading { stored: stored("1", record), modified: None, date: None };
+        let look = |client: &mut Client| claim(2, Intent::Try).on_read(&seen, &mut client.cx());
+        assert!(matches!(done(look(&mut other)), Acquire::Busy(_)));
+        other.now = other.now + Ttl::default().get() + Duration::from_millis(301);
+        assert!(matches!(done(look(&mut other)), Acquire::Busy(_)), "its clock may be fast");
+        other.now = other.now + Duration::from_millis(1);
+        assert_eq!(write(look(&mut other)).0, Some(Version::new("1")));
+    }
+}
