@@ -29,6 +29,8 @@ mod tokio_clock;
 
 pub use connect::{connect, lazy, on_demand};
 pub use fencelock_core::{BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Scheme, UrlForm};
+#[cfg(feature = "postgres")]
+pub use fencelock_postgres::Postgres;
 #[cfg(feature = "redis-plain")]
 pub use fencelock_redis::{Quorum, Redis, Server};
 #[cfg(all(feature = "file", unix))]
