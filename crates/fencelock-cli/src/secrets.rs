@@ -2,7 +2,7 @@
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use fencelock::backends::scheme_of;
+use fencelock::backends::{Scheme, scheme_of};
 
 const URL: &str = "FENCELOCK_URL";
 const PASSWORD: &str = "FENCELOCK_PASSWORD";
@@ -29,16 +29,21 @@ pub(crate) fn withheld() -> Vec<&'static str> {
 
 fn with_password(url: &str, password: &str) -> Result<String, Failure> {
     let scheme = scheme_of(url).map_err(|invalid| Failure::new(Exit::Usage, invalid))?;
-    if !scheme.has_passwords() {
+    if !has_servers(&*scheme) {
         return Ok(url.to_owned());
     }
     let with = scheme.with_password(url, password);
     with.map_err(|invalid| Failure::new(Exit::Usage, format!("{PASSWORD} cannot be used: {invalid}; unset it")))
 }
 
+/// Whether its URLs name a server, which may have a password.
+fn has_servers(scheme: &dyn Scheme) -> bool {
+    scheme.forms().iter().any(|form| form.url.contains("://"))
+}
+
 /// A URL that cannot be parsed may have one.
 pub(crate) fn has_password(url: &str) -> bool {
-    if scheme_of(url).is_ok_and(|scheme| !scheme.has_passwords()) {
+    if scheme_of(url).is_ok_and(|scheme| !has_servers(&*scheme)) {
         return false;
     }
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -48,7 +53,7 @@ pub(crate) fn has_password(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock::backends::{Connecting, Scheme, UrlForm, schemes};
+    use fencelock::backends::{Connecting, UrlForm, schemes};
     use fencelock::{Invalid, register};
 
     /// Safes without a method for passwords beside the URL.
@@ -70,7 +75,7 @@ mod tests {
         register(Safes).unwrap();
         let with = |url| with_password(url, "s3cret").map_err(|failure| failure.message);
         assert_eq!(with("redis://u@h").as_deref(), Ok("redis://u:s3cret@h"));
-        for scheme in schemes().iter().filter(|scheme| scheme.has_passwords()) {
+        for scheme in schemes().iter().filter(|scheme| has_servers(&***scheme)) {
             for form in scheme.forms().iter().filter(|form| form.scheme() != "safe") {
                 assert!(with(form.url).unwrap().contains("s3cret"), "{form:?}");
             }

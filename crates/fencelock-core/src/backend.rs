@@ -1,6 +1,6 @@
 use crate::{
-    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Key, Listener, Mode, ModeChanges, Modes, Release,
-    Renew, Renewal, RetryPlan, Unknown,
+    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Key, Listener, ModeChanges, Modes, Release, Renew,
+    Renewal, RetryPlan, Unknown,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -58,10 +58,9 @@ pub struct Capabilities {
 ///
 /// - At most one holder has a key exclusively, from [`Acquire::Granted`](crate::Acquire::Granted) until its release, its expiry, or its eviction. Shared
 ///   holders and holders of permits never coexist with an exclusive holder, and permits in use never exceed their limit.
-/// - A claim whose mode [conflicts](Mode::conflicts) with that of a holder or a waiter is refused with
-///   [`Fault::ModeConflict`] and is in no queue afterwards.
-/// - A claim in an unsupported mode is refused immediately: [`Claim::supported_by`].
-/// - Contention is an answer, not an error; the only error is [`Unknown`], which means "may have been executed".
+/// - A claim whose mode [conflicts](crate::Mode::conflicts) with that of a holder or a waiter is answered with
+///   [`Acquire::Conflict`](crate::Acquire::Conflict), and is in no queue afterwards.
+/// - Contention and a conflict of modes are answers, not errors; the only error is [`Unknown`], which means "may have been executed".
 /// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease. With
 ///   [`Capabilities::fresh_holders`] its tokens may be greater: a node may answer that did not answer before.
 /// - Fencing tokens of one key increase with every grant; the tokens of a block belong to one grant.
@@ -78,8 +77,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Sends events to `listener` as long as it is alive; the backend keeps a weak reference.
     fn listen(&self, listener: Arc<dyn Listener>);
 
-    /// Claims a key. An implementation first calls [`Claim::supported_by`]. One that opens a connection first says when it has
-    /// sent the claim, or that it has not: [`ClaimReply`].
+    /// Claims a key, in one of [`Capabilities::modes`]. An implementation that opens a connection first says when it has sent the claim,
+    /// or that it has not: [`ClaimReply`].
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply>;
 
     /// Requests one [`crate::Event::Changed`] when the current hold of the key ends; immediately if it is free. The event
@@ -144,21 +143,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn descriptors(&self, key: &Key, holder: &HolderId) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
         let _ = (key, holder);
         Ok(Vec::new())
-    }
-}
-
-impl Claim {
-    /// Checks that `backend` supports the mode of this claim. A backend calls this first.
-    ///
-    /// # Errors
-    /// [`Fault::ModeUnsupported`]: nothing was sent, and a retry does not help.
-    pub fn supported_by(&self, backend: &dyn Backend) -> Result<(), Unknown> {
-        // All backends support exclusive locks, so the usual claim needs no lookup.
-        if self.mode == Mode::Exclusive || backend.capabilities().modes.has(self.mode) {
-            return Ok(());
-        }
-        let fault = Fault::ModeUnsupported(self.mode);
-        Err(Unknown::new(backend.name(), fault, self.mode.alternative()))
     }
 }
 

@@ -1,5 +1,6 @@
 use crate::{
-    Expiry, Fault, FencingToken, Holder, HolderId, Holders, Holding, Key, Mode, Moment, TokenBlock, Ttl, Unknown,
+    Expiry, FencingToken, HandOffBounds, Holder, HolderId, Holders, Holding, Key, Mode, Moment, TokenBlock, Ttl,
+    Unknown,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use std::time::Duration;
 /// The intent of a claim.
 ///
 /// Exhaustive: a backend must implement each of them, so a new one must break its build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Intent {
     /// Acquire the key if it is free and no client waits for it; otherwise leave no trace.
+    #[default]
     Try,
     /// Acquire the key if it is free and no client waits for it; otherwise enter the queue.
     Enqueue,
@@ -30,25 +32,45 @@ pub struct Claim {
     pub holder: Holder,
     /// The TTL, counted by the backend from the grant.
     pub ttl: Ttl,
+    /// The mode; exclusive by default. One of [`Capabilities::modes`](crate::Capabilities::modes).
+    pub mode: Mode,
+    /// What only a queue and lease sharing need. A backend without them reads [`Claim::is_poll`] alone.
+    pub queueing: Queueing,
+}
+
+/// The part of a [`Claim`] that concerns its position in a queue, and the tasks that share its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Queueing {
     /// The intent.
     pub intent: Intent,
-    /// The mode; exclusive by default.
-    pub mode: Mode,
     /// The number of requested fencing tokens: more than 1 only for a lease that tasks share. The grant may contain fewer. For a
     /// waiter, the last claim counts.
     pub block: NonZeroU32,
 }
 
+/// A try for one token.
+impl Default for Queueing {
+    fn default() -> Self {
+        Self { intent: Intent::Try, block: NonZeroU32::MIN }
+    }
+}
+
 impl Claim {
     /// An exclusive claim.
     pub const fn new(key: Key, holder: Holder, ttl: Ttl, intent: Intent) -> Self {
-        Self { key, holder, ttl, intent, mode: Mode::Exclusive, block: NonZeroU32::MIN }
+        Self { key, holder, ttl, mode: Mode::Exclusive, queueing: Queueing { intent, block: NonZeroU32::MIN } }
+    }
+
+    /// Whether it only asks for what its holder has, or waits for. Such a claim never takes a free key.
+    pub fn is_poll(&self) -> bool {
+        self.queueing.intent == Intent::Poll
     }
 
     /// The same claim with another intent.
     #[must_use]
     pub fn with_intent(&self, intent: Intent) -> Self {
-        Self { intent, ..self.clone() }
+        Self { queueing: Queueing { intent, ..self.queueing }, ..self.clone() }
     }
 
     /// The same claim in another mode.
@@ -57,22 +79,10 @@ impl Claim {
         Self { mode, ..self.clone() }
     }
 
-    /// The refusal of a claim that [conflicts](Mode::conflicts) with a mode in which the key is held or requested. The backend
-    /// calls it after it has removed this holder from the queue.
-    pub fn conflicting(&self, backend: &str, present: Mode) -> Unknown {
-        let resize = match (present.limit(), self.mode.limit()) {
-            (Some(_), Some(limit)) => format!("; to change the limit: fencelock resize --permits {limit} {}", self.key),
-            _ => String::new(),
-        };
-        let advice =
-            format!("key {}: all clients must use it in the same mode and with the same limit{resize}", self.key);
-        Unknown::new(backend, Fault::ModeConflict(present), advice)
-    }
-
     /// The same claim for this number of fencing tokens.
     #[must_use]
     pub fn with_block(&self, block: NonZeroU32) -> Self {
-        Self { block, ..self.clone() }
+        Self { queueing: Queueing { block, ..self.queueing }, ..self.clone() }
     }
 }
 
@@ -94,16 +104,15 @@ pub enum Acquire {
     Queued {
         /// The number of waiters in front.
         ahead: u32,
-        /// The greatest fencing token so far; 0 if none. A hand-off message with a token up to this is outdated.
-        last_fence: u64,
-        /// The time of the clock of the tokens, in microseconds since 1970, if it is the clock of a server. A hand-off
-        /// message with a token far ahead of it was not sent by the server.
-        server_micros: Option<u64>,
         /// The current holders.
         occupied: Occupied,
+        /// Which hand-off messages the client may accept after this answer.
+        hand_off: HandOffBounds,
     },
     /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue.
     Gone,
+    /// The key is held or requested in this mode, which [conflicts](Mode::conflicts) with that of the claim. The holder is in no queue.
+    Conflict(Mode),
 }
 
 /// When a claim was sent. Its lease counts from then.
@@ -252,7 +261,7 @@ pub enum Downgrade {
     },
     /// The holder holds nothing: the lease expired, or the key was deleted.
     Absent,
-    /// Other clients hold the key.
+    /// Other clients hold the key, or the holder has permits of it.
     TakenBy(Holders),
 }
 
@@ -266,21 +275,4 @@ pub enum Eviction {
     Changed(Option<Box<Holding>>),
     /// The backend cannot end the hold of another client; the text names what can.
     Refused(String),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Owner;
-
-    #[test]
-    fn the_refusal_of_another_limit_names_the_command_that_changes_it() {
-        let holder = Holder { id: HolderId::from_bytes([1; 16]), owner: Owner::from_text("host:1") };
-        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
-        let mode = |limit| Mode::Permits { weight: 1, limit };
-        let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try).with_mode(mode(5));
-        let refusal = |present| claim.conflicting("here", present).to_string();
-        assert!(refusal(mode(3)).contains("fencelock resize --permits 5 k"), "{}", refusal(mode(3)));
-        assert!(!refusal(Mode::Shared).contains("resize"));
-    }
 }

@@ -1,4 +1,3 @@
-use crate::Mode;
 use std::fmt;
 use std::time::Duration;
 
@@ -45,11 +44,6 @@ pub enum Fault {
     /// The server cannot store these locks: a node of a Redis Cluster without a URL of the cluster, a missing database,
     /// another protocol. A retry does not help, and the detail names the remedy.
     Unsupported,
-    /// The backend does not support this mode. Nothing was executed. A retry does not help.
-    ModeUnsupported(Mode),
-    /// The key is held or requested in this mode, which never fits the mode of the claim: shared and permits, or permits with
-    /// another limit. Nothing was executed, and the holder is not in the queue. A retry helps only after these holds end.
-    ModeConflict(Mode),
     /// Any other error; see the detail.
     Other,
 }
@@ -57,15 +51,7 @@ pub enum Fault {
 impl Fault {
     /// Whether a retry does not help.
     pub const fn is_permanent(self) -> bool {
-        matches!(
-            self,
-            Self::Denied
-                | Self::Unopened
-                | Self::Misconfigured
-                | Self::Unsupported
-                | Self::ModeUnsupported(_)
-                | Self::ModeConflict(_)
-        )
+        matches!(self, Self::Denied | Self::Unopened | Self::Misconfigured | Self::Unsupported)
     }
 
     /// Whether the node answered that it refuses: nothing was executed.
@@ -75,16 +61,7 @@ impl Fault {
 
     /// Whether the node answered before it changed anything.
     const fn changed_nothing(self) -> bool {
-        self.is_refusal()
-            || matches!(
-                self,
-                Self::ReadOnly
-                    | Self::Loading
-                    | Self::Full
-                    | Self::Moved
-                    | Self::ModeUnsupported(_)
-                    | Self::ModeConflict(_)
-            )
+        self.is_refusal() || matches!(self, Self::ReadOnly | Self::Loading | Self::Full | Self::Moved)
     }
 
     const fn words(self) -> &'static str {
@@ -103,8 +80,6 @@ impl Fault {
             Self::Quarantined => "in quarantine",
             Self::Misconfigured => "configured differently",
             Self::Unsupported => "cannot hold these locks",
-            Self::ModeUnsupported(_) => "does not support",
-            Self::ModeConflict(_) => "the key is in use as",
             Self::Other => "failed",
         }
     }
@@ -124,8 +99,6 @@ impl fmt::Display for Fault {
         f.write_str(self.words())?;
         match self {
             Self::NotReplicated { confirmed, wanted } => write!(f, ": {confirmed} of {wanted} replicas confirmed"),
-            Self::ModeUnsupported(mode) => write!(f, " {mode}"),
-            Self::ModeConflict(mode) => write!(f, " {}", mode.class()),
             _ => Ok(()),
         }
     }
@@ -208,22 +181,6 @@ impl Unknown {
     pub fn not_replicated(&self) -> Option<(u32, u32)> {
         self.nodes.iter().find_map(|node| match node.fault {
             Fault::NotReplicated { confirmed, wanted } => Some((confirmed, wanted)),
-            _ => None,
-        })
-    }
-
-    /// The unsupported mode, if that is the cause.
-    pub fn unsupported_mode(&self) -> Option<Mode> {
-        self.nodes.iter().find_map(|node| match node.fault {
-            Fault::ModeUnsupported(mode) => Some(mode),
-            _ => None,
-        })
-    }
-
-    /// The mode in which the key is in use, if that is the cause.
-    pub fn conflicting_mode(&self) -> Option<Mode> {
-        self.nodes.iter().find_map(|node| match node.fault {
-            Fault::ModeConflict(mode) => Some(mode),
             _ => None,
         })
     }
@@ -318,16 +275,6 @@ mod tests {
         assert_eq!(unknown.not_replicated(), Some((1, 2)));
         assert_eq!(Unknown::new("a:1", Fault::Busy, "").not_replicated(), None);
         assert!(!unknown.is_permanent(), "replicas come back");
-    }
-
-    #[test]
-    fn a_mode_that_is_not_offered_is_named_and_refused_for_good() {
-        let mode = Mode::permits(2, 10).unwrap();
-        let unknown = Unknown::new("file:/x", Fault::ModeUnsupported(mode), "use another backend");
-        assert_eq!(unknown.to_string(), "file:/x: does not support 2 of 10 permits (use another backend)");
-        assert_eq!(unknown.unsupported_mode(), Some(mode));
-        assert!(unknown.is_permanent() && unknown.changed_nothing() && !unknown.is_refusal());
-        assert_eq!(Unknown::new("a:1", Fault::Unsupported, "").unsupported_mode(), None);
     }
 
     #[test]

@@ -98,7 +98,9 @@ pub use backend_report::{BackendReport, Feature, ServerReport, Topology};
 pub use block::{TokenBlock, next_block};
 #[cfg(feature = "clock")]
 pub use boot_clock::BootClock;
-pub use claim::{Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Release, Renew, Renewal, Sent};
+pub use claim::{
+    Acquire, Claim, ClaimReply, Downgrade, Eviction, Intent, Occupied, Queueing, Release, Renew, Renewal, Sent,
+};
 pub use connect_error::ConnectError;
 pub use election::{Leader, LeaderHistory, Observation};
 pub use event::{Event, Listener};
@@ -106,7 +108,7 @@ pub use fault::{Fault, NodeFault, Unknown};
 pub use fence::FencingToken;
 pub use fence_gate::{FenceGate, Superseded};
 pub use finding::{Finding, Level};
-pub use hand_off::QueuePosition;
+pub use hand_off::HandOffBounds;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
@@ -121,7 +123,7 @@ pub use listeners::Listeners;
 pub use manual_clock::ManualClock;
 pub use mastership::{MasterLease, NamedMaster, eligible_masters, master_by_majority, named_masters, votes_for};
 pub use mode::{Mode, Modes};
-pub use mode_changes::{ModeChanges, no_downgrade, no_resize};
+pub use mode_changes::ModeChanges;
 pub use occupant::{Expiry, Foreign, Occupant};
 pub use once::{ClearCompletion, Completion, CompletionRead, Completions, CountedSuccess, Window, WriteCompletion};
 pub use quorum::{
@@ -132,7 +134,7 @@ pub use registered_node::{Change, RegisteredNode};
 pub use renewal::{Due, LossReason, RenewalPlan};
 pub use resize::{Resize, Resized};
 pub use retry::{RetryPlan, jitter};
-pub use scheme::{Connecting, Scheme, UrlForm};
+pub use scheme::{Connecting, Registering, Scheme, SchemeCommands, UrlForm};
 pub use side_key::{SideKeys, key_of_side_key, side_key};
 pub use slot_map::SlotMap;
 pub use span::Span;

@@ -3,8 +3,7 @@ use std::fmt;
 
 /// The mode of a claim.
 ///
-/// [`Capabilities::modes`](crate::Capabilities::modes) lists the modes of a backend. It refuses a claim in another mode with
-/// [`Fault::ModeUnsupported`](crate::Fault::ModeUnsupported).
+/// [`Capabilities::modes`](crate::Capabilities::modes) lists the modes of a backend. A client sends no claim in another mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {

@@ -1,4 +1,4 @@
-use crate::{Answer, Backend, Downgrade, Fault, Key, Mode, Renewal, Resize, Unknown};
+use crate::{Answer, Backend, Downgrade, Fault, Key, Renewal, Resize, Unknown};
 
 /// Changes of a hold in one step: from exclusive to shared, and to another limit. [`Backend::mode_changes`].
 pub trait ModeChanges: Backend {
@@ -11,8 +11,11 @@ pub trait ModeChanges: Backend {
     /// limit: then nothing is granted until enough are returned. Where waiters form a queue, they wait for permits of the resized
     /// semaphore from then on, and those that now fit are granted; a waiter that wants more permits than the new limit
     /// leaves the queue. A new claim with the old limit is refused like any other limit. Nothing but a semaphore that is
-    /// in use is changed.
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize>;
+    /// in use is changed. A backend without semaphores refuses, as by default.
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        let _ = (key, limit);
+        refused(self.name(), "no semaphore is resized here")
+    }
 }
 
 /// [`ModeChanges`] for callers: a backend without it refuses.
@@ -21,7 +24,7 @@ impl dyn Backend + '_ {
     pub fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         match self.mode_changes() {
             Some(changes) => changes.downgrade(renewal),
-            None => Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal)))),
+            None => refused(self.name(), "no lock is downgraded here"),
         }
     }
 
@@ -29,22 +32,11 @@ impl dyn Backend + '_ {
     pub fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
         match self.mode_changes() {
             Some(changes) => changes.resize(key, limit),
-            None => Box::pin(std::future::ready(Err(no_resize(&self.name(), key, limit)))),
+            None => refused(self.name(), "no semaphore is resized here"),
         }
     }
 }
 
-/// The refusal of a downgrade on a backend without shared locks.
-pub fn no_downgrade(backend: String, renewal: &Renewal) -> Unknown {
-    let advice = format!("key {}: keep the exclusive lock, or release it and acquire a shared one", renewal.key);
-    Unknown::new(backend, Fault::ModeUnsupported(Mode::Shared), advice)
-}
-
-/// The refusal of another limit on a backend without semaphores.
-pub fn no_resize(backend: &str, key: &Key, limit: u32) -> Unknown {
-    let refused = |mode| {
-        let advice = format!("key {key}: the limit of a semaphore cannot be changed here");
-        Unknown::new(backend, Fault::ModeUnsupported(mode), advice)
-    };
-    Resize::check(backend, limit).map_or_else(|invalid| invalid, refused)
+fn refused<'a, T: Send + 'a>(backend: String, why: &str) -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(Unknown::new(backend, Fault::Unsupported, why))))
 }

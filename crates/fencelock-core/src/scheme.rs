@@ -5,10 +5,12 @@ use std::sync::Arc;
 /// A new backend, or an error.
 pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Backend>, ConnectError>>;
 
+/// The servers that were set up, or an error.
+pub type Registering<'a> = BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>>;
+
 /// A URL scheme and its functions. `fencelock::register` adds one to this process.
 ///
-/// Only [`Scheme::forms`] and [`Scheme::connect`] are required. The other methods are for commands: `doctor` and `wait` connect
-/// without a check, `init` registers servers, `FENCELOCK_PASSWORD` is a password beside the URL, and help texts show the forms.
+/// Only [`Scheme::forms`] and [`Scheme::connect`] are required.
 pub trait Scheme: Debug + Send + Sync + 'static {
     /// The forms of its URLs. The text before the colon of a form is the name of the scheme.
     fn forms(&self) -> &[UrlForm];
@@ -26,15 +28,6 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         self.lazy(url)
     }
 
-    /// Registers the servers of this URL, for `fencelock init`.
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
-        let _ = trust_empty;
-        Box::pin(async move {
-            let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
-            Err(Invalid::new(format!("{scheme}: has no quarantine, so there is nothing to set up")).into())
-        })
-    }
-
     /// Whether other processes with the same URL share the locks.
     fn cross_process(&self) -> bool {
         true
@@ -47,20 +40,48 @@ pub trait Scheme: Debug + Send + Sync + 'static {
         name.to_owned()
     }
 
-    /// Whether a URL can contain a password. If not, a password beside the URL does not concern this scheme.
-    fn has_passwords(&self) -> bool {
-        true
+    /// What `fencelock init` and `FENCELOCK_PASSWORD` need. Without it, both are refused.
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        None
     }
+}
+
+/// What some commands need of a scheme: [`Scheme::commands`].
+pub trait SchemeCommands: Scheme {
+    /// Sets up the servers of this URL, for `fencelock init`.
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a>;
 
     /// The URL with this password for every server that has none: for a password that is given beside the URL.
     ///
     /// # Errors
-    /// [`Invalid`] if the scheme does not support this.
-    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
-        let _ = password;
-        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
-        Err(Invalid::new(format!("{scheme}: takes no password beside its URL")))
+    /// [`Invalid`] for an invalid URL.
+    fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid>;
+}
+
+/// [`SchemeCommands`] for callers: a scheme without them refuses.
+impl dyn Scheme + '_ {
+    /// [`SchemeCommands::init`], or an error.
+    pub fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        match self.commands() {
+            Some(commands) => commands.init(url, trust_empty),
+            None => Box::pin(async { Err(refused(url, "has no quarantine, so there is nothing to set up").into()) }),
+        }
     }
+
+    /// [`SchemeCommands::with_password`], or an error.
+    ///
+    /// # Errors
+    /// [`Invalid`] for an invalid URL, and if the scheme takes no password beside its URLs.
+    pub fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {
+        match self.commands() {
+            Some(commands) => commands.with_password(url, password),
+            None => Err(refused(url, "takes no password beside its URL")),
+        }
+    }
+}
+
+fn refused(url: &str, why: &str) -> Invalid {
+    Invalid::new(format!("{}: {why}", url.split_once(':').map_or(url, |(scheme, _)| scheme)))
 }
 
 /// A form of the URLs of a scheme, for errors and help texts.

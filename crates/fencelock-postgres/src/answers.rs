@@ -1,8 +1,8 @@
 //! What the rows of replies and the payloads of notifications mean for the contract of a backend.
 
 use fencelock_core::{
-    Acquire, ClearCompletion, Completion, CompletionRead, Event, Expiry, FencingToken, Holder, HolderId, HolderInfo,
-    Holders, Holding, Key, Occupant, Occupied, Owner, Release, Renew, TokenBlock,
+    Acquire, ClearCompletion, Completion, CompletionRead, Event, Expiry, FencingToken, HandOffBounds, Holder, HolderId,
+    HolderInfo, Holders, Holding, Key, Occupant, Occupied, Owner, Release, Renew, TokenBlock,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
         1 => known(Acquire::Busy(occupied(row)?)),
         2 => {
             let ahead = u32::try_from(get::<i32>(row, 3)?).unwrap_or_default();
-            let (last_fence, server_micros) = (unsigned(get(row, 1)?), Some(unsigned(get(row, 4)?)));
-            known(Acquire::Queued { ahead, last_fence, server_micros, occupied: occupied(row)? })
+            let hand_off = HandOffBounds::new(unsigned(get(row, 1)?), Some(unsigned(get(row, 4)?)));
+            known(Acquire::Queued { ahead, occupied: occupied(row)?, hand_off })
         }
         3 => known(Acquire::Gone),
         4 => Ok(ClaimAnswer::AskAgain),

@@ -100,12 +100,12 @@ impl<'a> ClaimValues<'a> {
             holder: id_bytes(&claim.holder.id),
             owner: claim.holder.owner.as_str(),
             ttl: micros(claim.ttl.get()),
-            intent: match claim.intent {
+            intent: match claim.queueing.intent {
                 Intent::Try => 0,
                 Intent::Enqueue => 1,
                 Intent::Poll => 2,
             },
-            count: i32::try_from(claim.block.get()).unwrap_or(i32::MAX),
+            count: i32::try_from(claim.queueing.block.get()).unwrap_or(i32::MAX),
         }
     }
 }

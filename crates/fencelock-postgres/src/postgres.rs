@@ -66,9 +66,6 @@ impl Postgres {
     }
 
     async fn claim(&self, claim: &Claim) -> ClaimReply {
-        if let Err(refused) = claim.supported_by(self) {
-            return ClaimReply::not_sent(refused);
-        }
         let deadline = self.link.deadline();
         let session = match self.link.session(Lane::Key(&claim.key), deadline).await {
             Ok(session) => session,
@@ -77,7 +74,9 @@ impl Postgres {
         let sent = Sent::At(BootClock.now());
         let answer = match self.claim_over(&session, claim, deadline).await {
             // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
-            Err(cause) if claim.intent == Intent::Try && is_locked(&cause) => Ok(Acquire::Busy(locked_row(&self.link))),
+            Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
+                Ok(Acquire::Busy(locked_row(&self.link)))
+            }
             answer => answer,
         };
         if session.facts.is_pooled {
@@ -91,7 +90,7 @@ impl Postgres {
         let (key, holder, owner) = (values.key, &values.holder[..], values.owner);
         let channel = link.channel.as_str();
         let first = [calls::text(&key), calls::bytes(&holder), calls::text(&owner), calls::number(&values.ttl)];
-        if session.facts.is_direct && claim.intent != Intent::Poll {
+        if session.facts.is_direct && !claim.is_poll() {
             let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
             let rows = link.call_over(session, lane, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
@@ -102,7 +101,7 @@ impl Postgres {
             [&first[..], &[calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)]].concat();
         loop {
             let asked = link.call_over(session, lane, Call::Acquire, &acquire, deadline);
-            let rows = match claim.intent {
+            let rows = match claim.queueing.intent {
                 // A hand-off that follows the claim at once is not missed.
                 Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
                 Intent::Try => asked.await?,

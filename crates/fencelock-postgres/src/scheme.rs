@@ -2,7 +2,7 @@ use crate::postgres::Postgres;
 use crate::session;
 use crate::url::Target;
 use fencelock_core::{
-    BoxFuture, Change, ConnectError, Connecting, Fault, Invalid, RegisteredNode, Scheme, Unknown, UrlForm,
+    Change, Connecting, Fault, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, Unknown, UrlForm,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,14 @@ impl Scheme for PostgresScheme {
         Box::pin(async move { Ok(Arc::new(Postgres::lazy(url)?) as _) })
     }
 
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for PostgresScheme {
     /// Makes the schema. It has no quarantine, so there is nothing to trust.
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {
             let target = Target::parse(url)?;
             if trust_empty {

@@ -77,7 +77,7 @@ async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
     let (refused, text) = fault(&url(&server)).await;
     assert!(refused == Fault::Unsupported && text.contains("layout 2"), "{text}");
     server.sql("DROP FUNCTION fencelock.tell_1");
-    let refused = PostgresScheme.init(&url(&server), false).await.unwrap_err().to_string();
+    let refused = PostgresScheme.commands().unwrap().init(&url(&server), false).await.unwrap_err().to_string();
     assert!(refused.contains("layout 2"), "{refused}");
     assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
 }
@@ -88,7 +88,7 @@ async fn many_clients_may_make_the_schema_at_the_same_time() {
     let url = url(&server);
     let all = futures_util::future::join_all((0..8).map(|_| Postgres::open(&url))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    let nodes = PostgresScheme.init(&url, false).await.unwrap();
+    let nodes = PostgresScheme.commands().unwrap().init(&url, false).await.unwrap();
     assert_eq!(nodes[0].change, fencelock_core::Change::None);
 }
 

@@ -217,16 +217,6 @@ async fn an_eviction_ends_one_reader_on_nodes_that_gave_it_different_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_are_refused_with_a_hint_at_slots() {
-    let test = TestQuorum::new(3);
-    let permits = Mode::permits(1, 2).unwrap();
-    let refusal = test.quorum.acquire(&writer("k").with_mode(permits)).await.answer.unwrap_err();
-    assert_eq!(refusal.unsupported_mode(), Some(permits));
-    assert!(refusal.changed_nothing() && refusal.to_string().contains("use slots"), "{refusal}");
-    assert_eq!(test.taken("k").await, 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn readers_and_downgrades_take_one_round_trip_if_the_clocks_agree() {
     let test = TestQuorum::new(3);
     let requests = || test.nodes.iter().map(|node| node.requests()).sum::<usize>();

@@ -102,7 +102,8 @@ fn of_claim(answer: Result<Acquire, Unknown>) -> Said {
         Ok(Acquire::Busy(occupied)) => format!("busy: {}", by(&occupied)),
         Ok(Acquire::Queued { ahead, occupied, .. }) => format!("queued: {ahead}, {}", by(&occupied)),
         Ok(Acquire::Gone) => "gone".into(),
-        Err(refused) => format!("conflict: {:?}", refused.conflicting_mode().unwrap().limit()),
+        Ok(Acquire::Conflict(mode)) => format!("conflict: {:?}", mode.limit()),
+        Err(cause) => panic!("{cause}"),
     };
     (text, None)
 }
@@ -128,8 +129,7 @@ fn of_downgrade(answer: Result<Downgrade, Unknown>) -> Said {
         Ok(Downgrade::Downgraded { token }) => return ("downgraded".into(), Some(token)),
         Ok(Downgrade::Absent) => "absent".into(),
         Ok(Downgrade::TakenBy(by)) => format!("taken: {}", ids(&by)),
-        // A lock file does not look up what the limit is now in order to refuse.
-        Err(refused) => format!("conflict: {}", refused.conflicting_mode().unwrap().limit().is_some()),
+        Err(cause) => panic!("{cause}"),
     };
     (text, None)
 }

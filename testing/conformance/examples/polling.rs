@@ -5,8 +5,8 @@
 use fencelock_conformance::{Fixture, FixtureFactory, run};
 use fencelock_core::{
     Acquire, Answer, Backend, BoxFuture, Capabilities, Claim, ClaimReply, Clock, Expiry, Fault, FencingToken, Holder,
-    HolderId, HolderInfo, Holders, Holding, Intent, Key, Listener, ManualClock, Moment, Occupant, Occupied, Release,
-    Renew, Renewal, RetryPlan, Unknown, next_block,
+    HolderId, HolderInfo, Holders, Holding, Key, Listener, ManualClock, Moment, Occupant, Occupied, Release, Renew,
+    Renewal, RetryPlan, Unknown, next_block,
 };
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -59,18 +59,16 @@ impl Polling {
                 hold.end = hold.end.max(now + claim.ttl.get());
                 Ok(Acquire::Granted { tokens: hold.token.into() })
             }
-            None if claim.intent != Intent::Poll => {
-                let tokens = next_block(row.last_token, self.clock.wall_micros(), claim.block)
+            Some(hold) => Ok(Acquire::Busy(Occupied::new(hold.holders(), hold.expiry(now)))),
+            None if claim.is_poll() => Ok(Acquire::Gone),
+            None => {
+                let tokens = next_block(row.last_token, self.clock.wall_micros(), claim.queueing.block)
                     .map_err(|full| Unknown::new(self.name(), Fault::Full, full.to_string()))?;
                 row.last_token = tokens.last().get();
                 let (holder, token) = (claim.holder.clone(), tokens.last());
                 row.hold = Some(Hold { holder, token, end: now + claim.ttl.get() });
                 Ok(Acquire::Granted { tokens })
             }
-            Some(hold) if claim.intent != Intent::Poll => {
-                Ok(Acquire::Busy(Occupied::new(hold.holders(), hold.expiry(now))))
-            }
-            _ => Ok(Acquire::Gone),
         }
     }
 
@@ -101,8 +99,7 @@ impl Backend for Polling {
     fn listen(&self, _: Arc<dyn Listener>) {}
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        let claims = || self.step(&claim.key, |row, now| self.claim(claim, row, now));
-        Box::pin(async move { claim.supported_by(self).and_then(|()| claims()).into() })
+        Box::pin(async move { self.step(&claim.key, |row, now| self.claim(claim, row, now)).into() })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {

@@ -1,6 +1,6 @@
 use crate::Fixture;
 use crate::deadline::{again_if_too_slow, in_time};
-use fencelock_core::{Backend, BoxFuture, Mode};
+use fencelock_core::{Backend, BoxFuture};
 use std::any::type_name;
 use std::time::Duration;
 
@@ -77,8 +77,6 @@ pub(crate) enum Need {
     NeverEvicts,
     /// The backend can be a node of a quorum.
     Node,
-    /// The backend lacks at least one mode.
-    LacksModes,
     /// The backend stores completions.
     Completions,
     /// The backend stores no completions.
@@ -112,9 +110,6 @@ impl Need {
                 Ok(_) => (true, ""),
                 Err(why) => (false, why),
             },
-            Self::LacksModes => {
-                (modes().iter().any(|mode| !capabilities.modes.has(*mode)), "this backend has every mode")
-            }
             Self::Completions => (backend.completions().is_some(), "completions are not stored here"),
             Self::LacksCompletions => (backend.completions().is_none(), "completions are stored here"),
             Self::AllNodesAnswer => match fixture.all_nodes_answer() {
@@ -132,10 +127,4 @@ impl Need {
         };
         (!there).then(|| why.to_owned())
     }
-}
-
-/// Modes of every kind other than exclusive.
-pub(crate) fn modes() -> [Mode; 3] {
-    let permits = |weight, limit| Mode::permits(weight, limit).expect("within the bounds");
-    [Mode::Shared, permits(1, 1), permits(2, 10)]
 }

@@ -213,6 +213,13 @@ impl TestClient {
         }
     }
 
+    /// Polls, and expects that it neither has nor gets the key. A backend without a queue may report the holder.
+    pub(crate) async fn is_unknown(&self) {
+        let answer = self.polls().await;
+        let is_busy = !self.backend.capabilities().queues && matches!(answer, Acquire::Busy(_));
+        assert!(answer == Acquire::Gone || is_busy, "{} is unknown: {answer:?}", self.holder.id);
+    }
+
     /// Enqueues, and expects this many waiters in front.
     pub(crate) async fn is_queued(&self, expected: u32) -> Occupied {
         match self.enqueues().await {
@@ -221,12 +228,11 @@ impl TestClient {
         }
     }
 
-    /// Claims, and expects that it conflicts with the mode in which the key is in use.
-    pub(crate) async fn conflicts(&self, intent: Intent) -> Unknown {
-        match self.backend.acquire(&self.claim(intent)).await.answer {
-            Err(refusal) if refusal.conflicting_mode().is_some() => refusal,
-            other => panic!("{} should conflict for {}: {other:?}", self.key, self.mode),
-        }
+    /// Claims, and expects that it conflicts with the class in which the key is in use.
+    pub(crate) async fn conflicts(&self, intent: Intent, present: Mode) {
+        let answer = self.claims(intent).await;
+        let conflicts = matches!(answer, Acquire::Conflict(mode) if mode.same_class(present));
+        assert!(conflicts, "{} should conflict with {present} of {}: {answer:?}", self.mode, self.key);
     }
 
     /// Polls until it is granted the key, while time passes.

@@ -86,18 +86,6 @@ fn a_hold_that_is_let_in_now_and_then_is_caught_by_counting() {
 }
 
 #[test]
-fn a_backend_that_takes_every_mode_for_an_exclusive_one_is_caught() {
-    caught(
-        Defect::IgnoresModes,
-        &[
-            "a_claim_in_a_mode_that_is_missing_is_refused_by_name",
-            "a_claim_in_a_mode_that_is_missing_changes_nothing",
-            "a_claim_in_a_mode_that_is_missing_does_not_disturb_the_holder",
-        ],
-    );
-}
-
-#[test]
 fn contention_that_is_an_error_is_caught() {
     caught(Defect::BusyIsAnError, &["a_held_key_is_busy_for_all_other_clients"]);
 }

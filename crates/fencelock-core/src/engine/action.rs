@@ -75,6 +75,8 @@ pub enum FailureReason {
     Unreachable(Unknown),
     /// The claim may have been executed, but does not count.
     Unconfirmed(Unknown),
+    /// The key is in use in this mode, which does not fit.
+    Conflict(Mode),
     /// No holder id could be generated.
     Invalid(Invalid),
 }

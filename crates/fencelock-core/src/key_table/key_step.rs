@@ -1,9 +1,9 @@
 use super::ClockReading;
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Eviction, Expiry, Fault,
-    FencingToken, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment, Occupant,
-    Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WriteCompletion, next_block,
-    next_proposed_block, raise_fence,
+    FencingToken, HandOffBounds, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment,
+    Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WriteCompletion,
+    next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -63,22 +63,22 @@ impl KeyStep<'_> {
     /// Grants the key, or queues or refuses the claim. `proposal` is the token that a quorum proposes.
     ///
     /// # Errors
-    /// [`Claim::conflicting`], or no token is left.
+    /// No token is left.
     pub fn claim(&mut self, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
         let (me, mut mode, now) = (claim.holder.id, claim.mode, self.at.now);
         if let Some(waiter) = self.state.queue.iter_mut().find(|waiter| waiter.holder.id == me) {
             mode = waiter.mode_of(mode);
-            (waiter.seen, waiter.block, waiter.mode) = (now, claim.block, mode);
+            (waiter.seen, waiter.block, waiter.mode) = (now, claim.queueing.block, mode);
         }
         if let Some(present) = self.conflict(me, mode) {
             self.state.queue.retain(|waiter| waiter.holder.id != me);
             self.advance(None)?;
-            return Err(claim.conflicting(self.backend, present));
+            return Ok(Acquire::Conflict(present));
         }
         let mut granted = self.advance(Some(me))?;
         let is_free = self.state.queue.is_empty() && self.state.fits(mode) && self.state.hold_of(&me).is_none();
-        if is_free && claim.intent != Intent::Poll {
-            let tokens = self.draw(proposal, claim.block)?;
+        if is_free && !claim.is_poll() {
+            let tokens = self.draw(proposal, claim.queueing.block)?;
             self.grant(claim.holder.clone(), mode, claim.ttl.get(), tokens);
             granted = Some(tokens);
         }
@@ -115,16 +115,13 @@ impl KeyStep<'_> {
     /// `proposal` is the token that a quorum proposes.
     ///
     /// # Errors
-    /// The holder has permits, or no token is left.
+    /// No token is left.
     pub fn downgrade(&mut self, renewal: &Renewal, proposal: Option<u64>) -> Result<Downgrade, Unknown> {
-        let Some(mode) = self.state.hold_of(&renewal.holder).map(|held| held.mode) else {
+        let mode = self.state.hold_of(&renewal.holder).map(|held| held.mode);
+        if !matches!(mode, Some(Mode::Exclusive | Mode::Shared)) {
             return Ok(self.state.holders().map_or(Downgrade::Absent, Downgrade::TakenBy));
-        };
-        if matches!(mode, Mode::Permits { .. }) {
-            let advice = format!("key {}: only an exclusive lock can be downgraded", self.key);
-            return Err(Unknown::new(self.backend, Fault::ModeConflict(mode), advice));
         }
-        if mode == Mode::Exclusive {
+        if mode == Some(Mode::Exclusive) {
             let fence = self.draw(proposal, NonZeroU32::MIN)?.last();
             let held = self.state.hold_of(&renewal.holder).into_iter();
             held.for_each(|held| (held.mode, held.fence) = (Mode::Shared, fence));
@@ -252,13 +249,13 @@ impl KeyStep<'_> {
         let (state, now) = (&mut *self.state, self.at.now);
         let Some(occupied) = state.occupied(now) else { return Acquire::Gone };
         let position = state.queue.iter().position(|waiter| waiter.holder.id == claim.holder.id);
-        let position = match (position, claim.intent) {
+        let position = match (position, claim.queueing.intent) {
             (None, Intent::Poll) => return Acquire::Gone,
             (_, Intent::Try) => return Acquire::Busy(occupied),
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                state.queue.push_back(Waiter { holder, mode, ttl, block: claim.block, seen: now });
+                state.queue.push_back(Waiter { holder, mode, ttl, block: claim.queueing.block, seen: now });
                 if std::mem::take(&mut state.announces) {
                     self.events.push(Event::Queued { key: self.key.clone() });
                 }
@@ -266,7 +263,7 @@ impl KeyStep<'_> {
             }
         };
         let ahead = u32::try_from(position).unwrap_or(u32::MAX);
-        Acquire::Queued { ahead, last_fence: state.fence, server_micros: None, occupied }
+        Acquire::Queued { ahead, occupied, hand_off: HandOffBounds::new(state.fence, None) }
     }
 
     /// Grants the key to the live waiters at the head of the queue that fit, and sends them their tokens. Returns the tokens

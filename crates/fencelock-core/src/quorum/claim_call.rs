@@ -90,7 +90,7 @@ impl ClaimCall {
             round: Round::new(settings.size, now),
             settings,
             ttl: claim.ttl.get(),
-            watches: claim.intent == Intent::Enqueue,
+            watches: claim.queueing.intent == Intent::Enqueue,
             stage: Stage::Open,
             nodes: plan.into_iter().map(node).collect(),
             raises: Raises::new(),
@@ -137,13 +137,16 @@ impl ClaimCall {
                 self.occupied.push(occupied);
                 (Vote::Busy { last_fence: 0 }, None)
             }
-            Ok(Acquire::Queued { last_fence, occupied, .. }) => {
+            Ok(Acquire::Queued { occupied, hand_off, .. }) => {
                 self.occupied.push(occupied);
-                (Vote::Busy { last_fence }, None)
+                (Vote::Busy { last_fence: hand_off.last_fence }, None)
             }
-            Ok(Acquire::Gone) => {
-                let name = self.settings.name(node);
-                (Vote::Unknown, Some(Unknown::new(name, Fault::Other, "the lock disappeared during the claim")))
+            Ok(answer @ (Acquire::Gone | Acquire::Conflict(_))) => {
+                let (fault, why) = match answer {
+                    Acquire::Conflict(mode) => (Fault::Unsupported, format!("the key is in use as {}", mode.class())),
+                    _ => (Fault::Other, "the lock disappeared during the claim".to_owned()),
+                };
+                (Vote::Unknown, Some(Unknown::new(self.settings.name(node), fault, why)))
             }
             Err(cause) if cause.is_refusal() => (Vote::Refused, Some(cause)),
             Err(cause) => (Vote::Unknown, Some(cause)),

@@ -1,7 +1,5 @@
 use super::Raise;
-use crate::{
-    Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, HolderId, Key, Renewal, no_downgrade,
-};
+use crate::{Acquire, Answer, Backend, Claim, Completion, Downgrade, FencingToken, HolderId, Key, Renewal};
 use std::sync::Arc;
 
 /// A backend that can be a node of a quorum: several of them agree on one fencing token.
@@ -18,15 +16,9 @@ pub trait QuorumNode: Backend {
     /// fence of the key to it: [`crate::raise_fence`]. Other holders of a shared lock keep their tokens.
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise>;
 
-    /// [`ModeChanges::downgrade`](crate::ModeChanges::downgrade) with a proposal for the new token, as [`QuorumNode::acquire_proposed`]. By default the node
-    /// ignores the proposal and uses its own clock: then the nodes need one more round trip to agree.
-    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade> {
-        let _ = proposal;
-        match self.mode_changes() {
-            Some(changes) => changes.downgrade(renewal),
-            None => Box::pin(std::future::ready(Err(no_downgrade(self.name(), renewal)))),
-        }
-    }
+    /// [`ModeChanges::downgrade`](crate::ModeChanges::downgrade) with a proposal for the new token, as [`QuorumNode::acquire_proposed`]. A node
+    /// that ignores the proposal and uses its own clock needs one more round trip to agree with the others.
+    fn downgrade_proposed<'a>(&'a self, renewal: &'a Renewal, proposal: u64) -> Answer<'a, Downgrade>;
 
     /// [Merges](Completion::merge) a completion that was read, here or from another node, into the stored one. No hold is needed:
     /// the run that it belongs to held the key when the completion was written there. A node without

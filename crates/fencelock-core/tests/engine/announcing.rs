@@ -5,8 +5,8 @@ use fencelock_core::engine::{
     AcquireRequest, Action, Actions, Config, Context, KeyEngine, LeaseSharing, Rng, SharingLimits, TaskStep, WaiterId,
 };
 use fencelock_core::{
-    Acquire, Capabilities, Claim, Drift, Expiry, Fault, Foreign, HolderId, Intent, Invalid, Key, Mode, Moment,
-    Occupant, Occupied, Owner, Ttl, Unknown,
+    Acquire, Capabilities, Claim, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid, Key, Mode,
+    Moment, Occupant, Occupied, Owner, Ttl, Unknown,
 };
 use std::time::Duration;
 
@@ -84,14 +84,14 @@ impl Client {
 
 pub(crate) fn queued() -> Acquire {
     let occupied = Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never);
-    Acquire::Queued { ahead: 0, last_fence: 0, server_micros: None, occupied }
+    Acquire::Queued { ahead: 0, occupied, hand_off: HandOffBounds::new(0, None) }
 }
 
 #[test]
 fn a_claim_in_the_queue_is_reported_once() {
     let mut client = Client::default();
     let task = client.enter();
-    assert_eq!(client.claims(task).intent, Intent::Enqueue);
+    assert_eq!(client.claims(task).queueing.intent, Intent::Enqueue);
     client.answered(task, Ok(queued()));
     assert_eq!(client.announced, 1);
     client.claims(task);
@@ -106,7 +106,7 @@ fn a_claim_that_was_taken_over_before_its_reply_is_reported() {
     let sent = client.claims(first);
     client.call(|engine, cx| engine.leave(first, cx));
     let taken_over = client.claims(second);
-    assert_eq!((taken_over.intent, taken_over.holder.id), (Intent::Poll, sent.holder.id));
+    assert_eq!((taken_over.queueing.intent, taken_over.holder.id), (Intent::Poll, sent.holder.id));
     client.answered(second, Ok(queued()));
     assert_eq!(client.announced, 1);
 }
@@ -117,7 +117,7 @@ fn a_claim_whose_first_reply_was_lost_is_reported() {
     let task = client.enter();
     client.claims(task);
     client.answered(task, Err(Unknown::new("test", Fault::Timeout, "no reply")));
-    assert_eq!(client.claims(task).intent, Intent::Poll);
+    assert_eq!(client.claims(task).queueing.intent, Intent::Poll);
     client.answered(task, Ok(queued()));
     assert_eq!(client.announced, 1);
 }

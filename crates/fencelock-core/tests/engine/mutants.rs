@@ -5,7 +5,7 @@
 use crate::explore::{self, Failure};
 use crate::scenario::{NO_BUDGET, Scenario};
 use crate::scenarios;
-use fencelock_core::Acquire;
+use fencelock_core::{Acquire, HandOffBounds};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
@@ -75,8 +75,8 @@ impl Mutant {
     /// The answer to a claim, as the engine receives it.
     pub(crate) fn of_claim(self, answer: Acquire) -> Acquire {
         match (self, answer) {
-            (Self::AcceptsOldTokens, Acquire::Queued { ahead, server_micros, occupied, .. }) => {
-                Acquire::Queued { ahead, last_fence: 0, server_micros, occupied }
+            (Self::AcceptsOldTokens, Acquire::Queued { ahead, occupied, hand_off }) => {
+                Acquire::Queued { ahead, occupied, hand_off: HandOffBounds::new(0, hand_off.server_micros) }
             }
             (_, answer) => answer,
         }

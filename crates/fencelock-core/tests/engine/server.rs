@@ -3,8 +3,8 @@
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply, key};
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, KeyTable,
-    Moment, Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
+    Acquire, Claim, Downgrade, Expiry, FencingToken, Foreign, HandOffBounds, Holder, HolderId, HolderInfo, Holding,
+    Intent, KeyTable, Moment, Occupant, Occupied, Owner, Release, Renew, Renewal, TokenBlock,
 };
 use fencelock_model::{Delivery, Gate, HandOff, KeyModel, Name, Value};
 use std::num::NonZeroU32;
@@ -197,7 +197,7 @@ impl Server {
         messages: &mut Vec<HandOff>,
     ) -> Option<Acquire> {
         let server = self.at(now);
-        let intent = match claim.intent {
+        let intent = match claim.queueing.intent {
             Intent::Enqueue if self.queues => fencelock_model::Intent::Enqueue,
             Intent::Try | Intent::Enqueue => fencelock_model::Intent::Try,
             Intent::Poll => fencelock_model::Intent::Poll,
@@ -212,7 +212,7 @@ impl Server {
             life_ms: CLAIM_TTL_MS,
             hand_off_ms: CLAIM_TTL_MS,
             channel: Some(fencelock_model::Channel(client.into())),
-            wanted: claim.block.get().into(),
+            wanted: claim.queueing.block.get().into(),
             mode: claim.mode,
         };
         let publish = &mut |hand_off| deliver(messages, hand_off);
@@ -241,15 +241,13 @@ impl Server {
             }
             fencelock_model::Acquire::Queued { ahead, now_us, occupied } => Acquire::Queued {
                 ahead: u32::try_from(ahead).unwrap(),
-                last_fence: occupied.last_fence,
-                server_micros: now_us,
                 occupied: read_occupied(&occupied),
+                hand_off: HandOffBounds::new(occupied.last_fence, now_us),
             },
             fencelock_model::Acquire::Gone(_) if mutant == Some(Mutant::QueuesStrangers) => Acquire::Queued {
                 ahead: 0,
-                last_fence: 0,
-                server_micros: Some(server.now_us),
                 occupied: Occupied::new(Occupant::Foreign(Foreign::string("")), Expiry::Never),
+                hand_off: HandOffBounds::new(0, Some(server.now_us)),
             },
             fencelock_model::Acquire::Busy(occupied) => Acquire::Busy(read_occupied(&occupied)),
             fencelock_model::Acquire::Gone(_) => Acquire::Gone,
@@ -346,8 +344,8 @@ fn overtakes(before: &fencelock_model::WaiterQueue, after: &fencelock_model::Wai
 
 /// A position in the queue, with what a wrong server adds to it.
 fn queued(client: u8, holder: u128, answer: Acquire, mutant: Option<Mutant>, messages: &mut Vec<HandOff>) -> Acquire {
-    let Acquire::Queued { last_fence, .. } = &answer else { return answer };
-    let next = FencingToken::new(last_fence + 1).unwrap();
+    let Acquire::Queued { hand_off, .. } = &answer else { return answer };
+    let next = FencingToken::new(hand_off.last_fence + 1).unwrap();
     match mutant {
         Some(Mutant::GrantsTwice) => return Acquire::Granted { tokens: next.into() },
         Some(Mutant::InventsHandOff) => messages.push(HandOff {

@@ -296,10 +296,11 @@ impl World {
             Acquire::Granted { .. } if !self.ledger.certain.iter().any(|(known, _)| *known == holder) => {
                 self.ledger.certain.push((holder, certain(sent, ttl)));
             }
-            Acquire::Queued { last_fence, .. } => {
+            Acquire::Queued { hand_off, .. } => {
+                let last_fence = hand_off.last_fence;
                 self.ledger.backends.retain(|(known, ..)| *known != holder);
-                self.ledger.backends.push((holder, sent, *last_fence));
-                self.ledger.deleted.retain(|(deleted, last)| *deleted != holder || last_fence < last);
+                self.ledger.backends.push((holder, sent, last_fence));
+                self.ledger.deleted.retain(|(deleted, last)| *deleted != holder || last_fence < *last);
             }
             _ => {}
         }

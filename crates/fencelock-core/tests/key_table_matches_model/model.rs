@@ -37,8 +37,6 @@ impl Pair {
                     Downgrade::Downgraded { fence, .. } => Said::Downgraded(fence),
                     Downgrade::Absent => Said::Nobody,
                     Downgrade::Taken(by) => Said::Taken(one(&by)),
-                    // It has permits itself.
-                    Downgrade::Shared(listed) if ids(&listed).contains(&me) => Said::Conflict(limit(&listed)),
                     Downgrade::Shared(listed) => Said::Taken(ids(&listed)),
                     other => panic!("{other:?}"),
                 }

@@ -3,7 +3,7 @@
 use crate::{HOLDERS, Op, Pair, Said, block, holder, id, ms, sorted};
 use fencelock_core::{
     Acquire, Claim, Downgrade, Eviction, Expiry, FencingToken, Holder, HolderInfo, Holders, Holding, Intent, Occupant,
-    Occupied, Owner, Raise, Release, Renew, Renewal, Resize, Ttl, Unknown,
+    Occupied, Owner, Raise, Release, Renew, Renewal, Resize, Ttl,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -25,11 +25,10 @@ impl Pair {
                 Release::TakenBy(by) => Said::Taken(ids(&by)),
             },
             Op::Downgrade(number) => {
-                match self.step(|key| key.downgrade(&renewal(*number, HOLDERS[*number].0), None)) {
-                    Ok(Downgrade::Downgraded { token }) => Said::Downgraded(token.get()),
-                    Ok(Downgrade::Absent) => Said::Nobody,
-                    Ok(Downgrade::TakenBy(by)) => Said::Taken(ids(&by)),
-                    Err(conflict) => conflicting(&conflict),
+                match self.step(|key| key.downgrade(&renewal(*number, HOLDERS[*number].0), None)).unwrap() {
+                    Downgrade::Downgraded { token } => Said::Downgraded(token.get()),
+                    Downgrade::Absent => Said::Nobody,
+                    Downgrade::TakenBy(by) => Said::Taken(ids(&by)),
                 }
             }
             Op::Resize(limit) => match self.step(|key| key.resize(*limit)).unwrap() {
@@ -67,21 +66,21 @@ impl Pair {
         let owner = Owner::new("h", 1, None).unwrap();
         let claim = Claim::new(self.key.clone(), Holder { id: holder(number), owner }, ttl(ttl_ms), intent);
         let claim = claim.with_block(NonZeroU32::new(wanted).unwrap()).with_mode(self.modes[number]);
-        match self.step(|key| key.claim(&claim, None)) {
-            Ok(Acquire::Granted { tokens }) => {
+        match self.step(|key| key.claim(&claim, None)).unwrap() {
+            Acquire::Granted { tokens } => {
                 let (last, count) = block(tokens);
                 Said::Granted { last, count }
             }
-            Ok(Acquire::Queued { ahead, last_fence, occupied, .. }) => {
+            Acquire::Queued { ahead, occupied, hand_off } => {
                 let (by, ttl_ms) = occupier(&occupied);
-                Said::Queued { ahead: ahead.into(), last_fence, by, ttl_ms }
+                Said::Queued { ahead: ahead.into(), last_fence: hand_off.last_fence, by, ttl_ms }
             }
-            Ok(Acquire::Busy(occupied)) => {
+            Acquire::Busy(occupied) => {
                 let (by, ttl_ms) = occupier(&occupied);
                 Said::Busy { by, ttl_ms }
             }
-            Ok(Acquire::Gone) => Said::Nobody,
-            Err(conflict) => conflicting(&conflict),
+            Acquire::Gone => Said::Nobody,
+            Acquire::Conflict(mode) => Said::Conflict(mode.limit()),
         }
     }
 
@@ -103,10 +102,6 @@ impl Pair {
 
 fn ttl(ms: u64) -> Ttl {
     Ttl::new(Duration::from_millis(ms)).unwrap()
-}
-
-fn conflicting(unknown: &Unknown) -> Said {
-    Said::Conflict(unknown.conflicting_mode().unwrap().limit())
 }
 
 fn occupant(by: &Occupant) -> u128 {

@@ -34,13 +34,13 @@ use crate::server::{Redis, capabilities};
 use fencelock_core::{
     Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Completion,
     CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Eviction, Finding, HolderId, Holding, Intent,
-    Invalid, Key, Listener, ModeChanges, Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
+    Invalid, Key, Listener, ModeChanges, Release, Renew, Renewal, Resize, Unknown, WriteCompletion,
 };
 use map::not_a_cluster;
 use nodes::Nodes;
 use routing::Refresh;
 pub use scheme::ClusterScheme;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use suspects::Suspects;
 use url::ClusterUrl;
 use view::ClusterView;
@@ -135,19 +135,16 @@ impl Backend for Cluster {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(async move {
-            // A node that redirects a claim has not executed it, so the last node decides.
-            let sent = &Mutex::new(Sent::Never);
+            // A node that redirects a claim has not executed it, so the last node decides when it was sent.
             let request = move |node: Arc<Redis>| async move {
-                let reply = node.acquire(claim).await;
-                *sent.lock().unwrap_or_else(PoisonError::into_inner) = reply.sent;
-                reply.answer
+                let reply = node.claim(claim, None).await;
+                (reply.sent, reply.answer)
             };
-            let answer = self.at_owner(&claim.key, request).await;
-            match &answer {
-                Err(moved) if moved.is_moved() && claim.intent != Intent::Try => self.keep_position(claim).await,
-                _ => {}
+            let (sent, answer) = self.send_to_owner(&claim.key, request).await;
+            if claim.queueing.intent != Intent::Try && answer.as_ref().is_err_and(Unknown::is_moved) {
+                self.keep_position(claim).await;
             }
-            ClaimReply { sent: *sent.lock().unwrap_or_else(PoisonError::into_inner), answer }
+            ClaimReply { sent, answer }
         })
     }
 

@@ -5,7 +5,7 @@ use super::map::{self, ClusterMap, NODES_MAX};
 use super::suspects::PendingRequest;
 use crate::server::Redis;
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Unknown, hash_slot};
+use fencelock_core::{Backend, BootClock, Clock, Fault, Key, Listener, Listeners, Moment, Sent, Unknown, hash_slot};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -57,25 +57,36 @@ impl Cluster {
     pub(crate) async fn at_owner<T: Send, F: Future<Output = Result<T, Unknown>> + Send>(
         &self,
         key: &Key,
-        request: impl Fn(Arc<Redis>) -> F + Send,
+        request: impl Fn(Arc<Redis>) -> F + Send + Sync,
     ) -> Result<T, Unknown> {
+        let request = &request;
+        let after_connecting = async |node: Arc<Redis>| match node.session().await {
+            Ok(_) => (Sent::AtOnce, request(node).await),
+            Err(cause) => (Sent::Never, Err(cause)),
+        };
+        self.send_to_owner(key, after_connecting).await.1
+    }
+
+    /// The same for a request that says itself when it was sent.
+    pub(crate) async fn send_to_owner<T: Send, F: Future<Output = (Sent, Result<T, Unknown>)> + Send>(
+        &self,
+        key: &Key,
+        request: impl Fn(Arc<Redis>) -> F + Send,
+    ) -> (Sent, Result<T, Unknown>) {
         let slot = self.slot(key);
         let mut tries = 0;
         loop {
-            let (address, node) = self.owner(slot).await?;
-            let (request, mut connected) = (request(Arc::clone(&node)), false);
-            let sent = async {
-                node.session().await?;
-                connected = true;
-                request.await
+            let (address, node) = match self.owner(slot).await {
+                Ok(owner) => owner,
+                Err(cause) => return (Sent::Never, Err(cause)),
             };
-            let cause = match self.watched(&address, sent).await {
-                Ok(answer) => return Ok(answer),
-                Err(cause) => cause,
+            let (sent, cause) = match self.watched(&address, request(node)).await {
+                (sent, Err(cause)) => (sent, cause),
+                answer => return answer,
             };
             tries += 1;
-            if tries > TRIES || !self.helps_to_repeat(slot, &address, &cause, !connected).await {
-                return Err(self.explained(slot, cause));
+            if tries > TRIES || !self.helps_to_repeat(slot, &address, &cause, sent == Sent::Never).await {
+                return (sent, Err(self.explained(slot, cause)));
             }
             if tries > 1 || self.view.owner(slot).as_ref() == Some(&address) {
                 tokio::time::sleep(jittered(FIRST_PAUSE * 2_u32.pow(tries - 1))).await;

@@ -2,7 +2,7 @@ use super::Cluster;
 use super::url::ClusterUrl;
 use crate::url::identity::identity;
 use crate::url::password;
-use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use fencelock_core::{Connecting, Invalid, Registering, Scheme, SchemeCommands, UrlForm};
 use std::sync::Arc;
 
 /// `redis+cluster://` and `rediss+cluster://`.
@@ -27,15 +27,21 @@ impl Scheme for ClusterScheme {
         Box::pin(async move { Ok(Arc::new(Cluster::lazy(url)?) as _) })
     }
 
-    fn init<'a>(&'a self, url: &'a str, _: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for ClusterScheme {
+    fn init<'a>(&'a self, url: &'a str, _: bool) -> Registering<'a> {
         Box::pin(async move {
             ClusterUrl::parse(url)?;
             Err(Invalid::new("a cluster has no quarantine, so there is nothing to set up").into())
         })
-    }
-
-    fn identity(&self, url: &str, name: &str) -> String {
-        identity(url, name)
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

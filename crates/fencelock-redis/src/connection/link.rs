@@ -98,16 +98,16 @@ impl Link {
 
     /// Returns the live session, or a new one. If many callers wait while the server is unavailable, one connects, and its
     /// error is the result for all: a hundred callers do not wait for a hundred timeouts.
-    pub(crate) async fn session(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Unknown> {
         match self.live() {
             Some(session) => Ok(session),
             // Boxed, because it is rare and large: every request would allocate and move its size.
-            None => Box::pin(self.dial(now)).await,
+            None => Box::pin(self.dial()).await,
         }
     }
 
-    async fn dial(&self, now: impl Fn() -> Moment + Send) -> Result<Arc<Session>, Unknown> {
-        let requested = now();
+    async fn dial(&self) -> Result<Arc<Session>, Unknown> {
+        let requested = BootClock.now();
         let mut dial = self.dial.lock().await;
         if let Some(session) = self.live() {
             return Ok(session);
@@ -131,7 +131,7 @@ impl Link {
             }
             Err(unknown) => {
                 let unknown = unknown.map_fault(|fault| self.target.files.kind(fault));
-                dial.failed = Some((now(), unknown.clone()));
+                dial.failed = Some((BootClock.now(), unknown.clone()));
                 Err(unknown)
             }
         }
@@ -140,9 +140,13 @@ impl Link {
     /// Sends a script by its digest, and in full if the server has not cached it: after a restart, a failover or `SCRIPT FLUSH`.
     /// The error NOSCRIPT means that the script was not executed.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
-        let answer = match session.send(call.by_digest()).await {
-            Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
-            answer => answer,
+        let answer = if call.in_trial {
+            session.send(&call.in_full()).await
+        } else {
+            match session.send(call.by_digest()).await {
+                Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
+                answer => answer,
+            }
         };
         self.check(session);
         answer
@@ -264,9 +268,12 @@ impl Link {
             Some(Latest::Live(session)) => Arc::clone(session),
             _ => return None,
         };
+        if !live.is_dead() {
+            return Some(live);
+        }
         // A cancelled request may have been the last user of the session.
         self.check(&live);
-        (!live.is_dead()).then_some(live)
+        None
     }
 }
 
@@ -333,7 +340,7 @@ impl Peer for Link {
 
     fn inspect(&self) -> Answer<'_, MarkerState> {
         Box::pin(async move {
-            let session = self.session(|| BootClock.now()).await?;
+            let session = self.session().await?;
             match &self.target.quarantine {
                 Some(quarantine) => self.inspect_marker(&session, quarantine).await,
                 None => Ok(MarkerState::Unmarked),

@@ -215,13 +215,12 @@ impl Session {
         Ok(answers)
     }
 
-    /// The channel that wakes waiters of a lock; `-` if they poll.
-    pub(crate) fn channel(&self, redis_key: &str) -> Cow<'_, str> {
-        let channel = match &self.shards {
+    /// The channel that wakes waiters of a lock; `None` if they poll.
+    pub(crate) fn channel(&self, redis_key: &str) -> Option<Cow<'_, str>> {
+        match &self.shards {
             None => self.server_info.channel.as_deref().map(Cow::Borrowed),
             Some(shards) => shards.channel(redis_key).map(Cow::Owned),
-        };
-        channel.unwrap_or(Cow::Borrowed("-"))
+        }
     }
 
     /// Whether the connection is unusable.

@@ -19,7 +19,7 @@ use std::time::Duration;
 impl Quorum {
     pub(crate) async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         let plan = self.plan(&claim.key, |node| node.limit(claim.ttl.get() / 10));
-        let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.block);
+        let proposal = proposal(self.clock.wall_micros(), self.seen.load(Ordering::Relaxed), claim.queueing.block);
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, self.clock.now());
         let claim = Arc::new(claim.with_intent(Intent::Try));
         let send = move |node: &Arc<Node>, request| claim_at(Arc::clone(node), Arc::clone(&claim), proposal, request);

@@ -44,7 +44,7 @@ use fencelock_core::{
     Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
     Clock, Completion, CompletionRead, Completions, ConnectError, CountedSuccess, Downgrade, Drift, Eviction, Finding,
     HolderId, Holding, Intent, Invalid, Key, Listener, Listeners, ModeChanges, Modes, Quorum as Size, QuorumNode,
-    Release, Renew, Renewal, Resize, Sent, Unknown, WriteCompletion, no_resize,
+    Release, Renew, Renewal, Sent, Unknown, WriteCompletion,
 };
 use node::{Node, SHORTEST_LIMIT};
 pub use scheme::QuorumScheme;
@@ -251,14 +251,11 @@ impl Backend for Quorum {
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
         Box::pin(async move {
-            if let Err(cause) = claim.supported_by(self) {
-                return ClaimReply::not_sent(cause);
-            }
             if let Err(cause) = self.enter().await {
                 return ClaimReply::not_sent(cause);
             }
             let sent = Sent::At(self.clock.now());
-            let answer = match claim.intent {
+            let answer = match claim.queueing.intent {
                 Intent::Poll => self.poll(claim).await,
                 Intent::Try | Intent::Enqueue => self.claim(claim).await,
             };
@@ -362,11 +359,6 @@ impl Completions for Quorum {
 impl ModeChanges for Quorum {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(self.downgrade_all(renewal))
-    }
-
-    /// It has no permits.
-    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
-        Box::pin(std::future::ready(Err(no_resize(&self.settings.backend, key, limit))))
     }
 }
 

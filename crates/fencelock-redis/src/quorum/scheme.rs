@@ -3,7 +3,7 @@ use crate::server::node_setup::register;
 use crate::url::identity::{identity, in_order};
 use crate::url::options::Role;
 use crate::url::password;
-use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use fencelock_core::{Connecting, Invalid, Registering, Scheme, SchemeCommands, UrlForm};
 use std::sync::Arc;
 
 /// `redlock://` and `redlock+tls://`.
@@ -32,12 +32,18 @@ impl Scheme for QuorumScheme {
         Box::pin(async move { Ok(Arc::new(on_demand(url)?) as _) })
     }
 
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
-        Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
-    }
-
     fn identity(&self, url: &str, name: &str) -> String {
         identity(url, &in_order(name))
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for QuorumScheme {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
+        Box::pin(async move { register(Role::Member, &node_urls(url)?, trust_empty).await })
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

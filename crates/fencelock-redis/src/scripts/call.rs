@@ -22,6 +22,8 @@ pub(crate) struct Call {
     lua: &'static Lua,
     by_digest: Cmd,
     pub(crate) tracked: bool,
+    /// For `doctor`: nothing that it writes stays.
+    pub(crate) in_trial: bool,
 }
 
 impl Call {
@@ -62,7 +64,7 @@ impl Call {
         } else if guards_slot {
             by_digest.write_arg_fmt(names.name(ABSENT_KEY));
         }
-        Self { lua, by_digest, tracked: false }
+        Self { lua, by_digest, tracked: false, in_trial: false }
     }
 
     /// Enables client tracking of the keys, if the server supports it: the server then reports changes by other programs.
@@ -83,7 +85,7 @@ impl Call {
         if let Some(mark) = mark {
             by_digest.arg(mark.name);
         }
-        Self { lua, by_digest, tracked: false }
+        Self { lua, by_digest, tracked: false, in_trial: false }
     }
 
     /// A script for a lock, and for its completion, which follows the side keys.
@@ -97,14 +99,14 @@ impl Call {
         // Reserves space for the digest, the names and the arguments.
         let mut by_digest = Cmd::with_capacity(4 + 2 * keys, 128 + 64 * keys);
         by_digest.arg("EVALSHA").arg(&lua.digest).arg(keys);
-        Self { lua, by_digest, tracked: false }
+        Self { lua, by_digest, tracked: false, in_trial: false }
     }
 
     /// A script that uses one key.
     pub(crate) fn of_one_key(lua: &'static LazyLock<Lua>, name: &str) -> Self {
         let mut by_digest = redis::cmd("EVALSHA");
         by_digest.arg(&lua.digest).arg(1).arg(name);
-        Self { lua, by_digest, tracked: false }
+        Self { lua, by_digest, tracked: false, in_trial: false }
     }
 
     /// A script that only uses a marker.
@@ -140,12 +142,13 @@ impl Call {
     }
 
     pub(crate) fn in_full(&self) -> Cmd {
-        self.lua.in_full(&self.by_digest)
+        if self.in_trial { self.lua.in_trial(&self.by_digest) } else { self.lua.in_full(&self.by_digest) }
     }
 
-    /// The same for `doctor`: nothing that it writes stays.
-    pub(crate) fn in_trial(&self) -> Cmd {
-        self.lua.in_trial(&self.by_digest)
+    /// The same as a part of a trial, or not.
+    pub(crate) fn of_trial(mut self, in_trial: bool) -> Self {
+        self.in_trial = in_trial;
+        self
     }
 
     /// The script and whether it is tracked, and the call by digest.

@@ -25,7 +25,8 @@ enum What {
 
 impl Common {
     pub(crate) fn claim(redis_key: &str, claim: &Claim) -> Self {
-        let (value, ttl_ms, wanted) = (claim.holder.wire().to_string(), claim.ttl.as_millis(), claim.block.get());
+        let (value, ttl_ms, wanted) =
+            (claim.holder.wire().to_string(), claim.ttl.as_millis(), claim.queueing.block.get());
         Self { redis_key: redis_key.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
     }
 

@@ -3,8 +3,8 @@
 use super::shared;
 use super::wire::later_value;
 use fencelock_core::{
-    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HolderInfo, Holders, Holding, Key, Mode, Occupant,
-    Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
+    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HandOffBounds, HolderInfo, Holders, Holding, Key, Mode,
+    Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -214,17 +214,17 @@ pub(crate) enum Claimed {
     More,
     /// The first waiters, as many as one call examines, have unreadable entries.
     Unreadable,
-    /// The key is held or requested in this mode, which conflicts with that of the claim.
-    Conflict(Mode),
 }
 
-/// A number is the last token, and the claim has received all tokens that it requested.
-pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_micros: u64) -> Result<Claimed, Unknown> {
-    if let Value::Int(last) = value {
-        let last = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
-        let last = last.ok_or_else(|| not_understood(node, &value))?;
-        return Ok(Claimed::Answered(Acquire::Granted { tokens: TokenBlock::ending(last, wanted) }));
-    }
+/// The common case: a number is the last token, and the claim has received all tokens that it requested.
+pub(crate) fn read_granted(node: &str, last: i64, wanted: NonZeroU32) -> Result<Acquire, Unknown> {
+    let token = u64::try_from(last).ok().and_then(|last| FencingToken::new(last).ok());
+    let last = token.ok_or_else(|| not_understood(node, &Value::Int(last)))?;
+    Ok(Acquire::Granted { tokens: TokenBlock::ending(last, wanted) })
+}
+
+/// Every other case.
+pub(crate) fn read_acquire(node: &str, value: Value, wall_micros: u64) -> Result<Claimed, Unknown> {
     let mut reply = Reply::new(node, value)?;
     Ok(Claimed::Answered(match reply.text()?.as_str() {
         "granted" => Acquire::Granted { tokens: reply.tokens()? },
@@ -233,7 +233,11 @@ pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_mi
             let server_micros = reply.text()?.parse().ok();
             let occupied = reply.occupied(last_fence.and_then(|fence| FencingToken::new(fence).ok()), wall_micros)?;
             // A fence that is no number has no holder; then no message is newer, and the waiter polls.
-            Acquire::Queued { ahead, last_fence: last_fence.unwrap_or(u64::MAX), server_micros, occupied }
+            Acquire::Queued {
+                ahead,
+                occupied,
+                hand_off: HandOffBounds::new(last_fence.unwrap_or(u64::MAX), server_micros),
+            }
         }
         "busy" => {
             let last_fence = reply.text()?.parse().ok();
@@ -243,7 +247,7 @@ pub(crate) fn read_acquire(node: &str, value: Value, wanted: NonZeroU32, wall_mi
         "yours" => return Ok(Claimed::Yours),
         "more" => return Ok(Claimed::More),
         "unreadable" => return Ok(Claimed::Unreadable),
-        "class" => return reply.class().map(Claimed::Conflict),
+        "class" => Acquire::Conflict(reply.class()?),
         "noclock" => return Err(no_clock(node)),
         other => return Err(not_understood(node, &Value::SimpleString(other.to_owned()))),
     }))

@@ -116,10 +116,11 @@ pub(crate) fn acquire(
     claim: &Claim,
     path: Path,
     token: Requested,
-    channel: &str,
+    channel: Option<&str>,
     epoch_check: EpochCheck<'_>,
 ) -> Call {
-    let intent = match claim.intent {
+    let channel = channel.unwrap_or("-");
+    let intent = match claim.queueing.intent {
         Intent::Try => "try",
         Intent::Enqueue => "enqueue",
         Intent::Poll => "poll",
@@ -131,7 +132,7 @@ pub(crate) fn acquire(
         return Call::brief(&ACQUIRE, redis_key, epoch_check)
             .arg_of(claim.holder.wire())
             .arg(claim.ttl.as_millis())
-            .arg(claim.block.get())
+            .arg(claim.queueing.block.get())
             .arg_of(format_args!("{run}\t{quorum}\t{intent}\t{micros}\t{life}\t{hand_off}\t{channel}"));
     }
     let call = Call::checked(&ACQUIRE, redis_key, epoch_check)
@@ -143,7 +144,7 @@ pub(crate) fn acquire(
         .arg(millis(KeyTable::WAITER_LIFE))
         .arg(millis(KeyTable::CLAIM_TTL))
         .arg(channel)
-        .arg(claim.block.get());
+        .arg(claim.queueing.block.get());
     let call = match (claim.mode, token) {
         // A quorum has no permits.
         (Mode::Permits { weight, limit, .. }, _) => call.arg(format!("s {weight} {limit}")),
@@ -156,7 +157,7 @@ pub(crate) fn acquire(
 
 /// Whether the common case of `acquire.lua` can grant a claim.
 pub(crate) fn is_common(claim: &Claim, token: Requested) -> bool {
-    claim.mode == Mode::Exclusive && matches!(token, Requested::Own(_)) && claim.intent != Intent::Poll
+    claim.mode == Mode::Exclusive && matches!(token, Requested::Own(_)) && !claim.is_poll()
 }
 
 /// The beginning of a value, which identifies its holder.
@@ -358,7 +359,7 @@ mod tests {
         let claim = Claim::new(Key::new("k").unwrap(), holder, ttl, Intent::Try);
         let arguments = |derives_keys| {
             let epoch_check = EpochCheck::without_marker("0123").deriving_keys(derives_keys);
-            [acquire("k", &claim, Path::Fast, Requested::Own(1), "-", epoch_check), release("k", &id, 1, epoch_check)]
+            [acquire("k", &claim, Path::Fast, Requested::Own(1), None, epoch_check), release("k", &id, 1, epoch_check)]
                 .map(|call| call.by_digest().args_iter().skip(3).count())
         };
         assert_eq!(arguments(true), [3 + 4, 3 + 2]);

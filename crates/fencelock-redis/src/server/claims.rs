@@ -8,50 +8,39 @@ use crate::scripts::reply::{self, Claimed, Remaining};
 use crate::scripts::script::{self, Path, Requested};
 use crate::scripts::unread;
 use fencelock_core::{
-    Acquire, Claim, ClaimReply, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize, Sent, Unknown,
+    Acquire, BootClock, Claim, ClaimReply, Clock, Downgrade, Fault, Intent, Key, Occupant, Renew, Renewal, Resize,
+    Sent, Unknown,
 };
 use redis::Value;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Redis {
-    /// `proposal` is that of a quorum.
+    /// Claims a key. `proposal` is that of a quorum. All of it is sent on one connection, because another one might lead to another server.
     pub(crate) async fn claim(&self, claim: &Claim, proposal: Option<u64>) -> ClaimReply {
-        match self.session_for(claim).await {
-            Ok(session) => {
-                let sent = Sent::At(self.clock.now());
-                ClaimReply { sent, answer: self.claim_over(&session, claim, proposal).await }
-            }
-            Err(cause) => ClaimReply::not_sent(cause),
-        }
-    }
-
-    /// The session for a claim, unless the claim is refused without asking the server.
-    async fn session_for(&self, claim: &Claim) -> Result<Arc<Session>, Unknown> {
-        claim.supported_by(self)?;
-        let session = self.session().await?;
+        let session = match self.link.session().await {
+            Ok(session) => session,
+            Err(cause) => return ClaimReply::not_sent(cause),
+        };
         if let Some(cause) = session.server_info.no_release.as_ref().filter(|_| !self.in_trial) {
-            return Err(cause.clone());
+            return ClaimReply::not_sent(cause.clone());
         }
-        if let Some(quarantine) = self.quarantine() {
-            quarantine.check(self.link.node(), claim.ttl)?;
+        if let Some(Err(cause)) = self.quarantine().map(|quarantine| quarantine.check(self.link.node(), claim.ttl)) {
+            return ClaimReply::not_sent(cause);
         }
-        Ok(session)
-    }
-
-    async fn claim_over(&self, session: &Session, claim: &Claim, proposal: Option<u64>) -> Result<Acquire, Unknown> {
+        let sent = Sent::At(BootClock.now());
         let redis_key = self.link.target.redis_key(&claim.key);
-        let had_channel = session.shards.as_ref().is_none_or(|shards| shards.channel(&redis_key).is_some());
-        let answer = self.send_claim(session, &redis_key, claim, proposal).await?;
-        self.watch_foreign(session, &claim.key, &answer).await;
-        if session.shards.is_none() && session.acks.is_none() {
-            return Ok(answer);
-        }
-        // Boxed, because it is large: every claim of a single server would move its size.
-        Box::pin(self.after_claim(session, &redis_key, claim, answer, had_channel)).await
+        let channel = session.channel(&redis_key);
+        let answer = match self.send_claim(&session, &redis_key, channel.as_deref(), claim, proposal).await {
+            // Boxed, because it is large: every claim of a single server would move its size.
+            Ok(answer) if matches!(answer, Acquire::Queued { .. }) || session.acks.is_some() => {
+                Box::pin(self.after_claim(&session, &redis_key, claim, answer, channel.is_some())).await
+            }
+            answer => answer,
+        };
+        ClaimReply { sent, answer }
     }
 
-    /// What a node of a cluster and replicas add to the answer: the channel of a waiter, and the confirmation of a grant.
+    /// What follows an answer: the messages that wake a waiter, and the confirmation of a grant by replicas.
     async fn after_claim(
         &self,
         session: &Session,
@@ -60,16 +49,23 @@ impl Redis {
         mut answer: Acquire,
         had_channel: bool,
     ) -> Result<Acquire, Unknown> {
-        if let Some(shards) = session.shards.as_ref().filter(|_| matches!(answer, Acquire::Queued { .. })) {
+        if let Acquire::Queued { ahead, occupied, .. } = &answer {
+            // A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
+            if *ahead == 0 && matches!(occupied.holders.first(), Occupant::Foreign(_)) {
+                self.watch_key(session, &claim.key).await;
+            }
             // The first claim that waits in a hash slot of a cluster subscribes to the channel of the slot. A poll then sends the
             // channel to the server. Until then the server hands over the lock without a message.
-            if had_channel {
-                shards.waits(redis_key, &claim.key);
-            } else if shards.subscribe(redis_key, &claim.key).await {
-                // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
-                // nodes of a cluster, so there is no proposal.
-                let poll = claim.with_intent(Intent::Poll);
-                answer = self.send_claim(session, redis_key, &poll, None).await.unwrap_or(answer);
+            if let Some(shards) = &session.shards {
+                if had_channel {
+                    shards.waits(redis_key, &claim.key);
+                } else if shards.subscribe(redis_key, &claim.key).await {
+                    // The claim was executed and is in the queue. If the poll fails, the next one repeats it. A quorum has no
+                    // nodes of a cluster, so there is no proposal.
+                    let (poll, channel) = (claim.with_intent(Intent::Poll), session.channel(redis_key));
+                    let polled = self.send_claim(session, redis_key, channel.as_deref(), &poll, None).await;
+                    answer = polled.unwrap_or(answer);
+                }
             }
         }
         if session.acks.is_some() && matches!(answer, Acquire::Granted { .. }) {
@@ -82,11 +78,12 @@ impl Redis {
     }
 
     /// Sends a claim until it is answered: again while the script has work left and after a handshake, and as a poll if it already
-    /// holds the key. All of it is sent on one connection, because another one might lead to another server.
+    /// holds the key.
     async fn send_claim(
         &self,
         session: &Session,
         redis_key: &str,
+        channel: Option<&str>,
         claim: &Claim,
         proposal: Option<u64>,
     ) -> Result<Acquire, Unknown> {
@@ -94,17 +91,18 @@ impl Redis {
         let mut steps = Steps::NEW;
         loop {
             let claim = poll.as_ref().unwrap_or(claim);
-            let channel = session.channel(redis_key);
             let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-            let token = proposal.map_or_else(|| Requested::Own(self.clock.wall_micros()), Requested::Proposed);
+            let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
             let acquire =
-                |epoch_check: EpochCheck<'_>| script::acquire(redis_key, claim, path, token, &channel, epoch_check);
+                |epoch_check: EpochCheck<'_>| script::acquire(redis_key, claim, path, token, channel, epoch_check);
             let common =
                 || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(redis_key, claim));
-            let answer =
-                self.call_common(session, redis_key, common, acquire).await.map_err(|error| self.unknown(&error))?;
+            let answer = self.call_lock(session, redis_key, common, acquire).await?;
             session.has_claimed.store(true, Ordering::Relaxed);
             session.ensure_master(node).await?;
+            if let Value::Int(last) = answer {
+                return reply::read_granted(node, last, claim.queueing.block);
+            }
             match EpochRefusal::read(node, self.quarantine(), &answer)? {
                 None => {}
                 Some(EpochRefusal::Cause(cause)) => return Err(self.warned(session, cause)),
@@ -119,14 +117,13 @@ impl Redis {
                 }
             }
             let unread = self.link.note_unread(redis_key, &answer);
-            match reply::read_acquire(node, answer, claim.block, self.clock.wall_micros())? {
+            match reply::read_acquire(node, answer, BootClock.wall_micros())? {
                 Claimed::Answered(answer) => return Ok(answer),
                 // The lease may have ended between the claim and the poll.
                 Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
                 Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
                 Claimed::More if steps.more(self.link.target.limit) => {}
                 Claimed::More => break,
-                Claimed::Conflict(mode) => return Err(claim.conflicting(node, mode)),
                 Claimed::Unreadable => return Err(unread::stuck(node, redis_key, unread.as_ref())),
             }
         }
@@ -152,14 +149,6 @@ impl Redis {
         match self.link.handshake(session, quarantine).await? {
             MarkerState::Quarantined(rest) => Err(quarantine::quarantined(node, rest)),
             _ => Ok(()),
-        }
-    }
-
-    /// A foreign holder notifies no waiter of its release. For the first waiter, the server tracks the key.
-    async fn watch_foreign(&self, session: &Session, key: &Key, answer: &Acquire) {
-        let Acquire::Queued { ahead: 0, occupied, .. } = answer else { return };
-        if matches!(occupied.holders.first(), Occupant::Foreign(_)) {
-            self.watch_key(session, key).await;
         }
     }
 
@@ -203,7 +192,7 @@ impl Redis {
         }
         let session = self.session().await?;
         let call = script::downgrade(&redis_key, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
-        let answer = self.call_over(&session, &call).await?;
+        let answer = self.call_over(&session, call).await?;
         EpochRefusal::check(node, self.quarantine(), &answer)?;
         self.link.note_unread(&redis_key, &answer);
         let (answer, left) = reply::read_downgrade(node, answer)?;
@@ -239,7 +228,7 @@ impl Redis {
         limit: u32,
         done: Option<(u32, &str)>,
     ) -> Result<(Resize, Option<String>), Unknown> {
-        let (node, redis_key, now) = (self.link.node(), self.link.target.redis_key(key), self.clock.wall_micros());
+        let (node, redis_key, now) = (self.link.node(), self.link.target.redis_key(key), BootClock.wall_micros());
         let answer = self.call(|epoch_check| script::resize(&redis_key, limit, done, now, epoch_check)).await?;
         EpochRefusal::check(node, self.quarantine(), &answer)?;
         self.link.note_unread(&redis_key, &answer);
@@ -250,8 +239,9 @@ impl Redis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencelock_core::{Backend, BootClock, Clock, Holder, HolderId, Owner, Release, Ttl};
+    use fencelock_core::{Backend, Holder, HolderId, Owner, Release, Ttl};
     use fencelock_testkit::ScriptedServer;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 

@@ -68,7 +68,7 @@ pub(crate) async fn clear_stored(redis: &Redis, key: &Key, seen: &Completion) ->
 async fn call_acked(redis: &Redis, call: Call) -> Result<Value, Unknown> {
     let session = redis.session().await?;
     let (Some(writer), Some(acks)) = (session.acks.as_ref().filter(|_| !redis.in_trial), redis.link.target.acks) else {
-        return redis.call_over(&session, &call).await;
+        return redis.call_over(&session, call).await;
     };
     let sent = writer.send(vec![call]).await;
     redis.link.check(&session);

@@ -4,7 +4,7 @@ use super::Redis;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::reply::{self, Evicting, Remaining, StoredLock};
 use crate::scripts::{script, shared, unread};
-use fencelock_core::{Eviction, HolderInfo, Holding, Key, Unknown};
+use fencelock_core::{BootClock, Clock, Eviction, HolderInfo, Holding, Key, Unknown};
 
 async fn stored_lock(redis: &Redis, key: &Key) -> Result<Option<StoredLock>, Unknown> {
     let free = |epoch_check: EpochCheck<'_>| {
@@ -30,7 +30,7 @@ pub(super) async fn evict(redis: &Redis, holding: &Holding) -> Result<Eviction, 
             return Ok(Eviction::Refused(format!("{} is not a lock, and was not changed", seen.occupant())));
         };
         if what != Evicting::Ours && !same_end {
-            return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, redis.clock.wall_micros())))));
+            return Ok(Eviction::Changed(Some(Box::new(seen.holding(key, BootClock.wall_micros())))));
         }
         if evicts(redis, key, &seen.value, what).await? {
             return Ok(Eviction::Evicted);
@@ -43,7 +43,7 @@ pub(super) async fn evict(redis: &Redis, holding: &Holding) -> Result<Eviction, 
 /// lock is evicted.
 async fn end_some(redis: &Redis, holding: &Holding, seen: &StoredLock) -> Result<Eviction, Unknown> {
     let (key, listed) = (&holding.key, shared::listed(holding));
-    let now = seen.holding(key, redis.clock.wall_micros());
+    let now = seen.holding(key, BootClock.wall_micros());
     let is_same =
         |hold: &HolderInfo| now.holders.iter().any(|n| (&n.occupant, n.fence) == (&hold.occupant, hold.fence));
     let all = holding.holders.count() as usize > holding.holders.iter().count();
@@ -56,7 +56,7 @@ async fn end_some(redis: &Redis, holding: &Holding, seen: &StoredLock) -> Result
 }
 
 async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result<bool, Unknown> {
-    let (redis_key, now) = (redis.link.target.redis_key(key), redis.clock.wall_micros());
+    let (redis_key, now) = (redis.link.target.redis_key(key), BootClock.wall_micros());
     let answer = redis.call(|epoch_check| script::evict(&redis_key, seen, what, now, epoch_check)).await?;
     redis.link.note_unread(&redis_key, &answer);
     let Some(left) = reply::read_evict(redis.link.node(), answer)? else { return Ok(false) };
@@ -70,5 +70,5 @@ async fn evicts(redis: &Redis, key: &Key, seen: &[u8], what: Evicting) -> Result
 
 async fn changed(redis: &Redis, key: &Key) -> Result<Eviction, Unknown> {
     let now = stored_lock(redis, key).await?;
-    Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, redis.clock.wall_micros())))))
+    Ok(Eviction::Changed(now.map(|seen| Box::new(seen.holding(key, BootClock.wall_micros())))))
 }

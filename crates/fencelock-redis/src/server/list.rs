@@ -5,7 +5,7 @@ use crate::connection::batch::send_batch;
 use crate::connection::session::Session;
 use crate::scripts::quarantine::EpochCheck;
 use crate::scripts::{reply, script};
-use fencelock_core::{Fault, Holding, Key, Unknown, key_of_side_key};
+use fencelock_core::{BootClock, Clock, Fault, Holding, Key, Unknown, key_of_side_key};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of keys per request when locks are listed.
@@ -110,7 +110,7 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
             continue;
         }
         if let Some(seen) = reply::read_inspect(redis.link.node(), answer)? {
-            let holding = seen.holding(&key, redis.clock.wall_micros());
+            let holding = seen.holding(&key, BootClock.wall_micros());
             found.held.insert(key, holding);
         }
     }

@@ -51,7 +51,6 @@ const UNDECLARED: &str = "undeclared key";
 #[derive(Debug)]
 pub struct Redis {
     pub(crate) link: Arc<Link>,
-    pub(crate) clock: Arc<dyn Clock>,
     /// Whether this is for `doctor`: see [`doctor::trial`].
     pub(crate) in_trial: bool,
 }
@@ -97,7 +96,7 @@ impl Redis {
     }
 
     pub(crate) fn at(target: Target) -> Result<Self, Invalid> {
-        Ok(Self { link: Arc::new(Link::new(target)?), clock: Arc::new(BootClock), in_trial: false })
+        Ok(Self { link: Arc::new(Link::new(target)?), in_trial: false })
     }
 
     pub(crate) fn quarantine(&self) -> Option<&Quarantine> {
@@ -106,13 +105,11 @@ impl Redis {
 
     /// The same server with separate connections. Without wake-ups and replicas, they need fewer round trips to open.
     fn for_releases(&self) -> Option<Self> {
-        let link = Link::new(self.link.target.for_releases()).ok()?;
-        Some(Self { link: Arc::new(link), clock: Arc::clone(&self.clock), in_trial: false })
+        Self::at(self.link.target.for_releases()).ok()
     }
 
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Unknown> {
-        // Later requests use this session.
-        self.link.session(|| self.clock.now()).await
+        self.link.session().await
     }
 
     pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
@@ -123,20 +120,13 @@ impl Redis {
 
     async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
         let session = self.session().await?;
-        let call = call(self.epoch_check(&session));
-        self.call_over(&session, &call).await
-    }
-
-    pub(crate) async fn send_script(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
-        if self.in_trial {
-            return session.send(&call.in_trial()).await;
-        }
-        self.link.call(session, call).await
+        self.call_over(&session, call(self.epoch_check(&session))).await
     }
 
     /// With sentinels, a reply is valid only while they name the server of this session.
-    async fn call_over(&self, session: &Session, call: &Call) -> Result<Value, Unknown> {
-        let answer = self.send_script(session, call).await.map_err(|error| self.unknown(&error))?;
+    async fn call_over(&self, session: &Session, call: Call) -> Result<Value, Unknown> {
+        let answer =
+            self.link.call(session, &call.of_trial(self.in_trial)).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
         Ok(answer)
     }
@@ -145,13 +135,13 @@ impl Redis {
     ///
     /// The call may declare only some of its keys. If the server rejects undeclared keys, this call is repeated, which is harmless, and
     /// from then on all calls of this session declare all keys.
-    pub(crate) async fn call_common(
+    pub(crate) async fn call_lock(
         &self,
         session: &Session,
         redis_key: &str,
         common: impl Fn() -> Option<Common>,
         call: impl Fn(EpochCheck<'_>) -> Call,
-    ) -> Result<Value, RedisError> {
+    ) -> Result<Value, Unknown> {
         let in_flight = session.combiner.enter(redis_key);
         let combines =
             in_flight.combines() && self.quarantine().is_none() && session.server_info.combines() && !self.in_trial;
@@ -159,22 +149,22 @@ impl Redis {
             // Boxed: a claim that is sent alone would move its size.
             let answer = Box::pin(session.send_common(&in_flight, common)).await;
             self.link.check(session);
-            if let Some(answer) = answer? {
+            if let Some(answer) = answer.map_err(|error| self.unknown(&error))? {
                 return Ok(answer);
             }
         }
         in_flight.after_others(redis_key).await;
-        let first = call(self.epoch_check(session));
-        let mut answer = self.send_script(session, &first).await;
+        let call = || call(self.epoch_check(session)).of_trial(self.in_trial);
+        let mut answer = self.link.call(session, &call()).await;
         if let Err(error) = &answer
             && refuses_others(&session.server_info.derives_keys, error)
         {
             tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
             // Boxed, because it is rare and large.
-            answer = Box::pin(self.send_script(session, &call(self.epoch_check(session)))).await;
+            answer = Box::pin(self.link.call(session, &call())).await;
         }
         in_flight.note(&answer);
-        answer
+        answer.map_err(|error| self.unknown(&error))
     }
 
     /// Continues a hand-off after a script that has reached its limit of waiters.
@@ -186,7 +176,7 @@ impl Redis {
     /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        let (redis_key, now) = (self.link.target.redis_key(key), self.clock.wall_micros());
+        let (redis_key, now) = (self.link.target.redis_key(key), BootClock.wall_micros());
         self.follow_unanswered_claim(&redis_key, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
@@ -195,7 +185,7 @@ impl Redis {
                 || Some(Common::release(&redis_key, holder)),
                 |epoch_check: EpochCheck<'_>| script::release(&redis_key, holder, now, epoch_check),
             );
-            self.call_common(&session, &redis_key, common, release).await.map_err(|error| self.unknown(&error))
+            self.call_lock(&session, &redis_key, common, release).await
         };
         let released = release().await?;
         self.link.note_unread(&redis_key, &released);
@@ -214,8 +204,7 @@ impl Redis {
     /// them even if this program ends before it has another connection.
     fn follow_unanswered_claim(&self, redis_key: &str, holder: &HolderId) {
         let Some(session) = self.link.silent() else { return };
-        let release =
-            script::release(redis_key, holder, self.clock.wall_micros(), self.epoch_check(&session)).in_full();
+        let release = script::release(redis_key, holder, BootClock.wall_micros(), self.epoch_check(&session)).in_full();
         tokio::spawn(async move { session.send(&release).await });
     }
 
@@ -302,7 +291,7 @@ impl Backend for Redis {
     fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
         Box::pin(async move {
             let seen = self.inspect_checked(key).await?;
-            Ok(seen.map(|seen| seen.holding(key, self.clock.wall_micros())))
+            Ok(seen.map(|seen| seen.holding(key, BootClock.wall_micros())))
         })
     }
 
@@ -366,7 +355,7 @@ impl Completions for Redis {
 
 impl ModeChanges for Redis {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
-        Box::pin(self.share(renewal, Requested::Own(self.clock.wall_micros())))
+        Box::pin(self.share(renewal, Requested::Own(BootClock.wall_micros())))
     }
 
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {

@@ -9,7 +9,7 @@ use crate::scripts::reply::Reply;
 use crate::scripts::script;
 use crate::url::options::Role;
 use crate::url::target::Target;
-use fencelock_core::{BootClock, Change, Clock, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
+use fencelock_core::{Change, ConnectError, Fault, Invalid, NodeFault, RegisteredNode, Unknown};
 use std::sync::Arc;
 
 /// The nodes of a quorum, one URL each. They connect with the first request.
@@ -121,7 +121,7 @@ impl NodeSetup {
         let config = |invalid: Invalid| Unknown::new(name.clone(), Fault::Other, invalid.to_string());
         let quarantine = target.quarantine.take().ok_or_else(|| config(Invalid::new("it has no quarantine")))?;
         let link = Link::new(target).map_err(&config)?;
-        let session = link.session(|| BootClock.now()).await?;
+        let session = link.session().await?;
         known_run_id(&name, &session)?;
         let mut query = redis::cmd("HGET");
         query.arg(&quarantine.marker).arg("nodes");

@@ -8,7 +8,7 @@ use crate::connection::session::Session;
 use crate::scripts::quarantine::MarkerState;
 use crate::scripts::reply;
 use crate::scripts::script::{self, Call, SingleKey};
-use fencelock_core::{Claim, Drift, Fault, Moment, Renew, Renewal, Unknown, hash_slot};
+use fencelock_core::{BootClock, Claim, Clock, Drift, Fault, Moment, Renew, Renewal, Unknown, hash_slot};
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ type RenewReplies = Vec<Result<Renew, Unknown>>;
 
 impl Redis {
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
-        let begun = self.clock.now();
+        let begun = BootClock.now();
         let session = match self.session().await {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
@@ -98,7 +98,7 @@ impl Redis {
             // If the remaining lease is unknown, it proves nothing. The assumed remaining lease includes the clock drift, which
             // must not be counted here.
             let left = Some(renewal.assumed).filter(|left| *left != Duration::MAX).unwrap_or_default();
-            let left = left.saturating_sub(self.clock.now().since(begun));
+            let left = left.saturating_sub(BootClock.now().since(begun));
             let carried = mastership.carries(left.saturating_sub(drift.of(left)));
             let why = || {
                 Unknown::new(
@@ -151,7 +151,7 @@ impl Redis {
     pub(crate) async fn renew_in_trial(&self, session: &Session, calls: Vec<Call>) -> Vec<Result<Renew, Unknown>> {
         let mut answers = Vec::new();
         for call in calls {
-            let answer = self.send_script(session, &call).await;
+            let answer = self.link.call(session, &call.of_trial(true)).await;
             answers.push(self.read_renewal(answer, None));
         }
         answers

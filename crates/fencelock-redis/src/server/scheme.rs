@@ -4,7 +4,7 @@ use crate::url::identity::identity;
 use crate::url::options::Role;
 use crate::url::password;
 use crate::url::target::Target;
-use fencelock_core::{BoxFuture, ConnectError, Connecting, Invalid, RegisteredNode, Scheme, UrlForm};
+use fencelock_core::{Connecting, Invalid, Registering, Scheme, SchemeCommands, UrlForm};
 use std::sync::Arc;
 
 /// `redis://` and `redis+sentinel://`, each also over TLS, and `redis+unix://`.
@@ -32,7 +32,17 @@ impl Scheme for RedisScheme {
         Box::pin(async move { Ok(Arc::new(Redis::lazy(url)?) as _) })
     }
 
-    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> BoxFuture<'a, Result<Vec<RegisteredNode>, ConnectError>> {
+    fn identity(&self, url: &str, name: &str) -> String {
+        identity(url, name)
+    }
+
+    fn commands(&self) -> Option<&dyn SchemeCommands> {
+        Some(self)
+    }
+}
+
+impl SchemeCommands for RedisScheme {
+    fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {
             if Target::parse(url)?.quarantine.is_none() {
                 return Err(Invalid::new(
@@ -42,10 +52,6 @@ impl Scheme for RedisScheme {
             }
             register(Role::Alone, &[url.to_owned()], trust_empty).await
         })
-    }
-
-    fn identity(&self, url: &str, name: &str) -> String {
-        identity(url, name)
     }
 
     fn with_password(&self, url: &str, password: &str) -> Result<String, Invalid> {

@@ -1,4 +1,4 @@
-//! A password that is given beside the URL, for [`Scheme::with_password`](fencelock_core::Scheme::with_password).
+//! A password that is given beside the URL, for [`SchemeCommands::with_password`](fencelock_core::SchemeCommands::with_password).
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -37,7 +37,7 @@ fn with(server: &str, password: &str) -> String {
 #[cfg(test)]
 mod tests {
     use crate::{ClusterScheme, QuorumScheme, RedisScheme};
-    use fencelock_core::Scheme;
+    use fencelock_core::SchemeCommands;
 
     #[test]
     fn every_server_without_a_password_gets_it() {
@@ -57,7 +57,7 @@ mod tests {
             ("redlock://a:1,u:p@b,u@c?max_ttl=5", "redlock://:s%2F3%40t@a:1,u:p@b,u:s%2F3%40t@c?max_ttl=5"),
             ("redlock+tls://a", "redlock+tls://:s%2F3%40t@a"),
         ];
-        let with_password = |scheme: &dyn Scheme, table: &[(&str, &str)]| {
+        let with_password = |scheme: &dyn SchemeCommands, table: &[(&str, &str)]| {
             for (url, expected) in table {
                 assert_eq!(scheme.with_password(url, "s/3@t").as_deref(), Ok(*expected));
             }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_form_of_url_takes_a_password() {
-        let schemes: [&dyn Scheme; 3] = [&RedisScheme, &ClusterScheme, &QuorumScheme];
+        let schemes: [&dyn SchemeCommands; 3] = [&RedisScheme, &ClusterScheme, &QuorumScheme];
         for form in schemes.iter().flat_map(|scheme| scheme.forms().iter().map(move |form| (scheme, form))) {
             let (scheme, form) = form;
             assert!(scheme.with_password(form.url, "s3cret").unwrap().contains(":s3cret@"), "{form:?}");

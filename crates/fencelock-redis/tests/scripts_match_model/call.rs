@@ -234,11 +234,11 @@ fn acquire(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Cal
         model::Intent::Poll => Intent::Poll,
     };
     let ttl = Ttl::new(Duration::from_millis(claim.ttl_ms)).unwrap();
-    let channel = claim.channel.map_or("-".to_owned(), |channel| format!("c{}", channel.0));
+    let channel = claim.channel.map(|channel| format!("c{}", channel.0));
     let wanted = u32::try_from(claim.wanted).ok().and_then(NonZeroU32::new).unwrap();
     let request = Claim::new(Key::new(name).unwrap(), holder, ttl, intent).with_block(wanted);
     let request = request.with_mode(claim.mode);
-    script::acquire(name, &request, Path::Fast, requested(claim), &channel, epoch_check)
+    script::acquire(name, &request, Path::Fast, requested(claim), channel.as_deref(), epoch_check)
 }
 
 fn downgrade(name: &str, claim: &model::Claim, epoch_check: EpochCheck<'_>) -> Call {

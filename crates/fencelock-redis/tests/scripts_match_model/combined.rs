@@ -74,7 +74,7 @@ impl Request {
         let call = match self {
             Self::Claim(wanted) => {
                 let claim = claim(name, Intent::Try, wanted);
-                script::acquire(name, &claim, Path::Fast, Requested::Own(START_US), "-", epoch_check)
+                script::acquire(name, &claim, Path::Fast, Requested::Own(START_US), None, epoch_check)
             }
             Self::Release => script::release(name, &holder(), START_US, epoch_check),
         };

@@ -142,8 +142,14 @@ fn subjects(name: &str) -> Vec<Subject> {
     let (alone, quarantine) = (EpochCheck::without_marker(RUN_ID), quarantine(name));
     let guarded = quarantine.epoch_check(RUN_ID);
     let acquire = |intent, wanted, epoch_check| {
-        let call =
-            script::acquire(name, &claim(name, intent, wanted), Path::Fast, Requested::Own(START_US), "-", epoch_check);
+        let call = script::acquire(
+            name,
+            &claim(name, intent, wanted),
+            Path::Fast,
+            Requested::Own(START_US),
+            None,
+            epoch_check,
+        );
         Subject { call, fast: ACQUIRE_FAST, denied: OF_ACQUIRE, wanted }
     };
     let release = |epoch_check| {

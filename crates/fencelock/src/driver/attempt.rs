@@ -57,6 +57,7 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
     let sent = reply.sent_at(called).unwrap_or(called);
     let tokens = match reply.answer {
         Ok(Acquire::Granted { tokens }) => tokens,
+        Ok(Acquire::Conflict(present)) => return Err(modes::conflict(&claim.key, present, options.mode)),
         Ok(_) => return Err(Error::Lost { key: claim.key, reason: LossReason::Expired }),
         Err(cause) => return Err(unconfirmed(&request.key, cause, client.clock.now().since(called), 1)),
     };
@@ -268,6 +269,7 @@ impl WaitingTask<'_> {
             FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
             FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
             FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
+            FailureReason::Conflict(present) => modes::conflict(key, present, self.request.options.mode),
             FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }

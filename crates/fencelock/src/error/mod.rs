@@ -232,16 +232,10 @@ impl From<ConnectError> for Error {
     }
 }
 
-/// A mode that does not fit has an error of its own. Wrong credentials and another set of servers are configuration errors. A lock
+/// Wrong credentials and another set of servers are configuration errors. A lock
 /// file that cannot be opened is none, although a retry does not help: the key may be held. Other errors may be temporary.
 pub(crate) fn unreachable(key: Option<&Key>, cause: Unknown, waited: Duration, attempts: u32) -> Error {
-    if let (Some(key), Some(present)) = (key, cause.conflicting_mode()) {
-        return modes::conflict(key, present);
-    }
     if cause.is_permanent() && !cause.is_unopened() {
-        if let (Some(key), Some(mode)) = (key, cause.unsupported_mode()) {
-            return Error::ModeUnsupported { key: key.clone(), mode, reason: Invalid::new(cause.to_string()) };
-        }
         return Error::Config(Invalid::new(cause.to_string()));
     }
     Error::Unreachable { key: key.cloned(), cause, waited, attempts }

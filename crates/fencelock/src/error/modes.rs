@@ -24,10 +24,14 @@ pub(crate) fn check_resize(backend: &str, key: &Key, modes: Modes, mode: Mode) -
 }
 
 /// The key is in use in a mode that conflicts with the requested one.
-pub(crate) fn conflict(key: &Key, present: Mode) -> Error {
+pub(crate) fn conflict(key: &Key, present: Mode, requested: Mode) -> Error {
     let class = present.class();
-    let reason = format!("{key} is in use as {class}: use the same mode and limit in all clients, or another key");
-    conflicting(key, present, reason)
+    let resize = match (present.limit(), requested.limit()) {
+        (Some(_), Some(limit)) => format!("; to change the limit: fencelock resize --permits {limit} {key}"),
+        _ => String::new(),
+    };
+    let advice = "use the same mode and limit in all clients, or another key";
+    conflicting(key, present, format!("{key} is in use as {class}: {advice}{resize}"))
 }
 
 /// A hold is to be resumed in another mode than it has.
@@ -38,7 +42,8 @@ pub(crate) fn other_hold(key: &Key, held: Mode) -> Error {
 
 /// Only an exclusive lock can become a shared one.
 pub(crate) fn not_exclusive(key: &Key, mode: Mode) -> Error {
-    conflicting(key, mode, format!("{key} is held as {mode}: only an exclusive lock can be downgraded"))
+    // Not its limit: the semaphore may have been resized.
+    conflicting(key, mode, format!("{key} is held as a semaphore: only an exclusive lock can be downgraded"))
 }
 
 /// Only semaphores have a limit.

@@ -1,5 +1,5 @@
 use super::*;
-use fencelock_core::{Fault, Foreign, Occupant};
+use fencelock_core::{Fault, Foreign, Modes, Occupant};
 
 #[test]
 fn busy_names_key_holder_time_left_and_effort() {
@@ -44,8 +44,8 @@ fn all() -> Vec<Error> {
         },
         unconfirmed(&key(), cause(Fault::NotReplicated { confirmed: 0, wanted: 2 }), Duration::ZERO, 1),
         Error::lost(key(), LossReason::TakenBy(Occupant::Foreign(Foreign::string("1")).into())),
-        unreachable_once(Some(&key()), cause(Fault::ModeUnsupported(Mode::Shared))),
-        unreachable_once(Some(&key()), cause(Fault::ModeConflict(Mode::Shared))),
+        modes::check("file:/x", &key(), Modes::default(), Mode::Shared).unwrap_err(),
+        modes::conflict(&key(), Mode::Shared, Mode::Shared),
         Error::from(Invalid::new("the reason")),
         Error::Closed { held: 1, pending: 2 },
     ];
@@ -117,21 +117,15 @@ fn every_error_is_of_one_kind() {
 #[test]
 fn a_conflict_of_modes_names_the_key_what_is_there_and_what_to_do() {
     let present = Mode::permits(1, 10).unwrap();
-    let cause = Unknown::new("redis://cache", Fault::ModeConflict(present), "");
-    let error = unreachable_once(Some(&Key::new("pool").unwrap()), cause);
+    let conflict = |requested| modes::conflict(&Key::new("pool").unwrap(), present, requested);
+    let error = conflict(Mode::Shared);
     assert_eq!(
         error.to_string(),
         "pool is in use as a semaphore with 10 permits: use the same mode and limit in all clients, or another key"
     );
+    let resize = "; to change the limit: fencelock resize --permits 5 pool";
+    assert_eq!(conflict(Mode::permits(1, 5).unwrap()).to_string(), format!("{error}{resize}"));
     assert!(matches!(error, Error::ModeConflict { present: Mode::Permits { limit: 10, .. }, .. }));
-}
-
-#[test]
-fn a_mode_that_the_backend_refuses_is_named_with_its_advice() {
-    let cause = Unknown::new("shelf:x", Fault::ModeUnsupported(Mode::Shared), "keep the exclusive lock");
-    let error = unreachable_once(Some(&Key::new("page").unwrap()), cause);
-    assert_eq!(error.to_string(), "shelf:x: does not support a shared lock (keep the exclusive lock)");
-    assert!(matches!(error, Error::ModeUnsupported { mode: Mode::Shared, .. }));
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub(crate) enum Mutant {
 impl Mutant {
     pub(crate) fn of_claim(mutant: Option<Self>, answer: Result<Acquire, Unknown>) -> Result<Acquire, Unknown> {
         match (mutant, answer) {
-            (Some(Self::GrantsTwice), Ok(Acquire::Queued { last_fence, .. })) => {
-                Ok(Acquire::Granted { tokens: FencingToken::new(last_fence + 1).unwrap().into() })
+            (Some(Self::GrantsTwice), Ok(Acquire::Queued { hand_off, .. })) => {
+                Ok(Acquire::Granted { tokens: FencingToken::new(hand_off.last_fence + 1).unwrap().into() })
             }
             (_, answer) => answer,
         }

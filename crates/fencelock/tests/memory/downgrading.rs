@@ -113,7 +113,7 @@ async fn only_an_exclusive_lock_is_downgraded() {
     let permits = scene.client.semaphore("s", 3).acquire(2).await.unwrap();
     let refused = permits.downgrade().await.unwrap_err();
     assert!(refused.is_mode_conflict(), "{refused}");
-    assert_eq!(refused.to_string(), "s is held as 2 of 3 permits: only an exclusive lock can be downgraded");
+    assert_eq!(refused.to_string(), "s is held as a semaphore: only an exclusive lock can be downgraded");
     assert_eq!(scene.net.calls(Verb::Downgrade), 0);
     scene.pass(ms(50)).await;
     assert_eq!(scene.holding("s").await, None, "an error releases");

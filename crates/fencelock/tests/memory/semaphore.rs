@@ -64,7 +64,8 @@ async fn clients_that_disagree_on_the_limit_fail_at_once() {
     );
     assert_eq!(
         refused.to_string(),
-        "k is in use as a semaphore with 10 permits: use the same mode and limit in all clients, or another key"
+        "k is in use as a semaphore with 10 permits: use the same mode and limit in all clients, or another key; \
+         to change the limit: fencelock resize --permits 11 k"
     );
     let refused = scene.client.lock("k").shared().try_acquire().await.unwrap_err();
     assert!(refused.is_mode_conflict(), "{refused}");

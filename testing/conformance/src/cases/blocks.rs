@@ -40,7 +40,8 @@ async fn a_grant_has_the_requested_number_of_tokens(fixture: &dyn Fixture) {
     takes(&a, 1).await;
     assert_eq!(a.releases().await, Release::Released);
     fixture.let_time_pass(ENOUGH).await;
-    assert_eq!(takes(&a.new_attempt(), 64).await.count().get(), 64);
+    let count = takes(&a.new_attempt(), 64).await.count().get();
+    assert!(count == 64 || count == 1 && !a.backend.capabilities().queues, "{count} tokens");
 }
 
 async fn a_claim_that_wants_one_gets_one(fixture: &dyn Fixture) {
@@ -96,7 +97,7 @@ async fn waits_for_tokens(fixture: &dyn Fixture, wanted: &[u32]) {
     for wanted in wanted {
         let queued = claim(&b, intent, *wanted).await;
         assert!(
-            matches!(queued, Acquire::Queued { last_fence, .. } if last_fence == before.last().get()),
+            matches!(queued, Acquire::Queued { hand_off, .. } if hand_off.last_fence == before.last().get()),
             "{queued:?}"
         );
         intent = Intent::Poll;

@@ -185,7 +185,7 @@ pub(super) async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorde
             Acquire::Queued { .. } => intent = Intent::Poll,
             Acquire::Busy(_) if client.backend.capabilities().fresh_holders => turn = client.new_attempt(),
             Acquire::Busy(_) => intent = Intent::Enqueue,
-            Acquire::Gone => (turn, intent) = (client.new_attempt(), Intent::Enqueue),
+            Acquire::Gone | Acquire::Conflict(_) => (turn, intent) = (client.new_attempt(), Intent::Enqueue),
         }
         let handed = |event: &Event| matches!(event, Event::Handed { holder, .. } if *holder == turn.holder.id);
         if client.backend.capabilities().fresh_holders {

@@ -13,7 +13,6 @@ mod fencing;
 mod foreign;
 mod inspection;
 mod mode_conflicts;
-mod modes;
 mod names;
 mod permits;
 mod queue;
@@ -32,7 +31,6 @@ pub(crate) fn all() -> Vec<Case> {
         exclusion::cases(),
         claims::cases(),
         completions::cases(),
-        modes::cases(),
         shared::cases(),
         permits::cases(),
         row::cases(),

@@ -2,8 +2,7 @@ use fencelock::backends::Memory;
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
     Completion, CompletionRead, Completions, Eviction, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key,
-    Listener, Mode, ModeChanges, Modes, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown,
-    WriteCompletion,
+    Listener, ModeChanges, Occupied, Owner, QuorumNode, Release, Renew, Renewal, Ttl, Unknown, WriteCompletion,
 };
 use futures_util::FutureExt;
 use std::sync::Arc;
@@ -42,7 +41,6 @@ pub(crate) enum Defect {
     ReleaseDoesNothing,
     ClaimsEagerly,
     InspectTakes,
-    IgnoresModes,
     CompletesForAnybody,
     CompletionGoesBack,
     CompletionIsForgotten,
@@ -95,13 +93,10 @@ impl FaultyBackend {
         let mut bent = claim.clone();
         bent.key = self.key(&claim.key);
         bent.ttl = self.ttl(claim.ttl);
-        bent.intent = match (self.defect, claim.intent) {
+        bent.queueing.intent = match (self.defect, claim.queueing.intent) {
             (Defect::TryEnqueues, Intent::Try) | (Defect::PollTakes, Intent::Poll) => Intent::Enqueue,
             (_, intent) => intent,
         };
-        if self.defect == Defect::IgnoresModes {
-            bent.mode = Mode::Exclusive;
-        }
         if self.defect == Defect::ForgetsLabels {
             bent.holder.owner = Owner::from_text(claim.holder.owner.process());
         }
@@ -119,7 +114,7 @@ impl FaultyBackend {
                 Ok(Acquire::Granted { tokens: fence.into() })
             }
             (Defect::BusyIsAnError, Acquire::Busy(_)) => Err(Unknown::new("faulty", Fault::Other, "busy")),
-            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.intent == Intent::Try => {
+            (Defect::TryEnqueues, Acquire::Queued { occupied, .. }) if claim.queueing.intent == Intent::Try => {
                 Ok(Acquire::Busy(occupied))
             }
             (Defect::FenceStandsStill, Acquire::Granted { .. }) => {
@@ -130,7 +125,7 @@ impl FaultyBackend {
     }
 
     async fn overtakes(&self, claim: &Claim) -> bool {
-        if self.defect != Defect::TryOvertakes || claim.intent != Intent::Try {
+        if self.defect != Defect::TryOvertakes || claim.queueing.intent != Intent::Try {
             return false;
         }
         // A client that was handed the key and has not claimed it yet still has the short lease of a hand-off.
@@ -165,9 +160,6 @@ impl FaultyBackend {
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
-        if self.defect != Defect::IgnoresModes {
-            claim.supported_by(self)?;
-        }
         let bent = self.bent(claim);
         if self.defect == Defect::CarriesOutLater {
             let memory = Arc::clone(&self.memory);
@@ -184,11 +176,7 @@ impl FaultyBackend {
 
 impl Backend for FaultyBackend {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.memory.capabilities();
-        if self.defect == Defect::IgnoresModes {
-            capabilities.modes = Modes::default();
-        }
-        capabilities
+        self.memory.capabilities()
     }
 
     fn name(&self) -> String {

@@ -57,7 +57,7 @@ impl FaultyModes {
     }
 
     /// The answer that is given instead of a conflict.
-    async fn instead_of_conflict(&self, claim: &Claim, conflict: Unknown) -> Result<Acquire, Unknown> {
+    async fn instead_of_conflict(&self, claim: &Claim, present: Mode) -> Result<Acquire, Unknown> {
         match self.defect {
             Defect::ConflictIsBusy => {
                 let seen = self.memory.inspect(&claim.key).await?;
@@ -66,9 +66,9 @@ impl FaultyModes {
             Defect::ConflictIsGranted => Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() }),
             Defect::ConflictStaysInTheQueue => {
                 self.memory.acquire(&claim.with_mode(Mode::Exclusive)).await.answer?;
-                Err(conflict)
+                Ok(Acquire::Conflict(present))
             }
-            _ => Err(conflict),
+            _ => Ok(Acquire::Conflict(present)),
         }
     }
 
@@ -77,14 +77,14 @@ impl FaultyModes {
             return Ok(Acquire::Granted { tokens: FencingToken::new(1).unwrap().into() });
         }
         match self.memory.acquire(claim).await.answer {
-            Err(conflict) if conflict.conflicting_mode().is_some() => self.instead_of_conflict(claim, conflict).await,
+            Ok(Acquire::Conflict(present)) => self.instead_of_conflict(claim, present).await,
             answer => answer,
         }
     }
 
     /// Grants a try that would fit, although others were first.
     async fn overtakes(&self, claim: &Claim) -> Result<bool, Unknown> {
-        if self.defect != Defect::FittingClaimsOvertake || claim.intent != Intent::Try {
+        if self.defect != Defect::FittingClaimsOvertake || claim.queueing.intent != Intent::Try {
             return Ok(false);
         }
         let Some(seen) = self.memory.inspect(&claim.key).await? else { return Ok(false) };

@@ -5,7 +5,7 @@ mod request;
 use super::context::spread;
 use super::{AcquireFailure, Config, FailureReason, PendingRelease, Rng};
 use crate::{
-    Claim, Expiry, HolderId, Intent, Key, Lease, Moment, Occupied, QueuePosition, RetryPlan, TokenBlock, Unknown,
+    Claim, Expiry, HandOffBounds, HolderId, Intent, Key, Lease, Moment, Occupied, RetryPlan, TokenBlock, Unknown,
 };
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(crate) struct HandOff {
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct PendingClaim {
     pub(crate) claim: Claim,
-    /// The position in the queue in the last reply, if any.
-    pub(crate) answered: Option<QueuePosition>,
+    /// When the last claim that was answered with a position in the queue was sent, and its answer.
+    pub(crate) answered: Option<(Moment, HandOffBounds)>,
     /// Until this time an unanswered request may still arrive, even after later requests were answered.
     pub(crate) stray_until: Moment,
     /// Claims sent by this holder.
@@ -58,9 +58,9 @@ impl PendingClaim {
 
     /// The claim is in the queue of the backend. Returns whether that was not known: the reply to the first request may have been
     /// lost, or another task may have taken the claim over before it arrived.
-    pub(crate) fn queued(&mut self, position: QueuePosition) -> bool {
-        self.claim.intent = Intent::Poll;
-        self.answered.replace(position).is_none()
+    pub(crate) fn queued(&mut self, sent: Moment, bounds: HandOffBounds) -> bool {
+        self.claim.queueing.intent = Intent::Poll;
+        self.answered.replace((sent, bounds)).is_none()
     }
 
     /// A release of everything that the holder may have.
@@ -78,7 +78,8 @@ impl PendingClaim {
     /// The lease of a hand-off, if its message is trusted.
     pub(crate) fn accept_hand_off(&mut self, config: &Config, now: Moment) -> Option<(TokenBlock, Lease)> {
         let HandOff { tokens, claim_ttl } = self.hand_off.take()?;
-        let lease = self.answered?.accept_hand_off(tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
+        let (sent, bounds) = self.answered?;
+        let lease = bounds.accept_hand_off(sent, tokens, claim_ttl, self.claim.ttl, config.drift, now)?;
         Some((tokens, if config.capabilities.expires { lease } else { Lease::endless() }))
     }
 
@@ -245,7 +246,7 @@ impl Claiming {
         self.attempts += 1;
         attempt.requests += 1;
         if let Some(block) = block {
-            attempt.claim.block = block;
+            attempt.claim.queueing.block = block;
         }
         self.phase = Phase::Requesting;
         Some(attempt.claim.clone())
@@ -314,7 +315,7 @@ impl Claiming {
             attempt.stray_until = now + STRAGGLER;
         }
         self.left_behind = false;
-        (attempt.claim.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
+        (attempt.claim.queueing.intent, attempt.polled_at) = (Intent::Poll, Moment::default());
         Some(attempt)
     }
 

@@ -10,7 +10,7 @@ use crate::engine::{
 };
 use crate::{
     Acquire, ClaimReply, Expiry, Fault, Foreign, HolderId, Holding, Intent, Lease, Mode, Moment, Occupant, Occupied,
-    QueuePosition, Release, Sent, TokenBlock, Unknown,
+    Release, Sent, TokenBlock, Unknown,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -45,13 +45,16 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
                 self.on_busy(id, None, occupied, cx);
                 return self.claim_later(id, cx);
             }
-            Ok(Acquire::Queued { ahead, last_fence, server_micros, occupied }) => {
-                let position = QueuePosition::new(sent, last_fence, server_micros);
-                if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(position)) {
+            Ok(Acquire::Queued { ahead, occupied, hand_off }) => {
+                if claiming.attempt.as_mut().is_some_and(|attempt| attempt.queued(sent, hand_off)) {
                     cx.act(Action::Queued);
                 }
                 self.on_busy(id, Some(ahead), occupied, cx);
                 return self.claim_later(id, cx);
+            }
+            Ok(Acquire::Conflict(present)) => {
+                claiming.left_behind = false;
+                return self.leave_then(id, FailureReason::Conflict(present), cx);
             }
             Err(cause) => cause,
         };
@@ -61,10 +64,11 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         // The claim may have been executed. A poll finds out without adding a second queue position.
         let left_behind = claiming.left_behind;
-        if let Some(attempt) = claiming.attempt.as_mut().filter(|attempt| attempt.claim.intent == Intent::Enqueue)
+        if let Some(attempt) =
+            claiming.attempt.as_mut().filter(|attempt| attempt.claim.queueing.intent == Intent::Enqueue)
             && left_behind
         {
-            attempt.claim.intent = Intent::Poll;
+            attempt.claim.queueing.intent = Intent::Poll;
         }
         match self.on_trouble(id, cause, cx) {
             Ok(()) => self.claim_later(id, cx),
@@ -326,7 +330,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
             FailureReason::Busy(_) => return,
             FailureReason::Unconfirmed(cause) if cause.not_replicated().is_some() => return,
             FailureReason::Unreachable(cause) | FailureReason::Unconfirmed(cause) => cause.is_permanent(),
-            FailureReason::Invalid(_) => true,
+            FailureReason::Conflict(_) | FailureReason::Invalid(_) => true,
         };
         let since = self.failing_since.min(cx.now);
         let gives_up =

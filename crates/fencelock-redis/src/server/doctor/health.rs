@@ -3,7 +3,7 @@
 use super::features::time_in_a_script;
 use crate::connection::session::Session;
 use crate::server::Redis;
-use fencelock_core::{ClockOffset, Health};
+use fencelock_core::{BootClock, Clock, ClockOffset, Health};
 use redis::Value;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,13 +25,13 @@ pub(crate) async fn of(redis: &Redis, session: &Session, info: &HashMap<String, 
 async fn clock(redis: &Redis, session: &Session) -> Option<ClockOffset> {
     let mut best: Option<ClockOffset> = None;
     for _ in 0..CLOCK_SAMPLES {
-        let before = redis.clock.wall_micros();
+        let before = BootClock.wall_micros();
         let answer = match session.send(&redis::cmd("TIME")).await {
             // A proxy selects the server by key, so the command needs one.
             Err(_) => session.send(&time_in_a_script(redis)).await.ok()?,
             Ok(answer) => answer,
         };
-        let after = redis.clock.wall_micros();
+        let after = BootClock.wall_micros();
         let sample = ClockOffset::measured(before, micros(&answer)?, after);
         if best.is_none_or(|best| sample.within < best.within) {
             best = Some(sample);

@@ -23,7 +23,9 @@ use crate::scripts::quarantine::{MarkerState, NOT_BEGUN, Quarantine, shown};
 use crate::scripts::wire::WIRE;
 use crate::url::acks::Acks;
 use crate::url::target::Target;
-use fencelock_core::{BackendReport, Fault, Finding, Health, Level, ServerReport, Topology, Ttl, Unknown};
+use fencelock_core::{
+    BackendReport, BootClock, Clock, Fault, Finding, Health, Level, ServerReport, Topology, Ttl, Unknown,
+};
 use product::Product;
 use redis::RedisError;
 use std::collections::HashMap;
@@ -135,9 +137,9 @@ async fn connection(
     product: &Product,
     topology: Topology,
 ) -> Finding {
-    let sent = redis.clock.now();
+    let sent = BootClock.now();
     let answer = session.send(&redis::cmd("PING")).await;
-    let took = redis.clock.now().since(sent);
+    let took = BootClock.now().since(sent);
     match answer {
         Ok(_) => Finding::fine(
             "connection",

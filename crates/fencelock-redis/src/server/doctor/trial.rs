@@ -35,7 +35,7 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
     {
         return vec![Finding::not_tried(why, "name a key that no program uses: --key KEY")];
     }
-    let twin = Redis { link: Arc::clone(&redis.link), clock: Arc::clone(&redis.clock), in_trial: true };
+    let twin = Redis { link: Arc::clone(&redis.link), in_trial: true };
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(&twin, &key, named.is_none())) };
     let mut tried = Tried::default();
     match expires(&twin, &session, &key).await {

@@ -44,7 +44,12 @@ impl File {
                 // A user without access may have locked the file, because its permissions were too open.
                 tighten_file(&path);
             }
-            if !self.has_room(claim, &seen, &path)? {
+            if let LockState::Held(holds) = &seen
+                && let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode))
+            {
+                return Ok(Acquire::Conflict(present));
+            }
+            if !self.has_room(claim, &seen, &path) {
                 let occupied = match seen.occupied(self.clock.wall_micros()) {
                     Some(occupied) => occupied,
                     None if attempt < DEFERRALS => {
@@ -53,7 +58,7 @@ impl File {
                     }
                     None => Occupied::new(foreign("a writer that waits for its turn", &path), Expiry::Never),
                 };
-                if claim.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
+                if claim.queueing.intent == Intent::Enqueue && self.watch.subscribe(&claim.key) {
                     // The lock may have been released between the probe and the watch.
                     continue;
                 }
@@ -69,27 +74,24 @@ impl File {
 
     /// Whether the claim fits together with these holders. A free key has no room for a reader while a writer waits for its turn. A writer
     /// that will wait for a row sets its mark.
-    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> Result<bool, Unknown> {
+    fn has_room(&self, claim: &Claim, seen: &LockState, path: &Path) -> bool {
         let wall = self.clock.wall_micros();
         let holds = match seen {
-            LockState::Free => return Ok(claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall)),
-            LockState::Foreign(_) => return Ok(false),
+            LockState::Free => return claim.mode == Mode::Exclusive || !writer_mark::is_set(path, wall),
+            LockState::Foreign(_) => return false,
             LockState::Held(holds) => holds,
         };
-        if let Some(present) = holds.mode().filter(|present| present.conflicts(claim.mode)) {
-            return Err(claim.conflicting(&self.directory.name(), present));
-        }
         if claim.mode != Mode::Exclusive {
-            return Ok(holds.fits(claim.mode) && !writer_mark::closes_row(path, wall));
+            return holds.fits(claim.mode) && !writer_mark::closes_row(path, wall);
         }
         if holds.mode() == Some(Mode::Exclusive) {
             self.marks.remove(&claim.key, wall);
-        } else if claim.intent == Intent::Enqueue
+        } else if claim.queueing.intent == Intent::Enqueue
             && let Err(error) = self.marks.set(&claim.key, path, wall)
         {
             tracing::debug!(path = %path.display(), %error, "cannot record the waiting writer: new readers may overtake it");
         }
-        Ok(false)
+        false
     }
 
     fn take(&self, claim: &Claim, path: &Path) -> Result<Option<TokenBlock>, Unknown> {
@@ -153,8 +155,8 @@ impl File {
     /// The record of the new hold, and its tokens, above those of the last one. The record contains the last token.
     fn next_record(&self, last: &Result<Record, Damage>, claim: &Claim) -> Result<(Record, TokenBlock), Unknown> {
         let previous = last.as_ref().map_or(0, |record| record.fence.get());
-        let tokens =
-            next_block(previous, self.clock.wall_micros(), claim.block).map_err(|error| self.invalid(&error))?;
+        let tokens = next_block(previous, self.clock.wall_micros(), claim.queueing.block)
+            .map_err(|error| self.invalid(&error))?;
         Ok((self.record(&claim.key, claim.holder.clone(), claim.mode, tokens), tokens))
     }
 

@@ -5,8 +5,8 @@ use super::inspect::{LockState, pause};
 use super::row::Row;
 use super::table::HeldFile;
 use fencelock_core::{
-    Acquire, Claim, Downgrade, Event, Eviction, Fault, HolderId, Holders, Holding, Intent, Key, Mode, Release, Renew,
-    Renewal, Resize, Resized, Unknown, next_block,
+    Acquire, Claim, Downgrade, Event, Eviction, Fault, HolderId, Holders, Holding, Key, Mode, Release, Renew, Renewal,
+    Resize, Resized, Unknown, next_block,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl File {
     pub(super) fn claim(&self, claim: &Claim) -> Result<Acquire, Unknown> {
         match self.held_here(&claim.key, &claim.holder.id)? {
             Some(hold) => Ok(Acquire::Granted { tokens: hold.record.fence.into() }),
-            None if claim.intent == Intent::Poll => Ok(Acquire::Gone),
+            None if claim.is_poll() => Ok(Acquire::Gone),
             None => {
                 let answer = self.try_claim(claim)?;
                 if matches!(answer, Acquire::Granted { .. }) {
@@ -70,10 +70,7 @@ impl File {
             match hold.record.mode {
                 Mode::Exclusive => {}
                 Mode::Shared => return Ok(Downgrade::Downgraded { token: hold.record.fence }),
-                mode => {
-                    let advice = format!("key {key}: only an exclusive lock can be downgraded");
-                    return Err(Unknown::new(self.directory.name(), Fault::ModeConflict(mode), advice));
-                }
+                _ => return self.downgrade_lost(key),
             }
             let row = Row::of_exclusive(&hold.lock, key);
             if let Some(row) = row.map_err(|error| self.io_error("lock", hold.lock.path(), &error))? {

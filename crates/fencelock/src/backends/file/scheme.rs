@@ -33,10 +33,6 @@ impl Scheme for FileScheme {
         let same = directory(name).ok().and_then(|directory| directory.canonicalize().ok());
         same.map_or_else(|| name.to_owned(), |path| url_of(&path))
     }
-
-    fn has_passwords(&self) -> bool {
-        false
-    }
 }
 
 /// The characters that are not written as themselves, because users expect a shell or a URL to give them a meaning.

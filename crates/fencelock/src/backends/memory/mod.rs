@@ -105,8 +105,7 @@ impl Backend for Memory {
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        let claims = || self.step(&claim.key, |key| key.claim(claim, None));
-        Box::pin(async move { claim.supported_by(self).and_then(|()| claims()).into() })
+        Box::pin(async move { self.step(&claim.key, |key| key.claim(claim, None)).into() })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
@@ -196,10 +195,7 @@ impl ModeChanges for Memory {
 
 impl QuorumNode for Memory {
     fn acquire_proposed<'a>(&'a self, claim: &'a Claim, proposal: u64) -> Answer<'a, Acquire> {
-        Box::pin(async move {
-            claim.supported_by(self)?;
-            self.step(&claim.key, |key| key.claim(claim, Some(proposal)))
-        })
+        Box::pin(async move { self.step(&claim.key, |key| key.claim(claim, Some(proposal))) })
     }
 
     fn raise<'a>(&'a self, key: &'a Key, holder: &'a HolderId, to: FencingToken) -> Answer<'a, Raise> {

@@ -16,10 +16,6 @@ impl Scheme for MemoryScheme {
         Box::pin(async move { Ok(memory as _) })
     }
 
-    fn has_passwords(&self) -> bool {
-        false
-    }
-
     fn cross_process(&self) -> bool {
         false
     }
