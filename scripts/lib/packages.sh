@@ -32,16 +32,21 @@ apt_install() (
         trap 'as_root rm -f "$policy"' EXIT
         as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy" || exit 1
     fi
+    # Nor does that of PostgreSQL make a cluster, which a start of the machine would run.
+    [[ " $* " != *' postgresql '* ]] || [ -e /etc/postgresql-common/createcluster.conf ] ||
+        as_root sh -c 'mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf' || exit 1
     apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
     install=("${apt[@]}" install -y --no-install-recommends "$@")
     as_root "${install[@]}" || { as_root "${apt[@]}" update && as_root "${install[@]}"; } || exit 1
-    [[ " $* " == *' redis-server '* ]] || exit 0
-    # Redis was not installed before, so the service is stopped and disabled.
-    if [ -d /run/systemd/system ]; then
-        as_root systemctl disable --quiet --now redis-server || true
-    else
-        as_root sh -c 'service redis-server stop; update-rc.d redis-server disable' || true
-    fi
+    for service in redis-server pgbouncer; do
+        [[ " $* " == *" $service "* ]] || continue
+        # It was not installed before, so the service is stopped and disabled.
+        if [ -d /run/systemd/system ]; then
+            as_root systemctl disable --quiet --now $service || true
+        else
+            as_root sh -c "service $service stop; update-rc.d $service disable" || true
+        fi
+    done
 )
 
 # Whether the programs of other languages have what they need.

@@ -46,6 +46,7 @@
 //! | `file` | on | `file:`; Unix only |
 //! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
 //! | `redis-plain` | off | the same without TLS |
+//! | `postgres` | off | a PostgreSQL database |
 //! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |
 //!

@@ -6,6 +6,7 @@
 //! | a quorum of servers | [`servers_or_skip`], [`redlock_url`] |
 //! | a master with sentinels | [`Sentinels`] |
 //! | a cluster, and slots that move | [`ClusterNodes`] |
+//! | a database, and a pooler in front of it | [`PostgresServer`], [`postgres_or_skip`], [`PgBouncer`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
 //! | a process limit | [`ThreadLimit`] |
@@ -20,6 +21,7 @@
 mod claim;
 mod freezing;
 mod port;
+mod postgres;
 pub mod programs;
 mod proxy;
 mod redis;
@@ -32,6 +34,7 @@ mod thread_limit;
 pub use claim::claim;
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
+pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
 pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{
     ClusterNodes, Product, RedisForeign, RedisOptions, RedisServer, Reply, RespClient, Sentinels, ServerVersion, Shift,

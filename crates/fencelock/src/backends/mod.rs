@@ -9,8 +9,9 @@
 //! | `Redis` | machines that share one Redis server, or a master with sentinels | the TTL of the lease | first come, first served |
 //! | a cluster | machines that share a Redis Cluster | the TTL of the lease | first come, first served |
 //! | `Quorum` | machines that share several independent Redis servers | the TTL of the lease | the first claim after a release |
+//! | `Postgres` | machines that share a PostgreSQL database | the TTL of the lease | first come, first served |
 //!
-//! `File` needs the feature `file`, servers the feature `redis` (`redis-plain` without TLS); both are on by default. `File` needs Unix.
+//! `File` needs the feature `file`, servers the feature `redis` (`redis-plain` without TLS); both are on by default. `Postgres` needs the feature `postgres`. `File` needs Unix.
 
 #[cfg(all(feature = "file", not(unix)))]
 compile_error!(
@@ -32,6 +33,8 @@ pub use fencelock_core::{
     BootClock, Change, ConnectError, Connecting, ManualClock, RegisteredNode, Registering, Scheme, SchemeCommands,
     UrlForm,
 };
+#[cfg(feature = "postgres")]
+pub use fencelock_postgres::Postgres;
 #[cfg(feature = "redis-plain")]
 pub use fencelock_redis::{Quorum, Redis, Server};
 #[cfg(all(feature = "file", unix))]

@@ -4,6 +4,8 @@
 use super::file::scheme::FileScheme;
 use super::memory::MemoryScheme;
 use fencelock_core::{Invalid, Scheme};
+#[cfg(feature = "postgres")]
+use fencelock_postgres::PostgresScheme;
 #[cfg(feature = "redis-plain")]
 use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -20,6 +22,8 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         Arc::new(ClusterScheme),
         #[cfg(feature = "redis-plain")]
         Arc::new(QuorumScheme),
+        #[cfg(feature = "postgres")]
+        Arc::new(PostgresScheme),
     ]
 }
 
@@ -28,6 +32,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
         "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
+        "postgres" | "postgresql" if !cfg!(feature = "postgres") => Some("postgres"),
         _ => None,
     }
 }
@@ -175,7 +180,9 @@ mod tests {
             "redlock+tls",
         ];
         let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
-        for (scheme, on) in remote.into_iter().chain([("file", cfg!(feature = "file"))]) {
+        for (scheme, on) in
+            remote.into_iter().chain([("file", cfg!(feature = "file")), ("postgres", cfg!(feature = "postgres"))])
+        {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),

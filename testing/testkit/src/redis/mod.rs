@@ -7,7 +7,7 @@ mod quorum;
 mod resp;
 mod sentinels;
 mod server;
-mod spawner;
+pub(crate) mod spawner;
 mod start_error;
 mod tls;
 mod version;

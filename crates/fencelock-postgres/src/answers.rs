@@ -1,0 +1,185 @@
+//! What the rows of replies and the payloads of notifications mean for the contract of a backend.
+
+use fencelock_core::{
+    Acquire, ClearCompletion, Completion, CompletionRead, Event, Expiry, FencingToken, HandOffBounds, Holder, HolderId,
+    HolderInfo, Holders, Holding, Key, Occupant, Occupied, Owner, Release, Renew, TokenBlock,
+};
+use std::num::NonZeroU32;
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+/// Why a reply cannot be read: another program has changed the tables, or the server is not Postgres.
+#[derive(Debug)]
+pub(crate) struct Unreadable(pub(crate) String);
+
+type Read<T> = Result<T, Unreadable>;
+
+/// The reply to a claim.
+pub(crate) enum ClaimAnswer {
+    Known {
+        answer: Acquire,
+        is_handed: bool,
+    },
+    /// Many waiters in front of this one are dead, so the claim has to be repeated.
+    AskAgain,
+}
+
+/// The grant of the statement for the common case.
+pub(crate) fn taken(row: &Row) -> Read<Acquire> {
+    Ok(Acquire::Granted { tokens: tokens(get(row, 0)?, get(row, 1)?)? })
+}
+
+pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
+    let known = |answer| Ok(ClaimAnswer::Known { answer, is_handed: get(row, 9)? });
+    match get::<i32>(row, 0)? {
+        0 => known(Acquire::Granted { tokens: tokens(get(row, 1)?, get(row, 2)?)? }),
+        1 => known(Acquire::Busy(occupied(row)?)),
+        2 => {
+            let ahead = u32::try_from(get::<i32>(row, 3)?).unwrap_or_default();
+            let hand_off = HandOffBounds::new(unsigned(get(row, 1)?), Some(unsigned(get(row, 4)?)));
+            known(Acquire::Queued { ahead, occupied: occupied(row)?, hand_off })
+        }
+        3 => known(Acquire::Gone),
+        4 => Ok(ClaimAnswer::AskAgain),
+        other => Err(Unreadable(format!("acquire has answered {other}"))),
+    }
+}
+
+/// The answer, whether the key was handed over, and whether dead waiters are left.
+pub(crate) fn release(row: &Row) -> Read<(Release, bool, bool)> {
+    let answer = match get::<i32>(row, 0)? {
+        0 => Release::Released,
+        1 => Release::Absent,
+        2 => Release::TakenBy(Holders::one(occupant(get(row, 1)?, get(row, 2)?)?)),
+        other => return Err(Unreadable(format!("release has answered {other}"))),
+    };
+    Ok((answer, get(row, 3)?, get(row, 4)?))
+}
+
+pub(crate) fn renewal(row: &Row) -> Read<Renew> {
+    match get::<i32>(row, 0)? {
+        0 => Ok(Renew::Renewed { waiters: u32::try_from(get::<i32>(row, 1)?).unwrap_or_default() }),
+        1 => Ok(Renew::Absent),
+        2 => Ok(Renew::TakenBy(Holders::one(occupant(get(row, 2)?, get(row, 3)?)?))),
+        other => Err(Unreadable(format!("renew has answered {other}"))),
+    }
+}
+
+pub(crate) fn holding(row: &Row) -> Read<Holding> {
+    let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
+    let (fence, waiting): (i64, i32) = (get(row, 3)?, get(row, 4)?);
+    let info = HolderInfo::new(occupant(get(row, 1)?, get(row, 2)?)?, Expiry::In(span(get(row, 5)?)))
+        .with_fence(FencingToken::try_from(fence).ok())
+        .with_held_for(Some(span(get(row, 6)?)));
+    Ok(Holding::new(key, info).with_waiters(u32::try_from(waiting).unwrap_or_default()))
+}
+
+/// A hand-off that was asked for.
+pub(crate) fn handed(row: &Row) -> Read<Event> {
+    let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
+    let holder = id(get(row, 1)?)?;
+    Ok(Event::Handed { key, holder, tokens: tokens(get(row, 2)?, get(row, 3)?)?, claim_ttl: span(get(row, 4)?) })
+}
+
+/// `1 <holder> <last token> <count> <lease, ms>`, a tab and the key, is a hand-off. The key behind a tab alone, or behind what a later
+/// version writes, is a hint to ask.
+pub(crate) fn event(payload: &str) -> Option<Event> {
+    let (words, key) = payload.split_once('\t')?;
+    let key = Key::new(key).ok()?;
+    Some(hand_off(words, &key).unwrap_or(Event::Changed { key }))
+}
+
+fn hand_off(words: &str, key: &Key) -> Option<Event> {
+    let words: Vec<_> = words.split(' ').collect();
+    let ["1", holder, last, count, lease] = words.as_slice() else { return None };
+    let tokens = TokenBlock::ending(last.parse().ok()?, count.parse().ok()?);
+    let claim_ttl = Duration::from_millis(lease.parse().ok()?);
+    Some(Event::Handed { key: key.clone(), holder: holder.parse().ok()?, tokens, claim_ttl })
+}
+
+pub(crate) fn completion(row: &Row) -> Read<CompletionRead> {
+    let now = unsigned(get(row, 0)?);
+    let Some(until) = get::<Option<i64>>(row, 1)? else { return Ok(CompletionRead::new(None, now)) };
+    let (granted, owner): (Option<i64>, String) = (get(row, 3)?, get(row, 4)?);
+    let mut completion = Completion::new(unsigned(until), token(get(row, 2)?)?, 0, Owner::from_text(&owner));
+    completion.granted_micros = granted.map(unsigned);
+    Ok(CompletionRead::new(Some(completion), now))
+}
+
+pub(crate) fn cleared(row: &Row) -> Read<ClearCompletion> {
+    match get::<i32>(row, 0)? {
+        0 => Ok(ClearCompletion::Cleared),
+        1 => Ok(ClearCompletion::Absent),
+        _ => Ok(ClearCompletion::Changed),
+    }
+}
+
+pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Read<T> {
+    row.try_get(column).map_err(|error| Unreadable(format!("its reply cannot be read: {error}")))
+}
+
+fn occupied(row: &Row) -> Read<Occupied> {
+    let (now, since, ends): (i64, i64, i64) = (get(row, 4)?, get(row, 7)?, get(row, 8)?);
+    let holders = Holders::one(occupant(get(row, 5)?, get(row, 6)?)?);
+    Ok(Occupied::new(holders, Expiry::In(span(ends - now))).with_held_for(Some(span(now - since))))
+}
+
+fn occupant(holder: &[u8], owner: &str) -> Read<Occupant> {
+    Ok(Occupant::Holder(Holder { id: id(holder)?, owner: Owner::from_text(owner) }))
+}
+
+fn id(bytes: &[u8]) -> Read<HolderId> {
+    let bytes = bytes.try_into().map_err(|_| Unreadable("a holder has another length than 16 bytes".to_owned()))?;
+    Ok(HolderId::from_bytes(bytes))
+}
+
+fn tokens(last: i64, count: i32) -> Read<TokenBlock> {
+    let count = u32::try_from(count).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+    Ok(TokenBlock::ending(token(last)?, count))
+}
+
+fn token(number: i64) -> Read<FencingToken> {
+    FencingToken::try_from(number).map_err(|invalid| Unreadable(invalid.to_string()))
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// A negative one is over.
+fn span(micros: i64) -> Duration {
+    Duration::from_micros(unsigned(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_off_is_read_with_spaces_in_its_key() {
+        let holder: HolderId = "ab".repeat(16).parse().unwrap();
+        let tokens =
+            TokenBlock::ending(FencingToken::new(1_780_000_000_000_001).unwrap(), NonZeroU32::new(64).unwrap());
+        let key = Key::new("nightly report").unwrap();
+        let read = event(&format!("1 {holder} 1780000000000001 64 3000\tnightly report"));
+        assert_eq!(read, Some(Event::Handed { key, holder, tokens, claim_ttl: Duration::from_secs(3) }));
+    }
+
+    #[test]
+    fn what_is_not_a_hand_off_of_this_version_is_a_hint_or_nothing() {
+        let (id, key) = ("ab".repeat(16), Key::new("k").unwrap());
+        for words in [
+            "1".to_owned(),
+            format!("2 {id} 7 1 3000"),
+            format!("1 {id} 7 1 3000 x"),
+            format!("1 {id} 7 0 3000"),
+            format!("1 {id} 0 1 3000"),
+        ] {
+            assert_eq!(event(&format!("{words}\tk")), Some(Event::Changed { key: key.clone() }), "{words}");
+        }
+        for payload in ["", "hello", "1\t", "1\tfencelock:x", "1\ta\nb"] {
+            assert_eq!(event(payload), None, "{payload:?}");
+        }
+    }
+}

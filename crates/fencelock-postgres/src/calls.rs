@@ -1,0 +1,142 @@
+//! The statements, and how values become their parameters.
+
+use crate::url::Target;
+use fencelock_core::{Claim, HolderId, Intent};
+use tokio_postgres::types::{ToSql, Type};
+
+/// The statements that are sent often enough to be prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// The common case of [`Call::Acquire`], for roles that may update the table.
+    Take,
+    Acquire,
+    Release,
+    Tell,
+    Renew,
+    List,
+    Handed,
+    Evict,
+    Forget,
+    ReadCompletion,
+    WriteCompletion,
+    ClearCompletion,
+}
+
+pub(crate) const CALLS: usize = Call::ClearCompletion as usize + 1;
+
+/// The text of each [`Call`].
+pub(crate) fn texts(target: &Target) -> [String; CALLS] {
+    let schema = target.quoted_schema();
+    // One moment for the whole statement. It may be earlier than that of the grant, and is later than that of the claim: so the lease is at
+    // least as long as its holder assumes.
+    let now = "(date_part('epoch', statement_timestamp()) * 1000000::float8)::bigint";
+    [
+        format!(
+            "UPDATE {schema}.locks SET holder = $2, owner = $3, channel = $6, since = {now}, ends = {now} + $4::bigint, \
+             fence = greatest(fence + 1, {now}), \
+             count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least($5::int, {now} - fence), 1) END \
+             WHERE key = $1 AND waiting = 0 AND ends <= {now} RETURNING fence, count"
+        ),
+        format!("SELECT * FROM {schema}.acquire_1($1, $2, $3, $4, $5, $6, $7)"),
+        format!("SELECT * FROM {schema}.release_1($1, $2)"),
+        format!("SELECT {schema}.tell_1($1)"),
+        format!("SELECT * FROM {schema}.renew_1($1, $2, $3, $4)"),
+        format!("SELECT * FROM {schema}.list_1($1)"),
+        format!("SELECT * FROM {schema}.handed_1($1, $2)"),
+        format!("SELECT * FROM {schema}.evict_1($1, $2)"),
+        format!("SELECT {schema}.forget_1($1)"),
+        format!("SELECT * FROM {schema}.read_completion_1($1)"),
+        format!("SELECT {schema}.write_completion_1($1, $2, $3, $4, $5, $6)"),
+        format!("SELECT {schema}.clear_completion_1($1, $2)"),
+    ]
+}
+
+/// A value with its type: the types are not asked for.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+pub(crate) fn text(value: &(impl ToSql + Sync)) -> Param<'_> {
+    (value, Type::TEXT)
+}
+
+pub(crate) fn bytes(value: &(impl ToSql + Sync)) -> Param<'_> {
+    (value, Type::BYTEA)
+}
+
+/// Also one that may be missing.
+pub(crate) fn number(value: &(impl ToSql + Sync)) -> Param<'_> {
+    (value, Type::INT8)
+}
+
+pub(crate) fn small(value: &i32) -> Param<'_> {
+    (value, Type::INT4)
+}
+
+pub(crate) fn texts_of(values: &(impl ToSql + Sync)) -> Param<'_> {
+    (values, Type::TEXT_ARRAY)
+}
+
+pub(crate) fn byte_strings(values: &(impl ToSql + Sync)) -> Param<'_> {
+    (values, Type::BYTEA_ARRAY)
+}
+
+pub(crate) fn numbers(values: &(impl ToSql + Sync)) -> Param<'_> {
+    (values, Type::INT8_ARRAY)
+}
+
+/// The values of a claim.
+pub(crate) struct ClaimValues<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) holder: [u8; 16],
+    pub(crate) owner: &'a str,
+    pub(crate) ttl: i64,
+    pub(crate) intent: i32,
+    pub(crate) count: i32,
+}
+
+impl<'a> ClaimValues<'a> {
+    pub(crate) fn of(claim: &'a Claim) -> Self {
+        Self {
+            key: claim.key.as_str(),
+            holder: id_bytes(&claim.holder.id),
+            owner: claim.holder.owner.as_str(),
+            ttl: micros(claim.ttl.get()),
+            intent: match claim.queueing.intent {
+                Intent::Try => 0,
+                Intent::Enqueue => 1,
+                Intent::Poll => 2,
+            },
+            count: i32::try_from(claim.queueing.block.get()).unwrap_or(i32::MAX),
+        }
+    }
+}
+
+/// A duration for SQL. What is longer than any lease may be, is that long.
+pub(crate) fn micros(span: std::time::Duration) -> i64 {
+    const LONGEST: i64 = 1 << 50;
+    i64::try_from(span.as_micros()).unwrap_or(LONGEST).min(LONGEST)
+}
+
+/// The 128 bits of a holder id.
+pub(crate) fn id_bytes(holder: &HolderId) -> [u8; 16] {
+    let hex = holder.hex();
+    let digit = |byte: u8| if byte < b'a' { byte - b'0' } else { byte - b'a' + 10 };
+    std::array::from_fn(|at| digit(hex[2 * at]) << 4 | digit(hex[2 * at + 1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_bytes_of_a_holder_are_those_it_was_made_of() {
+        let bytes = std::array::from_fn(|at| u8::try_from(at * 17).unwrap());
+        assert_eq!(id_bytes(&HolderId::from_bytes(bytes)), bytes);
+    }
+
+    #[test]
+    fn no_duration_overflows() {
+        assert_eq!(micros(Duration::from_millis(3)), 3_000);
+        assert!(micros(Duration::MAX) < i64::MAX / 4);
+    }
+}

@@ -1,0 +1,271 @@
+//! Reports what works on the server, and tries it.
+
+use crate::calls::{self, Call};
+use crate::link::Lane;
+use crate::postgres::Postgres;
+use crate::session::{Facts, Session};
+use fencelock_core::{
+    Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Fault, Feature, Finding, HolderId, Key, Level,
+    ServerReport, Topology, Trial, Tried, Unknown,
+};
+use std::time::Duration;
+use tokio_postgres::Row;
+
+/// Tokens and leases follow the clock of the server, and completions that of the caller.
+const CLOCK_WARNS: Duration = Duration::from_millis(500);
+/// A row that is updated as often as a lock needs its old versions removed; a transaction that may see them prevents that.
+const LONG_TRANSACTION: f64 = 60.0;
+/// A full queue makes NOTIFY fail.
+const QUEUE_WARNS: f64 = 0.1;
+
+/// What is not in [`Facts`].
+const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint, \
+    date_part('epoch', clock_timestamp() - pg_postmaster_start_time())::float8, \
+    current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_standby_names'), \
+    (SELECT count(*) FROM pg_stat_replication), pg_notification_queue_usage()::float8, \
+    coalesce((SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity \
+               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
+    current_setting('autovacuum'), current_user::text";
+
+pub(crate) async fn diagnose(postgres: &Postgres) -> BackendReport {
+    match examine(postgres).await {
+        Ok(report) => report,
+        Err(cause) => {
+            let server = ServerReport::failed(postgres.name(), cause.to_string());
+            let mut report = BackendReport::of_server(server);
+            report.findings.push(Finding::new(
+                Level::Failure,
+                "connection",
+                cause.to_string(),
+                "correct what it names",
+            ));
+            report
+        }
+    }
+}
+
+async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
+    let link = &postgres.link;
+    let key = Key::new("any").map_err(|invalid| Unknown::new(postgres.name(), Fault::Other, invalid.to_string()))?;
+    let session = link.session(Lane::Key(&key), link.deadline()).await?;
+    let before = BootClock.wall_micros();
+    let rows = session.query(FIGURES).await?;
+    let after = BootClock.wall_micros();
+    let row = rows.first().ok_or_else(|| Unknown::new(postgres.name(), Fault::Other, "an empty reply"))?;
+    let figures = Figures::read(row, before, after)
+        .map_err(|error| Unknown::new(postgres.name(), Fault::Other, error.to_string()))?;
+    let facts = &session.facts;
+    let mut server = ServerReport::new(postgres.name());
+    (server.product, server.version) = (Some("PostgreSQL".to_owned()), Some(figures.version.clone()));
+    server.topology = if facts.is_pooled { Topology::Proxy } else { Topology::Single };
+    server.features = features();
+    server.health.identity = Some(facts.run.clone()).filter(|run| !run.is_empty());
+    server.health.clock = Some(figures.clock);
+    server.health.up_for = Some(figures.up_for);
+    let mut report = BackendReport::of_server(server);
+    report.wire = Some(1);
+    report.options = vec![
+        ("schema", link.target.schema.clone()),
+        ("timeout", link.target.limit.as_millis().to_string()),
+        ("connections", link.target.connections.to_string()),
+    ];
+    report.findings = findings(&session, facts, &figures);
+    Ok(report)
+}
+
+struct Figures {
+    clock: ClockOffset,
+    up_for: Duration,
+    version: String,
+    fsync: String,
+    standby_names: String,
+    standbys: i64,
+    queue: f64,
+    longest_transaction: f64,
+    autovacuum: String,
+    role: String,
+}
+
+impl Figures {
+    fn read(row: &Row, before: u64, after: u64) -> Result<Self, tokio_postgres::Error> {
+        let now: i64 = row.try_get(0)?;
+        let up_for: f64 = row.try_get(1)?;
+        Ok(Self {
+            clock: ClockOffset::measured(before, u64::try_from(now).unwrap_or_default(), after),
+            up_for: Duration::try_from_secs_f64(up_for).unwrap_or_default(),
+            version: row.try_get(2)?,
+            fsync: row.try_get(3)?,
+            standby_names: row.try_get(4)?,
+            standbys: row.try_get(5)?,
+            queue: row.try_get(6)?,
+            longest_transaction: row.try_get(7)?,
+            autovacuum: row.try_get(8)?,
+            role: row.try_get(9)?,
+        })
+    }
+}
+
+fn features() -> Vec<Feature> {
+    let none = |name| Feature::new(name, Err("not supported on PostgreSQL yet".to_owned()));
+    let works = |name| Feature::new(name, Ok(()));
+    vec![works("exclusive_locks"), works("once"), works("break"), none("shared_locks"), none("semaphores")]
+}
+
+fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding> {
+    let greeting = format!("{} is PostgreSQL {}", session.node, figures.version);
+    vec![
+        Finding::fine("connection", greeting),
+        rights(facts, figures),
+        pooler(facts),
+        durability(facts, figures),
+        replication(figures),
+        clock(figures.clock),
+        bloat(figures),
+        notifications(figures.queue),
+    ]
+}
+
+fn rights(facts: &Facts, figures: &Figures) -> Finding {
+    let role = &figures.role;
+    if facts.is_direct {
+        return Finding::fine("rights", format!("{role} may update the table of locks, which is the fastest way"));
+    }
+    Finding::fine("rights", format!("{role} may call the functions, and cannot change the tables by itself"))
+}
+
+fn pooler(facts: &Facts) -> Finding {
+    if !facts.is_pooled {
+        return Finding::fine("pooler", "none: waiters are notified");
+    }
+    let text = "there is one, so no notification arrives: waiters ask for their hand-off";
+    Finding::new(Level::Note, "pooler", text, "connect to the server itself for faster hand-offs")
+}
+
+fn durability(facts: &Facts, figures: &Figures) -> Finding {
+    if figures.fsync == "off" {
+        let text = "fsync is off: a crash of the machine may lose locks, and let a second holder in";
+        return Finding::new(Level::Warning, "durability", text, "set fsync = on");
+    }
+    let own = if facts.commit == "off" { "; synchronous_commit is off, and on for locks" } else { "" };
+    let isolation = if facts.isolation == "read committed" {
+        String::new()
+    } else {
+        format!("; transactions are {} by default, and those of locks READ COMMITTED", facts.isolation)
+    };
+    Finding::fine("durability", format!("what was granted survives a crash{own}{isolation}"))
+}
+
+fn replication(figures: &Figures) -> Finding {
+    match (figures.standbys, figures.standby_names.is_empty()) {
+        (0, true) => Finding::fine("replication", "no standby, so no fail-over loses a lock"),
+        (_, false) => Finding::fine("replication", format!("commits wait for {}", figures.standby_names)),
+        (standbys, true) => Finding::new(
+            Level::Warning,
+            "replication",
+            format!(
+                "{standbys} standbys, and no commit waits for them: a fail-over may lose locks, and let a second holder in"
+            ),
+            "set synchronous_standby_names, or check fencing tokens in the transaction that writes",
+        ),
+    }
+}
+
+fn clock(clock: ClockOffset) -> Finding {
+    let here = ClockOffset { ahead: 0, within: Duration::ZERO };
+    let apart = clock.apart_at_least(here);
+    let text =
+        format!("leases follow the wall clock of the server, which is {:+} ms from this machine", clock.ahead / 1000);
+    if apart > CLOCK_WARNS {
+        return Finding::new(
+            Level::Warning,
+            "clock",
+            text,
+            "run NTP on both: a step of the clock of the server ends leases early",
+        );
+    }
+    Finding::fine("clock", text)
+}
+
+fn bloat(figures: &Figures) -> Finding {
+    let longest = figures.longest_transaction;
+    if longest > LONG_TRANSACTION {
+        let text =
+            format!("a transaction is open for {longest:.0} s: until it ends, every lock adds a version of its row");
+        return Finding::new(
+            Level::Warning,
+            "bloat",
+            text,
+            "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout",
+        );
+    }
+    if figures.autovacuum == "off" {
+        let text = "autovacuum is off, so space of old rows is not reused in all cases";
+        return Finding::new(Level::Warning, "bloat", text, "set autovacuum = on");
+    }
+    Finding::fine("bloat", "no old transaction is visible to this role that keeps old versions of rows")
+}
+
+fn notifications(usage: f64) -> Finding {
+    let text = format!("the queue of notifications is {:.0} % full", usage * 100.0);
+    if usage > QUEUE_WARNS {
+        return Finding::new(
+            Level::Warning,
+            "notifications",
+            text,
+            "end the transaction of a listener that does not read",
+        );
+    }
+    Finding::fine("notifications", text)
+}
+
+/// Each operation once, on a key that no program uses; its row is removed.
+pub(crate) async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
+    let Some((key, ids)) = names(named) else {
+        return vec![Finding::not_tried("the operating system returned no random numbers", "")];
+    };
+    // Another finding says why there is no session.
+    let link = &postgres.link;
+    if link.session(Lane::Key(&key), link.deadline()).await.is_err() {
+        return Vec::new();
+    }
+    let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };
+    let tried = Trial::new(postgres, &key, ids).run(&clear).await;
+    if tried.is_occupied {
+        return vec![Finding::not_tried(format!("{key} is held"), "name a key that no program uses: --key KEY")];
+    }
+    clear().await;
+    vec![finding(&tried, &key)]
+}
+
+fn names(named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
+    let mut random = [[0; 16]; 3];
+    for bytes in &mut random {
+        getrandom::fill(bytes).ok()?;
+    }
+    let [name, first, second] = random.map(HolderId::from_bytes);
+    let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
+    Some((named.cloned().or_else(own)?, [first, second]))
+}
+
+/// Ends what the trial may have left, and removes the row.
+async fn clean(postgres: &Postgres, key: &Key, ids: [HolderId; 2]) -> bool {
+    let mut released = Ok(());
+    for id in ids {
+        released = released.and(postgres.release(key, &id).await.map(drop));
+    }
+    let name = key.as_str();
+    released.is_ok() && postgres.link.call(Lane::Key(key), Call::Forget, &[calls::text(&name)]).await.is_ok()
+}
+
+fn finding(tried: &Tried, key: &Key) -> Finding {
+    let Some((_, step, cause)) = tried.failures.first() else {
+        return Finding::fine("trial", format!("works, tried on {key}: {}", tried.works.join(", ")));
+    };
+    let works = if tried.works.is_empty() { String::new() } else { format!("; works: {}", tried.works.join(", ")) };
+    Finding::new(
+        Level::Failure,
+        "trial",
+        format!("cannot {step}: {cause}{works}"),
+        "give the role the rights that the book lists",
+    )
+}

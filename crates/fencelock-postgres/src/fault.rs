@@ -1,0 +1,115 @@
+//! Classifies the errors of the server and the driver, by SQLSTATE.
+
+use fencelock_core::{Fault, Unknown};
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, SqlState};
+
+/// A function that does not exist, a missing schema, or a missing table.
+pub(crate) const NOT_INSTALLED: [SqlState; 3] =
+    [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];
+
+/// Nothing was executed.
+pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
+
+/// The rest by the first two characters of their code.
+const CLASSES: [(&str, Fault); 5] = [
+    ("28", Fault::Denied),
+    ("53", Fault::Full),
+    ("57", Fault::Unreachable),
+    ("58", Fault::Full),
+    ("08", Fault::Unreachable),
+];
+
+/// What `error` of a request to `node` means.
+pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
+    let Some(error) = error.as_db_error() else {
+        return Unknown::new(node, Fault::Unreachable, with_causes(error));
+    };
+    if error.message().contains("statement pooling mode") {
+        let text = "the pooler allows no transaction: use pool_mode = transaction, or another port";
+        return Unknown::new(node, Fault::Unsupported, text);
+    }
+    let text = match remedy(error) {
+        Some(remedy) => format!("{}: {remedy}", error.message()),
+        None => error.message().to_owned(),
+    };
+    Unknown::new(node, fault_of(error.code()), text)
+}
+
+/// A server that could not be reached, or that refuses this client. In contrast to a request, nothing was executed.
+fn fault_of(code: &SqlState) -> Fault {
+    match *code {
+        SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
+        SqlState::INVALID_CATALOG_NAME => Fault::Unsupported,
+        SqlState::READ_ONLY_SQL_TRANSACTION => Fault::ReadOnly,
+        SqlState::CANNOT_CONNECT_NOW => Fault::Loading,
+        SqlState::QUERY_CANCELED => Fault::Timeout,
+        SqlState::TOO_MANY_CONNECTIONS
+        | SqlState::LOCK_NOT_AVAILABLE
+        | SqlState::T_R_SERIALIZATION_FAILURE
+        | SqlState::T_R_DEADLOCK_DETECTED => Fault::Busy,
+        ref code if NOT_INSTALLED.contains(code) => Fault::Unsupported,
+        ref code => {
+            let class = CLASSES.iter().find(|(class, _)| code.code().starts_with(class));
+            class.map_or(Fault::Other, |(_, fault)| *fault)
+        }
+    }
+}
+
+fn remedy(error: &DbError) -> Option<&'static str> {
+    let code = error.code();
+    if NOT_INSTALLED.contains(code) {
+        return Some("run `fencelock init` with this URL once, or add create=true to it; the case of schema= counts");
+    }
+    match *code {
+        SqlState::INVALID_CATALOG_NAME => Some("create it with `createdb`, or correct the URL; its case counts"),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            Some("the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them")
+        }
+        SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
+        SqlState::READ_ONLY_SQL_TRANSACTION => Some("name the primary in the URL"),
+        _ => None,
+    }
+}
+
+/// The text of the driver names only the step that failed.
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_faults() {
+        for (code, fault) in [
+            ("28P01", Fault::Denied),
+            ("42501", Fault::Denied),
+            ("3D000", Fault::Unsupported),
+            ("3F000", Fault::Unsupported),
+            ("42883", Fault::Unsupported),
+            ("25006", Fault::ReadOnly),
+            ("57P03", Fault::Loading),
+            ("57P01", Fault::Unreachable),
+            ("57014", Fault::Timeout),
+            ("53100", Fault::Full),
+            ("53300", Fault::Busy),
+            ("55P03", Fault::Busy),
+            ("40001", Fault::Busy),
+            ("40P01", Fault::Busy),
+            ("22021", Fault::Other),
+        ] {
+            assert_eq!(fault_of(&SqlState::from_code(code)), fault, "{code}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The backend.
+
+use crate::answers::{self, ClaimAnswer};
+use crate::calls::{self, Call, ClaimValues, id_bytes};
+use crate::doctor;
+use crate::fault::LOCKED;
+use crate::link::{Lane, Link};
+use crate::session::Session;
+use crate::url::Target;
+use fencelock_core::{
+    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, ConnectError, Event, Eviction, Expiry, Fault,
+    Finding, Foreign, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Occupant, Occupied, Release,
+    Renew, Renewal, Sent, Unknown, WriteCompletion,
+};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// More locks than a table can show; see `list_1`.
+const LISTED: usize = 100_000;
+
+/// Locks in a PostgreSQL database. See the table in [`Postgres::open`] for the URL.
+#[derive(Debug)]
+pub struct Postgres {
+    pub(crate) link: Arc<Link>,
+}
+
+impl Postgres {
+    /// Parses `postgres://[user[:password]@][host[:port]]/database[?option=value&...]`, and connects. Without a host, it is the socket of
+    /// this machine.
+    ///
+    /// | option | meaning |
+    /// |---|---|
+    /// | `schema=NAME` | the schema of the tables and functions; `fencelock` by default |
+    /// | `create=true` | make them if they are missing |
+    /// | `timeout=MS` | the timeout of a connection attempt or a reply; 1000 ms by default |
+    /// | `connections=N` | use up to this many connections, and one for renewals; 1 by default |
+    /// | `poll=MS` | behind a pooler, how often all waiters of this process ask for their hand-offs; 100 ms by default |
+    /// | `sslmode=MODE` | `disable`, `prefer`, `require` or `verify-full`, as for all programs that use libpq; `prefer` by default |
+    /// | `sslrootcert=FILE` | with `verify-full`: trust the certificates in this PEM file instead of the system's |
+    /// | `password_file=FILE` | the password is the first line of this file |
+    /// | `host=DIR`, `port=N`, `user=NAME` | as in the authority of the URL |
+    ///
+    /// # Errors
+    /// [`ConnectError::Url`] for an invalid URL, [`ConnectError::Unknown`] if the server does not answer, rejects the credentials, is a
+    /// standby, or has no schema of this version.
+    pub async fn open(url: &str) -> Result<Self, ConnectError> {
+        let postgres = Self::lazy(url)?;
+        // Any lane opens a connection, and this is the first one.
+        let key = Key::new("any")?;
+        postgres.link.session(Lane::Key(&key), postgres.link.deadline()).await?;
+        Ok(postgres)
+    }
+
+    /// Like [`Postgres::open`], but connects with the first request.
+    ///
+    /// # Errors
+    /// [`Invalid`] for an invalid URL.
+    pub fn lazy(url: &str) -> Result<Self, Invalid> {
+        Self::at(Target::parse(url)?)
+    }
+
+    fn at(target: Target) -> Result<Self, Invalid> {
+        let link = Link::new(target).map_err(|error| Invalid::new(format!("no random numbers: {error}")))?;
+        Ok(Self { link: Arc::new(link) })
+    }
+
+    async fn claim(&self, claim: &Claim) -> ClaimReply {
+        let deadline = self.link.deadline();
+        let session = match self.link.session(Lane::Key(&claim.key), deadline).await {
+            Ok(session) => session,
+            Err(cause) => return ClaimReply::not_sent(cause),
+        };
+        let sent = Sent::At(BootClock.now());
+        let answer = match self.claim_over(&session, claim, deadline).await {
+            // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
+            Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
+                Ok(Acquire::Busy(locked_row(&self.link)))
+            }
+            answer => answer,
+        };
+        if session.facts.is_pooled {
+            self.note_waiting(claim, &answer);
+        }
+        ClaimReply { sent, answer }
+    }
+
+    async fn claim_over(&self, session: &Arc<Session>, claim: &Claim, deadline: Instant) -> Result<Acquire, Unknown> {
+        let (link, lane, values) = (&self.link, Lane::Key(&claim.key), ClaimValues::of(claim));
+        let (key, holder, owner) = (values.key, &values.holder[..], values.owner);
+        let channel = link.channel.as_str();
+        let first = [calls::text(&key), calls::bytes(&holder), calls::text(&owner), calls::number(&values.ttl)];
+        if session.facts.is_direct && !claim.is_poll() {
+            let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
+            let rows = link.call_over(session, lane, Call::Take, &take, deadline).await?;
+            if let Some(row) = rows.first() {
+                return answers::taken(row).map_err(|error| link.unreadable(error));
+            }
+        }
+        let acquire =
+            [&first[..], &[calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)]].concat();
+        loop {
+            let asked = link.call_over(session, lane, Call::Acquire, &acquire, deadline);
+            let rows = match claim.queueing.intent {
+                // A hand-off that follows the claim at once is not missed.
+                Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
+                Intent::Try => asked.await?,
+            };
+            let answer = rows.first().map(answers::claim).transpose().map_err(|error| link.unreadable(error))?;
+            match answer {
+                Some(ClaimAnswer::Known { answer, is_handed }) => {
+                    if is_handed {
+                        link.tell(&claim.key).await;
+                    }
+                    return Ok(answer);
+                }
+                // Each reply has removed some dead waiters.
+                Some(ClaimAnswer::AskAgain) if Instant::now() < deadline => {}
+                _ => return Err(link.timed_out()),
+            }
+        }
+    }
+
+    fn note_waiting(&self, claim: &Claim, answer: &Result<Acquire, Unknown>) {
+        match answer {
+            Ok(Acquire::Queued { .. }) => {
+                if self.link.hub.waits(claim.holder.id, &claim.key) {
+                    self.link.poll_for_hand_offs();
+                }
+            }
+            Ok(_) => self.link.hub.forget(&claim.holder.id),
+            Err(_) => {}
+        }
+    }
+
+    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renew>, Unknown> {
+        let (link, deadline) = (&self.link, self.link.deadline());
+        let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
+        let holders: Vec<_> = renewals.iter().map(|renewal| id_bytes(&renewal.holder).to_vec()).collect();
+        let ttls: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.ttl.get())).collect();
+        let assumed: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.assumed)).collect();
+        let renew =
+            [calls::texts_of(&keys), calls::byte_strings(&holders), calls::numbers(&ttls), calls::numbers(&assumed)];
+        let session = link.session(Lane::Renewals, deadline).await?;
+        let rows = link.call_over(&session, Lane::Renewals, Call::Renew, &renew, deadline).await?;
+        let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
+        let answers = answers.map_err(|error| link.unreadable(error))?;
+        if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
+    }
+
+    async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
+        let (link, id, deadline) = (&self.link, id_bytes(holder), self.link.deadline());
+        link.hub.forget(holder);
+        link.release_behind(key, id).await;
+        let mut first: Option<Release> = None;
+        loop {
+            let (name, id) = (key.as_str(), &id[..]);
+            let released = link.call(Lane::Key(key), Call::Release, &[calls::text(&name), calls::bytes(&id)]).await;
+            let row = match released {
+                Ok(row) => row,
+                // The first one was executed, so a later error is not its result.
+                Err(cause) => return first.ok_or(cause),
+            };
+            let (answer, is_handed, is_more) = answers::release(&row).map_err(|error| link.unreadable(error))?;
+            if is_handed {
+                link.tell(key).await;
+            }
+            let answer = first.unwrap_or(answer);
+            if !is_more || Instant::now() >= deadline {
+                return Ok(answer);
+            }
+            first = Some(answer);
+        }
+    }
+
+    async fn list_of(&self, key: Option<&Key>) -> Result<Vec<Holding>, Unknown> {
+        let (link, deadline) = (&self.link, self.link.deadline());
+        let any = Key::new("any").map_err(|invalid| Unknown::new(self.name(), Fault::Other, invalid.to_string()))?;
+        let lane = Lane::Key(key.unwrap_or(&any));
+        let session = link.session(lane, deadline).await?;
+        let key = key.map(Key::as_str);
+        let rows = link.call_over(&session, lane, Call::List, &[calls::text(&key)], deadline).await?;
+        if rows.len() > LISTED {
+            let text = format!("more than {LISTED} locks are held, so they are not listed: read the table locks");
+            return Err(Unknown::new(self.name(), Fault::Other, text));
+        }
+        let held: Result<_, _> = rows.iter().map(answers::holding).collect();
+        held.map_err(|error| link.unreadable(error))
+    }
+
+    async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+        let (link, key) = (&self.link, seen.key.as_str());
+        let holders = seen.holders.iter().filter_map(HolderInfo::holder_id).map(|holder| id_bytes(&holder).to_vec());
+        let holders: Vec<_> = holders.collect();
+        let row =
+            link.call(Lane::Key(&seen.key), Call::Evict, &[calls::text(&key), calls::byte_strings(&holders)]).await?;
+        let read = |column| answers::get::<bool>(&row, column).map_err(|error| link.unreadable(error));
+        if !read(0)? {
+            return Ok(Eviction::Changed(self.inspect(&seen.key).await?.map(Box::new)));
+        }
+        link.hub.listeners.send(&Event::Changed { key: seen.key.clone() });
+        if read(1)? {
+            link.tell(&seen.key).await;
+        }
+        if read(2)? {
+            // Nobody has this id. It goes on behind the dead waiters.
+            let _ = self.give_up(&seen.key, &HolderId::from_bytes([0; 16])).await;
+        }
+        Ok(Eviction::Evicted)
+    }
+}
+
+fn is_locked(cause: &Unknown) -> bool {
+    cause.nodes().iter().any(|node| node.fault == Fault::Busy && node.detail.ends_with(LOCKED))
+}
+
+/// The holder of a key whose row is locked longer than any statement of a client takes.
+fn locked_row(link: &Link) -> Occupied {
+    let who = Occupant::Foreign(Foreign::other("a transaction of the database"));
+    Occupied::new(who, Expiry::In(link.target.limit))
+}
+
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
+        (capabilities.cross_process, capabilities.evicts) = (true, true);
+        capabilities
+    }
+
+    fn name(&self) -> String {
+        self.link.target.name.clone()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.link.hub.listeners.add(&listener);
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(self.claim(claim))
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        Box::pin(async move {
+            match self.renew_all(renewals).await {
+                Ok(answers) => answers.into_iter().map(Ok).collect(),
+                Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.give_up(key, holder))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(async move { Ok(self.list_of(Some(key)).await?.pop()) })
+    }
+
+    fn reconnected(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Self::at(self.link.target.clone()).ok()?))
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+}
+
+impl Admin for Postgres {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_of(None))
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.end_holds(seen))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(doctor::try_out(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(doctor::diagnose(self))
+    }
+}
+
+impl Completions for Postgres {
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(async move {
+            let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &[calls::text(&key.as_str())]).await?;
+            answers::completion(&row).map_err(|error| self.link.unreadable(error))
+        })
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+        Box::pin(async move {
+            let (name, id, owner) = (key.as_str(), id_bytes(holder), completion.owner.as_str());
+            let (id, until) = (&id[..], signed(completion.until_micros));
+            let (token, granted) = (i64::from(completion.token), completion.granted_micros.map(signed));
+            let write = [
+                calls::text(&name),
+                calls::bytes(&id),
+                calls::number(&until),
+                calls::number(&token),
+                calls::number(&granted),
+                calls::text(&owner),
+            ];
+            let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
+            let is_written = answers::get(&row, 0).map_err(|error| self.link.unreadable(error))?;
+            Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
+        })
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(async move {
+            let (name, token) = (key.as_str(), i64::from(seen.token));
+            let clear = [calls::text(&name), calls::number(&token)];
+            let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
+            answers::cleared(&row).map_err(|error| self.link.unreadable(error))
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! The tables and functions in the database.
+
+use crate::url::Target;
+use tokio_postgres::{Client, Error};
+
+const TABLES: &str = include_str!("sql/tables.sql");
+const FUNCTIONS: &str = include_str!("sql/functions.sql");
+/// Two clients that make the same schema wait for each other: without that, one fails. The number means nothing.
+const TURN: i64 = 7_812_446_101_926_571_893;
+
+/// The layout of the tables that this version makes and knows.
+pub(crate) const LAYOUT: i32 = 1;
+
+/// What is in the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// It was made.
+    New,
+    /// It was there. Its functions are those of this version now.
+    Again,
+    /// It is of a later version, and was not changed.
+    Later(i32),
+}
+
+/// Makes what is missing, in one transaction. Who may use it stays as it is; at first, that is the role of this client.
+pub(crate) async fn create(client: &Client, target: &Target) -> Result<Made, Error> {
+    let schema = target.quoted_schema();
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL client_min_messages = warning; \
+         SELECT pg_advisory_xact_lock({TURN}); CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path = {schema}, pg_temp"
+    );
+    let made = async {
+        client.batch_execute(&begin).await?;
+        let found = client.query_typed("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
+        let is_there = found.first().is_some_and(|row| row.try_get(0).unwrap_or_default());
+        let layout = if is_there { client.query_typed("SELECT layout FROM meta", &[]).await? } else { Vec::new() };
+        let layout = layout.first().map(|row| row.try_get(0)).transpose()?;
+        if let Some(later) = layout.filter(|layout| *layout > LAYOUT) {
+            client.batch_execute("ROLLBACK").await?;
+            return Ok(Made::Later(later));
+        }
+        let revoke = format!("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC");
+        client.batch_execute(&format!("{TABLES} {FUNCTIONS} {revoke}; COMMIT")).await?;
+        Ok(if is_there { Made::Again } else { Made::New })
+    };
+    let made = made.await;
+    if made.is_err() {
+        let _ = client.batch_execute("ROLLBACK").await;
+    }
+    made
+}

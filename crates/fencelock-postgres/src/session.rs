@@ -1,0 +1,313 @@
+//! One connection to the server, and what was found there.
+
+use crate::calls::{CALLS, Call};
+use crate::dial::{Watched, dial};
+use crate::fault::{NOT_INSTALLED, unknown};
+use crate::hub::Hub;
+use crate::schema::{self, LAYOUT, Made};
+use crate::url::{Host, Target};
+use fencelock_core::{Fault, Unknown};
+use futures_util::future::join3;
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row, Statement};
+
+/// The oldest version that the tests run on.
+const OLDEST: i32 = 140_000;
+
+/// What a server says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// The process id in the greeting is not that of the server process, so a pooler may use another one for each transaction.
+    pub(crate) is_pooled: bool,
+    /// This role may update the table: the common case is one plain statement.
+    pub(crate) is_direct: bool,
+    /// Identifies the database cluster, and what it has written since the last fail-over.
+    pub(crate) run: String,
+    pub(crate) commit: String,
+    pub(crate) isolation: String,
+}
+
+pub(crate) struct Session {
+    /// For messages.
+    pub(crate) node: String,
+    pub(crate) facts: Facts,
+    client: Client,
+    texts: Arc<[String; CALLS]>,
+    prepared: [OnceCell<Statement>; CALLS],
+    uses: [AtomicU32; CALLS],
+    /// What begins a transaction that a pooler may run on any connection.
+    begin: String,
+    /// The three messages of such a transaction are sent together.
+    order: Mutex<()>,
+    state: Arc<State>,
+    driver: JoinHandle<()>,
+}
+
+/// What a session and its driver have in common.
+#[derive(Debug, Default)]
+struct State {
+    /// The server has warned that it does not know whether something that it reports as done is replicated.
+    doubt: AtomicBool,
+    /// The warnings of a new connection are about the database.
+    ready: AtomicBool,
+    /// Notifications arrive, until it ends.
+    listens: AtomicBool,
+}
+
+/// The settings of a transaction. READ COMMITTED is asked for, because the default of the role may be another one; and a commit that is
+/// not on disk grants nothing, whatever the default is.
+fn settings(target: &Target, local: bool) -> String {
+    let (word, limit) = (if local { "LOCAL " } else { "" }, target.limit.as_millis());
+    let lazy = "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END";
+    format!(
+        "SET {word}statement_timeout = {limit}; SET {word}lock_timeout = {}; SET {word}client_min_messages = warning; \
+         SELECT set_config('synchronous_commit', {lazy}, {local})",
+        limit / 2
+    )
+}
+
+impl Session {
+    /// Connects to the first server of the URL that takes writes, and makes the schema if the URL says so.
+    pub(crate) async fn open(target: &Target, hub: &Arc<Hub>, texts: &Arc<[String; CALLS]>) -> Result<Self, Unknown> {
+        let mut last = None;
+        for host in &target.hosts {
+            match Self::open_at(target, host, hub, texts).await {
+                Ok(session) => return Ok(session),
+                Err(cause) => last = Some(cause),
+            }
+        }
+        Err(last.unwrap_or_else(|| Unknown::new(&target.name, Fault::Unsupported, "the URL names no server")))
+    }
+
+    async fn open_at(
+        target: &Target,
+        host: &Host,
+        hub: &Arc<Hub>,
+        texts: &Arc<[String; CALLS]>,
+    ) -> Result<Self, Unknown> {
+        let node = target.name.clone();
+        let (stream, named) = dial(target, host).await?;
+        let config = config(target).map_err(|text| Unknown::new(&node, Fault::Denied, text))?;
+        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| unknown(&node, &error))?;
+        let state = Arc::new(State::default());
+        let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
+        let named = named.load(Ordering::Relaxed);
+        let facts = match examine(&client, target, named).await {
+            Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
+                schema::create(&client, target).await.map_err(|error| unknown(&node, &error))?;
+                examine(&client, target, named).await
+            }
+            examined => examined,
+        };
+        let facts = facts.map_err(|error| unknown(&node, &error))??;
+        if !facts.is_pooled {
+            let session = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE";
+            let all = format!("{session}; SET idle_in_transaction_session_timeout = 0; {}", settings(target, false));
+            client.batch_execute(&all).await.map_err(|error| unknown(&node, &error))?;
+        }
+        state.ready.store(true, Ordering::Relaxed);
+        Ok(Self {
+            node,
+            facts,
+            client,
+            texts: Arc::clone(texts),
+            prepared: std::array::from_fn(|_| OnceCell::new()),
+            uses: std::array::from_fn(|_| AtomicU32::new(0)),
+            begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true)),
+            order: Mutex::default(),
+            state,
+            driver,
+        })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed() || self.state.doubt.load(Ordering::Relaxed)
+    }
+
+    /// Runs one statement in a transaction of its own, in one round trip. Requests are executed in the order in which their futures are
+    /// polled for the first time.
+    pub(crate) async fn call(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Unknown> {
+        let rows = if self.facts.is_pooled {
+            self.call_pooled(call, params).await
+        } else {
+            self.call_named(call, params).await
+        };
+        if self.state.doubt.load(Ordering::Relaxed) {
+            let text = "the server stopped waiting for its replicas";
+            return Err(Unknown::new(&self.node, Fault::NotReplicated { confirmed: 0, wanted: 1 }, text));
+        }
+        rows.map_err(|error| unknown(&self.node, &error))
+    }
+
+    /// The first use of a statement needs one round trip, and the third and later ones no parsing.
+    async fn call_named(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
+        let (number, text) = (call as usize, &self.texts[call as usize]);
+        if self.uses[number].fetch_add(1, Ordering::Relaxed) == 0 {
+            return self.client.query_typed(text, params).await;
+        }
+        let statement = self.prepared[number].get_or_try_init(|| self.client.prepare(text)).await?;
+        let params: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+        self.client.query(statement, &params).await
+    }
+
+    /// A pooler may have no named statements, and gives settings to other clients.
+    async fn call_pooled(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
+        let text = &self.texts[call as usize];
+        let (first, query, last) = (
+            self.client.batch_execute(&self.begin),
+            self.client.query_typed(text, params),
+            self.client.batch_execute("COMMIT"),
+        );
+        let mut all = pin!(join3(first, query, last));
+        let mut is_sent = false;
+        let (begun, rows, committed) = std::future::poll_fn(|cx| {
+            let together = (!is_sent).then(|| self.order.lock().unwrap_or_else(PoisonError::into_inner));
+            is_sent = true;
+            let polled = all.as_mut().poll(cx);
+            drop(together);
+            polled
+        })
+        .await;
+        begun?;
+        let rows = rows?;
+        committed?;
+        Ok(rows)
+    }
+
+    /// Asks for the notifications of this client, once. Those of a pooler never arrive.
+    pub(crate) async fn listen(&self, channel: &str) {
+        if !self.facts.is_pooled && !self.state.listens.swap(true, Ordering::Relaxed) {
+            // Without it, the waiter polls once a second.
+            let _ = self.client.batch_execute(&format!("LISTEN {channel}")).await;
+        }
+    }
+
+    /// For `doctor`.
+    pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
+        self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("node", &self.node).field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// Connects to the server of a URL without a look at its schema, and makes it.
+pub(crate) async fn install(target: &Target) -> Result<bool, Unknown> {
+    let (node, mut last) = (&target.name, None);
+    for host in &target.hosts {
+        let opened = async {
+            let (stream, _) = dial(target, host).await?;
+            let config = config(target).map_err(|text| Unknown::new(node, Fault::Denied, text))?;
+            let (client, connection) =
+                config.connect_raw(stream, NoTls).await.map_err(|error| unknown(node, &error))?;
+            let driver = tokio::spawn(connection);
+            let made = schema::create(&client, target).await.map_err(|error| unknown(node, &error));
+            drop(client);
+            // It sends its farewell.
+            let _ = driver.await;
+            made
+        };
+        match opened.await {
+            Ok(Made::Later(layout)) => return Err(Unknown::new(node, Fault::Unsupported, later(layout))),
+            Ok(made) => return Ok(made == Made::New),
+            Err(cause) => last = Some(cause),
+        }
+    }
+    Err(last.unwrap_or_else(|| Unknown::new(node, Fault::Unsupported, "the URL names no server")))
+}
+
+/// The stream is encrypted already, if it has to be.
+fn config(target: &Target) -> Result<Config, String> {
+    let mut config = Config::new();
+    config.application_name("fencelock").ssl_mode(SslMode::Disable);
+    if let Some(user) = &target.user {
+        config.user(user);
+    }
+    if let Some(database) = &target.database {
+        config.dbname(database);
+    }
+    if let Some(password) = target.password()? {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+/// What the server is; refused if its tables are those of a later version, or it is a replica.
+async fn examine(client: &Client, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
+    let schema = target.quoted_schema();
+    let text = format!(
+        "SELECT o_layout, coalesce(o_system || '/' || o_timeline, ''), current_setting('server_version_num')::int, pg_backend_pid(), \
+         pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('default_transaction_isolation'), \
+         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') FROM {schema}.hello_1()",
+        schema.replace('\'', "''")
+    );
+    let rows = client.query_typed(&text, &[]).await?;
+    let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
+    let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
+    let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(2)?);
+    if version < OLDEST {
+        return refused(Fault::Unsupported, format!("PostgreSQL {} is older than 14", version / 10_000));
+    }
+    if layout != LAYOUT {
+        return refused(Fault::Unsupported, later(layout));
+    }
+    if row.try_get(4)? {
+        return refused(Fault::ReadOnly, "it is a standby: name the primary in the URL".to_owned());
+    }
+    let process: i32 = row.try_get(3)?;
+    Ok(Ok(Facts {
+        is_pooled: process != named,
+        is_direct: row.try_get(7)?,
+        run: row.try_get(1)?,
+        commit: row.try_get(5)?,
+        isolation: row.try_get(6)?,
+    }))
+}
+
+fn later(layout: i32) -> String {
+    format!("its tables have layout {layout}, and this version of fencelock knows {LAYOUT}: use a later one")
+}
+
+/// A commit that was cancelled while it waited for replicas is reported as done, with a warning whose text depends on the language of
+/// the server. The functions send none.
+fn is_doubtful(notice: &DbError) -> bool {
+    let codes = [SqlState::WARNING, SqlState::ADMIN_SHUTDOWN];
+    notice.parsed_severity() == Some(Severity::Warning) && codes.contains(notice.code())
+}
+
+/// Moves the messages of a connection until it ends. Notifications come between replies.
+async fn drive(mut connection: Connection<Watched, NoTlsStream>, hub: Arc<Hub>, state: Arc<State>) {
+    while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            Ok(AsyncMessage::Notification(sent)) => hub.notified(sent.payload()),
+            Ok(AsyncMessage::Notice(notice)) if is_doubtful(&notice) && state.ready.load(Ordering::Relaxed) => {
+                state.doubt.store(true, Ordering::Relaxed);
+            }
+            Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "the server has sent a notice"),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the connection has ended");
+                break;
+            }
+        }
+    }
+    hub.lost_connection(state.listens.load(Ordering::Relaxed));
+}

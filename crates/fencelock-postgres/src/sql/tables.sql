@@ -1,0 +1,61 @@
+-- Layout 1. Times are microseconds since 1970 by the clock of the server, and durations microseconds. Columns are only added, with
+-- defaults, so clients of every version can share the tables.
+
+CREATE TABLE IF NOT EXISTS meta (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    layout int NOT NULL,
+    -- No token of a row that was removed is greater.
+    floor bigint NOT NULL DEFAULT 0
+);
+INSERT INTO meta (layout) VALUES (1) ON CONFLICT DO NOTHING;
+
+-- A key is free when `ends` has passed and `waiting` is 0. Only the key is indexed, so that every update is HOT.
+CREATE TABLE IF NOT EXISTS locks (
+    key text COLLATE "C" PRIMARY KEY,
+    fence bigint NOT NULL DEFAULT 0,
+    ends bigint NOT NULL DEFAULT 0,
+    since bigint NOT NULL DEFAULT 0,
+    -- All waiters of this key before this ticket are gone: a search for the next one does not walk over their dead index entries.
+    head bigint NOT NULL DEFAULT 0,
+    waiting int NOT NULL DEFAULT 0,
+    -- The tokens of the hold end with `fence`.
+    count int NOT NULL DEFAULT 1,
+    -- The key was handed over, and its holder has not confirmed that.
+    is_handed boolean NOT NULL DEFAULT false,
+    holder bytea,
+    owner text,
+    channel text
+) WITH (fillfactor = 50);
+
+-- The queues. Rows are added and removed only under the row of their key, so tickets are in the order of arrival.
+CREATE TABLE IF NOT EXISTS waiters (
+    key text COLLATE "C",
+    ticket bigserial,
+    holder bytea NOT NULL,
+    owner text NOT NULL,
+    ttl bigint NOT NULL,
+    count int NOT NULL,
+    channel text NOT NULL,
+    alive_till bigint NOT NULL,
+    PRIMARY KEY (key, ticket),
+    UNIQUE (key, holder)
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS completions (
+    key text COLLATE "C" PRIMARY KEY,
+    until bigint NOT NULL,
+    token bigint NOT NULL,
+    granted bigint,
+    owner text NOT NULL
+);
+
+-- The greatest token that each receiver has seen.
+CREATE TABLE IF NOT EXISTS gates (name text COLLATE "C" PRIMARY KEY, fence bigint NOT NULL) WITH (fillfactor = 50);
+
+-- Also a role that may update the table cannot make tokens repeat.
+CREATE OR REPLACE FUNCTION refuse_smaller_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the fencing token of % must not decrease', OLD.key USING ERRCODE = 'FL002';
+END $$;
+CREATE OR REPLACE TRIGGER fence BEFORE UPDATE ON locks FOR EACH ROW WHEN (NEW.fence < OLD.fence)
+    EXECUTE FUNCTION refuse_smaller_fence();

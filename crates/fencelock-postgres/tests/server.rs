@@ -1,0 +1,316 @@
+//! What a server, a role, a pooler or a transaction of a user does to locks.
+
+use fencelock_conformance::EventRecorder;
+use fencelock_core::{
+    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Release, Renew, Renewal, Scheme, Unknown,
+};
+use fencelock_postgres::{Postgres, PostgresScheme};
+use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const LONG: Duration = Duration::from_secs(60);
+/// A generous limit for what happens at once.
+const SOON: Duration = Duration::from_secs(20);
+
+fn url(server: &PostgresServer) -> String {
+    format!("{}?create=true&timeout=10000", server.url("postgres"))
+}
+
+async fn open(server: &PostgresServer) -> Postgres {
+    Postgres::open(&url(server)).await.expect("a server to connect to")
+}
+
+async fn fault(url: &str) -> (Fault, String) {
+    match Postgres::open(url).await {
+        Err(fencelock_core::ConnectError::Unknown(cause)) => (cause.nodes()[0].fault, cause.to_string()),
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+async fn granted(client: &Postgres, claim: &Claim) -> u64 {
+    match client.acquire(claim).await.answer {
+        Ok(Acquire::Granted { tokens }) => tokens.last().get(),
+        other => panic!("should be granted: {other:?}"),
+    }
+}
+
+fn queued(claim: &Claim) -> Claim {
+    claim.with_intent(Intent::Enqueue)
+}
+
+/// Renews one lease.
+async fn renewed(client: &Postgres, claim: &Claim) -> Result<Renew, Unknown> {
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl);
+    client.renew(&[renewal]).await.remove(0)
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
+    let Some(server) = postgres_or_skip() else { return };
+    let (none, text) = fault(&server.url("nowhere")).await;
+    assert!(none == Fault::Unsupported && text.contains("createdb"), "{text}");
+    let (none, text) = fault(&server.url("postgres")).await;
+    assert!(none == Fault::Unsupported && text.contains("fencelock init"), "{text}");
+    let nobody = server.url("postgres").replace("postgres@", "nobody@");
+    assert_eq!(fault(&nobody).await.0, Fault::Denied);
+    server.sql("CREATE ROLE powerless LOGIN");
+    let powerless = url(&server).replace("postgres@", "powerless@");
+    let (denied, text) = fault(&powerless).await;
+    assert!(denied == Fault::Denied, "{text}");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencelock'"), "0");
+    open(&server).await;
+    let (denied, text) = fault(&powerless).await;
+    assert!(denied == Fault::Denied && text.contains("USAGE"), "{text}");
+    // The case of a schema counts.
+    let (none, text) = fault(&format!("{}?schema=FenceLock", server.url("postgres"))).await;
+    assert!(none == Fault::Unsupported && text.contains("\"FenceLock\""), "{text}");
+    let (no_tls, text) = fault(&format!("{}?sslmode=require", server.url("postgres"))).await;
+    assert!(no_tls == Fault::Unsupported && text.contains("sslmode"), "{text}");
+}
+
+#[tokio::test]
+async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    server.sql("UPDATE fencelock.meta SET layout = 2");
+    let (refused, text) = fault(&url(&server)).await;
+    assert!(refused == Fault::Unsupported && text.contains("layout 2"), "{text}");
+    server.sql("DROP FUNCTION fencelock.tell_1");
+    let refused = PostgresScheme.commands().unwrap().init(&url(&server), false).await.unwrap_err().to_string();
+    assert!(refused.contains("layout 2"), "{refused}");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
+}
+
+#[tokio::test]
+async fn many_clients_may_make_the_schema_at_the_same_time() {
+    let Some(server) = postgres_or_skip() else { return };
+    let url = url(&server);
+    let all = futures_util::future::join_all((0..8).map(|_| Postgres::open(&url))).await;
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+    let nodes = PostgresScheme.commands().unwrap().init(&url, false).await.unwrap();
+    assert_eq!(nodes[0].change, fencelock_core::Change::None);
+}
+
+#[tokio::test]
+async fn a_default_of_read_only_transactions_does_not_apply() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    server.sql("ALTER SYSTEM SET default_transaction_read_only = on");
+    server.sql("SELECT pg_reload_conf()");
+    let client = open(&server).await;
+    granted(&client, &claim("k", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_lock_outlasts_a_crash_of_the_server_and_its_client_goes_on() {
+    let Some(mut server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let held = claim("k", LONG);
+    let token = granted(&client, &held).await;
+    server.restart();
+    let begun = Instant::now();
+    while renewed(&client, &held).await != Ok(Renew::Renewed { waiters: 0 }) {
+        assert!(begun.elapsed() < SOON, "it is not renewed after the restart");
+    }
+    assert!(matches!(client.acquire(&claim("k", LONG)).await.answer, Ok(Acquire::Busy(_))));
+    assert_eq!(client.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+    assert!(granted(&client, &claim("k", LONG)).await > token);
+}
+
+#[tokio::test]
+async fn a_session_that_is_terminated_costs_neither_the_lock_nor_the_position_of_a_waiter() {
+    let Some(server) = postgres_or_skip() else { return };
+    let (one, other) = (open(&server).await, open(&server).await);
+    let heard = EventRecorder::listening_to(&other);
+    let (held, waits) = (claim("k", LONG), claim("k", LONG));
+    let token = granted(&one, &held).await;
+    assert!(matches!(other.acquire(&queued(&waits)).await.answer, Ok(Acquire::Queued { ahead: 0, .. })));
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'fencelock'");
+    let reset = heard.wait_for(SOON, |event| (*event == Event::Reset).then_some(())).await;
+    assert!(reset.is_some(), "a waiter is not told that its notifications have ended");
+    let begun = Instant::now();
+    let poll = waits.with_intent(Intent::Poll);
+    while !matches!(other.acquire(&poll).await.answer, Ok(Acquire::Queued { ahead: 0, .. })) {
+        assert!(begun.elapsed() < SOON, "the position in the queue is lost");
+    }
+    while one.release(&held.key, &held.holder.id).await != Ok(Release::Released) {
+        assert!(begun.elapsed() < SOON, "it is not released");
+    }
+    assert!(granted(&other, &poll).await > token);
+}
+
+#[tokio::test]
+async fn behind_a_pooler_a_waiter_hears_of_its_hand_off() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    let Some(pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
+    let behind = format!("{}?timeout=10000&poll=20", pooler.url("postgres"));
+    let (one, other) = (Postgres::open(&behind).await.unwrap(), Postgres::open(&behind).await.unwrap());
+    let heard = EventRecorder::listening_to(&other);
+    let (held, waits) = (claim("k", LONG), claim("k", LONG));
+    granted(&one, &held).await;
+    assert!(matches!(other.acquire(&queued(&waits)).await.answer, Ok(Acquire::Queued { .. })));
+    one.release(&held.key, &held.holder.id).await.unwrap();
+    let token = heard.wait_for(SOON, |event| match event {
+        Event::Handed { tokens, .. } => Some(tokens.last().get()),
+        _ => None,
+    });
+    let token = token.await.expect("a hand-off");
+    assert_eq!(granted(&other, &waits.with_intent(Intent::Poll)).await, token);
+    let report = other.diagnose().await;
+    assert_eq!(report.servers[0].topology, fencelock_core::Topology::Proxy);
+}
+
+#[tokio::test]
+async fn a_pooler_without_transactions_is_refused() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    let Some(pooler) = PgBouncer::start_or_skip(&server, "statement") else { return };
+    let url = format!("{}?timeout=10000", pooler.url("postgres"));
+    let client = Postgres::open(&url).await.unwrap();
+    let refused = client.acquire(&claim("k", LONG)).await.answer.unwrap_err();
+    assert!(refused.is_permanent() && refused.to_string().contains("pool_mode"), "{refused}");
+    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
+}
+
+#[tokio::test]
+async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = Postgres::open(&url(&server).replace("10000", "1000")).await.unwrap();
+    let before = claim("k", LONG);
+    let token = granted(&client, &before).await;
+    assert_eq!(server.sql("SELECT fencelock.lock_in('k')"), "", "a client holds it");
+    client.release(&before.key, &before.holder.id).await.unwrap();
+    let other = claim("other", LONG);
+    granted(&client, &other).await;
+    // Another session than that of the client.
+    let (holder, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    holder.batch_execute("BEGIN").await.unwrap();
+    let locked: i64 = holder.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap().get(0);
+    assert!(u64::try_from(locked).unwrap() > token);
+    match client.acquire(&claim("k", LONG)).await.answer {
+        Ok(Acquire::Busy(by)) => assert!(by.holders.to_string().contains("transaction"), "{}", by.holders),
+        other => panic!("{other:?}"),
+    }
+    let busy = server.try_sql("postgres", "SET lock_timeout = '50ms'; SELECT fencelock.lock_in('k')").unwrap_err();
+    assert!(busy.contains("lock timeout"), "{busy}");
+    // Renewals of other keys do not wait for it.
+    assert_eq!(renewed(&client, &other).await, Ok(Renew::Renewed { waiters: 0 }));
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert!(granted(&client, &claim("k", LONG)).await > u64::try_from(locked).unwrap());
+}
+
+#[tokio::test]
+async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let early = claim("k", LONG);
+    let first = granted(&client, &early).await;
+    client.release(&early.key, &early.holder.id).await.unwrap();
+    let second = granted(&client, &claim("k", LONG)).await;
+    server.sql("CREATE TABLE stock (id int PRIMARY KEY, n int, fence bigint); INSERT INTO stock VALUES (1, 5, 0)");
+    let write = |token: u64, n: u32| {
+        server.try_sql(
+            "postgres",
+            &format!("BEGIN; SELECT fencelock.pass('stock', {token}); UPDATE stock SET n = {n}; COMMIT"),
+        )
+    };
+    write(first, 4).unwrap();
+    write(second, 3).unwrap();
+    write(second, 2).unwrap();
+    let stale = write(first, 9).unwrap_err();
+    assert!(stale.contains("stale fencing token"), "{stale}");
+    let fenced =
+        |token| format!("UPDATE stock SET n = 8, fence = {token} WHERE id = 1 AND fence <= {token} RETURNING fence");
+    assert_eq!(server.sql(&fenced(second)), second.to_string());
+    assert_eq!(server.sql(&fenced(first)), "");
+    assert_eq!(server.sql("SELECT n FROM stock"), "8");
+}
+
+#[tokio::test]
+async fn a_role_that_may_change_the_table_cannot_make_a_token_smaller() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    granted(&client, &claim("k", LONG)).await;
+    server.sql(
+        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT SELECT, UPDATE ON fencelock.locks TO app",
+    );
+    let refused = server.try_sql("postgres", "SET ROLE app; UPDATE fencelock.locks SET fence = 1").unwrap_err();
+    assert!(refused.contains("must not decrease"), "{refused}");
+    let refused = server.try_sql("postgres", "SET ROLE app; DELETE FROM fencelock.locks").unwrap_err();
+    assert!(refused.contains("permission denied"), "{refused}");
+}
+
+#[tokio::test]
+async fn tokens_of_a_key_whose_row_was_removed_go_on() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let held = claim("k", LONG);
+    granted(&client, &held).await;
+    client.release(&held.key, &held.holder.id).await.unwrap();
+    // As after a day in which the clock was far ahead.
+    server.sql("UPDATE fencelock.locks SET fence = 9000000000000000, since = 1");
+    assert_eq!(server.sql("SET search_path = fencelock; SELECT purge(100, 2)"), "1");
+    assert_eq!(granted(&client, &claim("k", LONG)).await, 9_000_000_000_000_001);
+}
+
+#[tokio::test]
+async fn dead_waiters_are_passed_over_in_bounded_steps() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let held = claim("k", LONG);
+    granted(&client, &held).await;
+    let (alive, key) = (claim("k", LONG), Key::new("k").unwrap());
+    for _ in 0..100 {
+        client.acquire(&queued(&claim("k", LONG))).await.answer.unwrap();
+    }
+    server.sql("UPDATE fencelock.waiters SET alive_till = 0");
+    client.acquire(&queued(&alive)).await.answer.unwrap();
+    client.release(&key, &held.holder.id).await.unwrap();
+    granted(&client, &alive.with_intent(Intent::Poll)).await;
+    assert_eq!(server.sql("SELECT waiting, (SELECT count(*) FROM fencelock.waiters) FROM fencelock.locks"), "0|0");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = Postgres::open(&url(&server).replace("10000", "300")).await.unwrap();
+    let late = claim("k", LONG);
+    // The row exists, and a transaction keeps the claim waiting for longer than the client does.
+    server.sql("INSERT INTO fencelock.locks (key) VALUES ('k')");
+    let (holder, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    holder.batch_execute("BEGIN; LOCK TABLE fencelock.locks IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let refused = client.acquire(&queued(&late)).await.answer.unwrap_err();
+    assert!(matches!(refused.nodes()[0].fault, Fault::Busy | Fault::Timeout), "{refused}");
+    holder.batch_execute("COMMIT").await.unwrap();
+    let begun = Instant::now();
+    while client.release(&late.key, &late.holder.id).await.is_err() {
+        assert!(begun.elapsed() < SOON, "no answer to the release");
+    }
+    while !matches!(client.acquire(&claim("k", LONG)).await.answer, Ok(Acquire::Granted { .. })) {
+        assert!(begun.elapsed() < SOON, "the late claim holds the key");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_whose_wait_for_a_standby_is_cancelled_is_unknown() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    // No standby has this name, so no commit ends.
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    let claimed = tokio::spawn(async move { client.acquire(&claim("k", LONG)).await.answer });
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let begun = Instant::now();
+    while server.sql(cancel) != "t" {
+        assert!(begun.elapsed() < SOON && !claimed.is_finished(), "it does not wait for a standby");
+    }
+    let unknown = claimed.await.unwrap().unwrap_err();
+    assert!(matches!(unknown.nodes()[0].fault, Fault::NotReplicated { .. }), "{unknown}");
+    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks WHERE ends > 0"), "1", "it may have been executed");
+}
