@@ -30,7 +30,8 @@ pub(crate) async fn again_if_too_slow<Played: Future<Output = ()>>(case: impl Fn
     for _ in 0..TRIES {
         match AssertUnwindSafe(case()).catch_unwind().await {
             Ok(()) => return,
-            Err(failure) if was_too_slow(&*failure) => {}
+            // The panics were reported already.
+            Err(failure) if was_too_slow(&*failure) => eprintln!("this machine was too slow for the case: it is repeated"),
             Err(failure) => resume_unwind(failure),
         }
     }

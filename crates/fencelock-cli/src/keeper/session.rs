@@ -39,47 +39,55 @@ fn answer_of(
     as_json: bool,
 ) -> Result<Option<String>, Failure> {
     let Some(process) = &watched.fingerprint else { return Ok(None) };
-    for state in states.iter().filter(|state| is_held_for(state, process, backend)) {
-        if state["request"] == request(plan) {
-            return Ok(state[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
-        }
-        if let Some(key) = conflict(state, plan) {
-            let why = format!(
-                "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
-                 end; `fencelock release` with the holder ID that was printed releases it",
-                watched.pid, watched.command
-            );
-            return Err(Failure::new(Exit::Usage, why));
-        }
+    let held = || states.iter().filter(|state| is_held_for(state, process, backend));
+    if let Some(same) = held().find(|state| state["request"] == request(plan)) {
+        return Ok(same[if as_json { "json" } else { "text" }].as_str().map(str::to_owned));
     }
-    Ok(None)
+    let Some((_, key)) = conflict(held(), plan) else { return Ok(None) };
+    let why = format!(
+        "{key} is already held for process {} ({}), until it ends, by a request with other options: waiting would never \
+         end; `fencelock release` with the holder ID that was printed releases it",
+        watched.pid, watched.command
+    );
+    Err(Failure::new(Exit::Usage, why))
 }
 
 fn is_held_for(state: &Value, process: &str, backend: &str) -> bool {
     state["process"] == process && state["backend"] == backend && state["lost"].is_null()
 }
 
-/// The key of this request that has to wait for the end of that hold.
-fn conflict<'a>(state: &Value, plan: &'a Plan) -> Option<&'a String> {
-    let exclusive = plan.mode == Mode::Exclusive || state["request"][1] == mode::column(Mode::Exclusive);
-    plan.keys.iter().filter(|_| exclusive && plan.slots.is_none()).find(|key| names(&state["keys"], key))
+/// The key of this request that has to wait for the end of these holds, and the first of them that is too much: one of both is
+/// exclusive, or there are too few permits for all of them.
+fn conflict<'a>(held: impl Iterator<Item = &'a Value>, plan: &'a Plan) -> Option<(&'a Value, &'a String)> {
+    let (weight, limit) = mode::permits(plan.mode);
+    let mut wanted = u64::from(weight.unwrap_or_default());
+    let mut held = held.filter(|_| plan.slots.is_none());
+    held.find_map(|state| {
+        let key = plan.keys.iter().find(|key| names(&state["keys"], key))?;
+        let theirs = state["request"][1].as_str()?;
+        let permits = theirs.split_once(" of ").and_then(|(weight, _)| weight.parse::<u64>().ok());
+        wanted = wanted.saturating_add(permits.unwrap_or_default());
+        let exclusive = plan.mode == Mode::Exclusive || theirs == mode::column(Mode::Exclusive);
+        let too_many = permits.is_some() && limit.is_some_and(|limit| wanted > limit.into());
+        (exclusive || too_many).then_some((state, key))
+    })
 }
 
 /// Refuses to wait for a lock that is kept for a process that this one runs under.
 fn check_above(states: &[Value], plan: &Plan, backend: &str) -> Result<(), Failure> {
-    for state in states {
-        let Some(key) = conflict(state, plan) else { continue };
-        if ancestors().iter().any(|process| is_held_for(state, process, backend)) {
-            let why = format!(
-                "{key} is held for process {} ({}), which this program runs under, until that process ends: waiting would \
-                 deadlock; use another key, or --nested-ok if that lock is released",
-                state["pid"],
-                state["command"].as_str().unwrap_or_default()
-            );
-            return Err(Failure::new(Exit::Usage, why));
-        }
+    if conflict(states.iter(), plan).is_none() {
+        return Ok(());
     }
-    Ok(())
+    let above = ancestors();
+    let is_above = |state: &&Value| above.iter().any(|process| is_held_for(state, process, backend));
+    let Some((state, key)) = conflict(states.iter().filter(is_above), plan) else { return Ok(()) };
+    let why = format!(
+        "{key} is held for process {} ({}), which this program runs under, until that process ends: waiting would \
+         deadlock; use another key, or --nested-ok if that lock is released",
+        state["pid"],
+        state["command"].as_str().unwrap_or_default()
+    );
+    Err(Failure::new(Exit::Usage, why))
 }
 
 /// Waits until it turns out that a lock of this request is kept for a process that this one runs under. Cancel safe.

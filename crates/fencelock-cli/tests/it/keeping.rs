@@ -320,6 +320,23 @@ fn a_command_does_not_wait_for_the_lock_of_its_session() {
 }
 
 #[test]
+fn a_command_does_not_wait_for_the_permits_of_its_session() {
+    for backend in TestBackend::with_semaphores() {
+        // Each request alone fits.
+        for (permits, status) in [(4, 0), (3, 64)] {
+            let mode = format!("--permits {permits} of{permits}");
+            let script = format!(
+                "f={BINARY}; $f acquire --weight 2 {mode} --while-pid $$ > /dev/null; $f acquire {mode} --while-pid $$ > /dev/null; \
+                 $f run -w 60s {mode} -- true"
+            );
+            let output = shell(&backend, &script).end();
+            assert_eq!(output.status, status, "{permits}: {}", output.stderr);
+            assert_eq!(output.stderr.contains("waiting would deadlock"), status == 64, "{}", output.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_full_process_table_is_named() {
     let Some(directory) = OpenDirectory::for_others("a_full_process_table_is_named") else { return };
     for (job, failure) in [
