@@ -22,6 +22,8 @@
 //! - A lease counts from before the first request of its claim or renewal: [`Lease`](crate::Lease).
 //! - Tokens come from the record. Only the first one of a record comes from the clock of the store, in case it was deleted.
 //!
+//! Exhaustive: a driver carries out every step, and an operation decides on every state.
+//!
 //! Only exclusive holds: what many holders write to one record collides. With 50 ms for each request, each renewal of 50 holders would
 //! need 2.7 requests, and that of 200 would be lost.
 
@@ -34,7 +36,7 @@ mod record;
 pub use call::{Call, Context};
 pub use memory::{Memory, Settings, StoreClock};
 pub use operation::{Current, Decision, Operation, View};
-pub use operations::{ClaimKey, ClearDone, EvictHold, InspectKey, Inspected, ReleaseKey, RenewHold, WriteDone};
+pub use operations::{ClaimKey, ClearDone, EvictHold, InspectKey, ReadDone, ReleaseKey, RenewHold, WriteDone};
 pub use record::{Hold, Record};
 
 use crate::{Foreign, Unknown};
@@ -94,7 +96,7 @@ impl Stored {
 
 /// What the driver of a [`Call`] must do.
 #[derive(Debug, Clone)]
-pub enum Step<T> {
+pub enum CallStep<T> {
     /// Read the register, and report it to [`Call::on_read`].
     Read,
     /// Write the register if it has this version, and report it to [`Call::on_written`] or [`Call::on_refused`].

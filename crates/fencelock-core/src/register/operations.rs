@@ -1,11 +1,12 @@
 use super::operation::{Decision, Operation, View, foreign};
 use super::{Hold, Record};
 use crate::{
-    Acquire, Claim, ClearCompletion, Completion, Eviction, Fault, FencingToken, Foreign, HolderId, Holders, Holding,
-    Intent, Invalid, Key, Occupant, Release, Renew, Renewal, TokenBlock, Ttl, Unknown, WriteCompletion, next_block,
+    Acquire, Claim, ClearCompletion, Completion, CompletionRead, Eviction, Fault, FencingToken, Foreign, HolderId,
+    Holders, Holding, Invalid, Key, Occupant, Release, Renew, Renewal, TokenBlock, Ttl, Unknown, WriteCompletion,
+    next_block,
 };
 
-/// A claim. Without a queue, [`Intent::Enqueue`] is the same as [`Intent::Try`].
+/// A claim.
 #[derive(Debug, Clone, Hash)]
 pub struct ClaimKey(
     /// An exclusive claim.
@@ -38,21 +39,17 @@ impl Operation for ClaimKey {
             return self.grant(view, token, hold.ttl.max(self.0.ttl), hold.since_micros);
         }
         match view.occupied() {
-            None if self.0.intent == Intent::Poll => view.settle(self.0.holder.id, Acquire::Gone),
-            _ if self.0.intent == Intent::Poll => Decision::Done(Ok(Acquire::Gone)),
             Some(occupied) => Decision::Done(Ok(Acquire::Busy(occupied))),
+            None if self.0.is_poll() => view.settle(self.0.holder.id, Acquire::Gone),
             None => {
                 let time = view.time.unwrap_or(0);
-                self.grant(view, next_block(view.record.token, time, self.0.block), self.0.ttl, time)
+                self.grant(view, next_block(view.record.token, time, self.0.queueing.block), self.0.ttl, time)
             }
         }
     }
 
     fn on_foreign(&self, key: &Key, _: &str, what: &Foreign) -> Result<Acquire, Unknown> {
-        Ok(match self.0.intent {
-            Intent::Poll => Acquire::Gone,
-            Intent::Try | Intent::Enqueue => Acquire::Busy(foreign(key, what).into()),
-        })
+        Ok(Acquire::Busy(foreign(key, what).into()))
     }
 }
 
@@ -110,31 +107,19 @@ impl Operation for ReleaseKey {
     }
 }
 
-/// The state of a key.
+/// The holding of a key; `None` if it is free.
 #[derive(Debug, Clone, Copy, Hash)]
 pub struct InspectKey;
 
-/// What a record shows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Inspected {
-    /// The hold.
-    pub holding: Option<Holding>,
-    /// The completion.
-    pub done: Option<Completion>,
-    /// The time of the store, in microseconds since 1970; `None` if it tells none.
-    pub now_micros: Option<u64>,
-}
-
 impl Operation for InspectKey {
-    type Output = Inspected;
+    type Output = Option<Holding>;
 
-    fn decide(&mut self, view: &View<'_>) -> Decision<Inspected> {
-        let (holding, done) = (view.holding(), view.record.done.clone());
-        Decision::Done(Ok(Inspected { holding, done, now_micros: view.time }))
+    fn decide(&mut self, view: &View<'_>) -> Decision<Option<Holding>> {
+        Decision::Done(Ok(view.holding()))
     }
 
-    fn on_foreign(&self, key: &Key, _: &str, what: &Foreign) -> Result<Inspected, Unknown> {
-        Ok(Inspected { holding: Some(foreign(key, what)), done: None, now_micros: None })
+    fn on_foreign(&self, key: &Key, _: &str, what: &Foreign) -> Result<Option<Holding>, Unknown> {
+        Ok(Some(foreign(key, what)))
     }
 }
 
@@ -170,6 +155,22 @@ impl Operation for EvictHold {
     }
 }
 
+/// The completion of a key, and the time of the store.
+#[derive(Debug, Clone, Copy, Hash)]
+pub struct ReadDone;
+
+impl Operation for ReadDone {
+    type Output = CompletionRead;
+
+    fn decide(&mut self, view: &View<'_>) -> Decision<CompletionRead> {
+        Decision::Done(now(view).map(|now| CompletionRead::new(view.record.done.clone(), now)))
+    }
+
+    fn on_foreign(&self, _: &Key, backend: &str, what: &Foreign) -> Result<CompletionRead, Unknown> {
+        Err(no_record(backend, what))
+    }
+}
+
 /// Writes a completion, if its holder holds the key.
 #[derive(Debug, Clone, Hash)]
 pub struct WriteDone(
@@ -186,7 +187,10 @@ impl Operation for WriteDone {
         if view.hold_of(self.0).is_none() {
             return Decision::Done(Ok(WriteCompletion::NotHeld));
         }
-        let Some(now) = view.time else { return Decision::Done(Err(no_time(view.name))) };
+        let now = match now(view) {
+            Ok(now) => now,
+            Err(unknown) => return Decision::Done(Err(unknown)),
+        };
         let done = match view.record.done.clone() {
             Some(before) => before.merge(self.1.clone(), now),
             None => self.1.clone(),
@@ -222,13 +226,19 @@ impl Operation for ClearDone {
     }
 
     fn on_foreign(&self, _: &Key, backend: &str, what: &Foreign) -> Result<ClearCompletion, Unknown> {
-        Err(Unknown::new(backend, Fault::Unsupported, what.to_string()))
+        Err(no_record(backend, what))
     }
 }
 
-/// Work once per window needs a clock that all clients share.
-pub(super) fn no_time(backend: &str) -> Unknown {
-    Unknown::new(backend, Fault::Unsupported, "the store tells no time, which work once per window needs")
+/// The time of the store: windows need a clock that all clients share.
+fn now(view: &View<'_>) -> Result<u64, Unknown> {
+    let no_time =
+        || Unknown::new(view.name, Fault::Unsupported, "work once per window needs a store that tells its time");
+    view.time.ok_or_else(no_time)
+}
+
+fn no_record(backend: &str, what: &Foreign) -> Unknown {
+    Unknown::new(backend, Fault::Unsupported, format!("its record is that of another program: {what}"))
 }
 
 /// What another program has stored never ends by itself.

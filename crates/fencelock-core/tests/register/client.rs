@@ -2,7 +2,7 @@
 
 use crate::world::{Action, Flaw, Scope, TTL, World, holder, key, moment, ttl};
 use fencelock_core::register::{
-    Call, ClaimKey, Context, Expect, Memory, Operation, Reading, Record, ReleaseKey, RenewHold, Step, StoreClock,
+    Call, CallStep, ClaimKey, Context, Expect, Memory, Operation, Reading, Record, ReleaseKey, RenewHold, StoreClock,
     Stored, Version,
 };
 use fencelock_core::{
@@ -301,7 +301,7 @@ enum Event {
 }
 
 impl Event {
-    fn report<O: Operation>(self, call: &mut Call<O>, cx: &mut Context<'_>) -> Step<O::Output> {
+    fn report<O: Operation>(self, call: &mut Call<O>, cx: &mut Context<'_>) -> CallStep<O::Output> {
         match self {
             Self::Start => call.start(cx),
             Self::Read(reading, _) => call.on_read(&reading, cx),
@@ -318,11 +318,11 @@ enum Next {
 }
 
 impl Next {
-    fn of<T>(step: Step<T>, answer: fn(T) -> Answer) -> Self {
+    fn of<T>(step: CallStep<T>, answer: fn(T) -> Answer) -> Self {
         match step {
-            Step::Read => Self::Read,
-            Step::Write { expect, record } => Self::Write(expect, record),
-            Step::Done(result) => Self::Done(result.map(answer)),
+            CallStep::Read => Self::Read,
+            CallStep::Write { expect, record } => Self::Write(expect, record),
+            CallStep::Done(result) => Self::Done(result.map(answer)),
         }
     }
 }

@@ -1,14 +1,22 @@
 use fencelock::backends::{BootClock, File, Memory, Quorum};
-use fencelock::contract::QuorumNode;
+use fencelock::contract::{QuorumNode, RetryPlan, register};
 use fencelock::{Builder, Client, Drift};
+use fencelock_register::{MemoryRegister, RegisterLocks};
 use fencelock_testkit::{ClusterNodes, RedisServer, Sentinels, redis_or_skip, redlock_url, servers_or_skip};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// Of a register: the unit of its times, and how far the clocks of its front ends are apart. A store has seconds.
+const UNIT: Duration = Duration::from_millis(2);
+const SKEW: Duration = Duration::from_millis(5);
 
 /// One set of locks. Each client has its own way to it, as another process would.
 pub(crate) enum TestBackend {
     Memory(Arc<Memory>),
     File(TempDir),
+    Register(MemoryRegister, AtomicU32),
     Quorum(Vec<Arc<dyn QuorumNode>>),
     Servers(Vec<RedisServer>),
     Sentinels(Sentinels),
@@ -20,6 +28,14 @@ impl TestBackend {
         match self {
             Self::Memory(memory) => settings.backend(memory.clone()),
             Self::File(directory) => settings.backend(Arc::new(File::open(directory.path()).unwrap())),
+            Self::Register(register, clients) => {
+                // Every second client is behind another front end.
+                let front_end = register.front_end(SKEW * (clients.fetch_add(1, Ordering::SeqCst) % 2));
+                let times = register::Settings { skew: SKEW, resolution: UNIT, ..register::Settings::default() };
+                let polls = RetryPlan::new(Duration::from_millis(2), Duration::from_millis(50));
+                let locks = RegisterLocks::new(Arc::new(front_end)).with_settings(times).with_polls(polls);
+                settings.backend(Arc::new(locks))
+            }
             Self::Quorum(nodes) => {
                 let quorum = Quorum::with_clock(nodes.clone(), Arc::new(BootClock), Drift::default());
                 settings.backend(Arc::new(quorum.unwrap()))
@@ -61,6 +77,10 @@ pub(crate) fn memory() -> Option<TestBackend> {
 
 pub(crate) fn leases() -> Option<TestBackend> {
     Some(TestBackend::Memory(Arc::new(Memory::with_leases(Arc::new(BootClock)))))
+}
+
+pub(crate) fn register() -> Option<TestBackend> {
+    Some(TestBackend::Register(MemoryRegister::with_clock(Arc::new(BootClock), UNIT), AtomicU32::new(0)))
 }
 
 pub(crate) fn file() -> Option<TestBackend> {

@@ -45,6 +45,7 @@ macro_rules! everywhere {
         everywhere!(@at cfg(all()), memory, $both, $one);
         everywhere!(@at cfg(all()), leases, $both, $one);
         everywhere!(@at cfg(all()), file, $both, $one);
+        everywhere!(@at cfg(all()), register, $both, $one);
         everywhere!(@at cfg(all()), redis, $both, $one);
         everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", sentinel, $both, $one);
         everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", cluster, $both, $one);

@@ -1,0 +1,211 @@
+use crate::{Register, WriteReply};
+use fencelock_core::register::{
+    Call, CallStep, ClaimKey, ClearDone, Context, EvictHold, InspectKey, Memory, Operation, ReadDone, ReleaseKey,
+    RenewHold, Settings, StoreClock, WriteDone,
+};
+use fencelock_core::{
+    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
+    Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, HolderId, Holding, Key, Listener,
+    Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Unknown, WriteCompletion, hash_slot,
+};
+use futures_util::{StreamExt, stream};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Locks on a [`Register`]: one record for each key.
+///
+/// Waiters poll, and nobody is woken. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
+#[derive(Debug)]
+pub struct RegisterLocks {
+    register: Arc<dyn Register>,
+    clock: Arc<dyn Clock>,
+    polls: RetryPlan,
+    known: Mutex<Known>,
+    listeners: Listeners,
+}
+
+/// What this client knows.
+#[derive(Debug)]
+struct Known {
+    clock: StoreClock,
+    keys: HashMap<Key, Memory>,
+}
+
+impl Known {
+    /// So many keys are remembered. To forget one costs a read, or a wait.
+    const KEYS: usize = 1024;
+
+    fn memory(&mut self, key: &Key) -> (&mut Memory, &mut StoreClock) {
+        if self.keys.len() >= Self::KEYS && !self.keys.contains_key(key) {
+            self.keys.retain(|_, memory| !memory.is_idle());
+        }
+        (self.keys.entry(key.clone()).or_default(), &mut self.clock)
+    }
+}
+
+impl RegisterLocks {
+    /// So many requests are sent at once for a list of keys.
+    const AT_ONCE: usize = 16;
+
+    /// From 100 ms to 2 s: each poll costs money on many stores, and none of them is faster than some milliseconds.
+    const POLLS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+    /// Locks on this store, with the default [`Settings`].
+    pub fn new(register: Arc<dyn Register>) -> Self {
+        let known = Known { clock: StoreClock::new(Settings::default()), keys: HashMap::new() };
+        let (first, longest) = Self::POLLS;
+        let polls = RetryPlan::new(first, longest);
+        Self { register, clock: Arc::new(BootClock), polls, known: Mutex::new(known), listeners: Listeners::default() }
+    }
+
+    /// The same with other assumptions on the clocks of the store. All clients must agree on them.
+    #[must_use]
+    pub fn with_settings(self, settings: Settings) -> Self {
+        let known = Known { clock: StoreClock::new(settings), keys: HashMap::new() };
+        Self { known: Mutex::new(known), ..self }
+    }
+
+    /// The same with another clock of this client.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The same with other pauses between the polls of a waiter.
+    #[must_use]
+    pub fn with_polls(self, polls: RetryPlan) -> Self {
+        Self { polls, ..self }
+    }
+
+    /// Drives a call to its answer. What it leaves if it is dropped is in the memory of its key.
+    async fn run<O: Operation + Send>(&self, key: &Key, operation: O) -> Result<O::Output, Unknown>
+    where
+        O::Output: Send,
+    {
+        let mut call = Call::new(key.clone(), operation);
+        let mut step = self.with(key, |cx| call.start(cx))?;
+        loop {
+            step = match step {
+                CallStep::Done(answer) => return answer,
+                CallStep::Read => {
+                    let reading = self.register.read(key).await?.reading(key);
+                    self.with(key, |cx| call.on_read(&reading, cx))?
+                }
+                CallStep::Write { expect, record } => {
+                    match self.register.write_if(key, &expect, record.to_bytes(key)).await? {
+                        WriteReply::Written { version, date } => {
+                            self.with(key, |cx| call.on_written(version, date, cx))?
+                        }
+                        WriteReply::Refused => call.on_refused(),
+                    }
+                }
+            }
+        }
+    }
+
+    fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
+        let backend = self.name();
+        let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
+        let (nonce, now) = (getrandom::u64().map_err(no_random)?, self.clock.now());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (memory, clock) = known.memory(key);
+        Ok(step(&mut Context { backend: &backend, memory, clock, now, nonce }))
+    }
+}
+
+impl Backend for RegisterLocks {
+    fn capabilities(&self) -> Capabilities {
+        let mut facts = Capabilities::default();
+        (facts.expires, facts.cross_process, facts.portable) = (true, true, true);
+        (facts.evicts, facts.fresh_holders, facts.polls) = (true, true, self.polls);
+        facts
+    }
+
+    fn name(&self) -> String {
+        self.register.name()
+    }
+
+    /// Only what this client evicts is reported.
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.listeners.add(&listener);
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
+        Box::pin(async move { self.run(&claim.key, ClaimKey(claim.clone())).await.into() })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
+        let renew = |renewal: &'a Renewal| self.run(&renewal.key, RenewHold(renewal.clone()));
+        Box::pin(stream::iter(renewals.iter().map(renew)).buffered(Self::AT_ONCE).collect())
+    }
+
+    /// A slow renewal delays those of few other keys.
+    fn renewal_group(&self, key: &Key) -> u32 {
+        u32::from(hash_slot(key.as_str())) % 16
+    }
+
+    fn release<'a>(&'a self, key: &'a Key, holder: &'a HolderId) -> Answer<'a, Release> {
+        Box::pin(self.run(key, ReleaseKey(*holder)))
+    }
+
+    fn inspect<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Holding>> {
+        Box::pin(self.run(key, InspectKey))
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn completions(&self) -> Option<&dyn Completions> {
+        Some(self)
+    }
+}
+
+impl Admin for RegisterLocks {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(async move {
+            let keys = self.register.list().await?;
+            let inspect = |key: Key| async move { self.run(&key, InspectKey).await };
+            let found: Vec<_> = stream::iter(keys.into_iter().map(inspect)).buffered(Self::AT_ONCE).collect().await;
+            found.into_iter().filter_map(Result::transpose).collect()
+        })
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(async move {
+            let eviction = self.run(&seen.key, EvictHold(seen.clone())).await?;
+            if eviction == Eviction::Evicted {
+                self.listeners.send(&Event::Changed { key: seen.key.clone() });
+            }
+            Ok(eviction)
+        })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(async move {
+            let mut server = ServerReport::new(self.name());
+            server.failure = self.register.list().await.err().map(|unknown| unknown.to_string());
+            BackendReport::of_server(server)
+        })
+    }
+}
+
+impl Completions for RegisterLocks {
+    fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
+        Box::pin(self.run(key, ReadDone))
+    }
+
+    fn write_completion<'a>(
+        &'a self,
+        key: &'a Key,
+        holder: &'a HolderId,
+        completion: &'a Completion,
+    ) -> Answer<'a, WriteCompletion> {
+        Box::pin(self.run(key, WriteDone(*holder, completion.clone())))
+    }
+
+    fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
+        Box::pin(self.run(key, ClearDone(seen.clone())))
+    }
+}

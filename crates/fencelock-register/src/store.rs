@@ -1,0 +1,65 @@
+use fencelock_core::register::{Expect, Reading, Record, Stored, Version};
+use fencelock_core::{Answer, Key};
+use std::fmt::Debug;
+
+/// A store with a register for each key.
+///
+/// Guarantees of an implementation, for each key:
+///
+/// - Reads and writes are linearizable: a read returns what was written last.
+/// - A write is executed only if the version is the expected one, in one step.
+/// - Different bytes have different versions.
+/// - A request has an answer, or an error, within some seconds. It is sent once: a repetition hides how long it took.
+///
+/// An error means that the request may have been executed. Dropping a future may leave its request in the network.
+pub trait Register: Debug + Send + Sync + 'static {
+    /// A name for messages, without secrets.
+    fn name(&self) -> String;
+
+    /// Reads a register. Of more than [`Record::MAX_BYTES`] bytes it may return any that are more.
+    fn read<'a>(&'a self, key: &'a Key) -> Answer<'a, Found>;
+
+    /// Writes a register if it has the expected version; with `None`, if nothing is there.
+    fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply>;
+
+    /// The keys whose records may be held: [`Record::may_be_held`] tells it by the length of a record.
+    fn list(&self) -> Answer<'_, Vec<Key>>;
+}
+
+/// The answer to a read. Exhaustive: a store makes it of its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The bytes with their version; `None` if nothing is there.
+    pub bytes: Option<(Version, Vec<u8>)>,
+    /// When they were written, in microseconds since 1970 by a clock of the store; `None` if it is not told, or not trusted.
+    pub modified: Option<u64>,
+    /// The time of the store, in the same way.
+    pub date: Option<u64>,
+}
+
+/// The answer to a write. Exhaustive: there is no third answer, only errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteReply {
+    /// It was executed.
+    Written {
+        /// The new version.
+        version: Version,
+        /// As in [`Found`].
+        date: Option<u64>,
+    },
+    /// The register has another version: perhaps because a copy of this write was executed.
+    Refused,
+}
+
+impl Found {
+    pub(crate) fn reading(self, key: &Key) -> Reading {
+        let stored = match self.bytes {
+            None => Stored::Absent,
+            Some((version, bytes)) => match Record::from_bytes(&bytes, key) {
+                Ok(record) => Stored::Record(version, record),
+                Err(what) => Stored::Foreign(what),
+            },
+        };
+        Reading { stored, modified: self.modified, date: self.date }
+    }
+}
