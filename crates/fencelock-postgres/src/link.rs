@@ -25,7 +25,8 @@ pub(crate) struct Link {
     texts: Arc<[String; CALLS]>,
     /// The requests of a key go over one connection, so that a release comes after the claim that it follows.
     slots: Vec<Mutex<Slot>>,
-    /// A connection of their own: a claim may wait for a row that a transaction has locked, and renewals must not wait for that.
+    /// A claim may wait for a row that a transaction has locked, and renewals must not wait for that: while one is under way, they have a
+    /// connection of their own.
     renewals: Mutex<Slot>,
 }
 
@@ -81,6 +82,9 @@ impl Link {
             if let Some(session) = slot.current.as_ref().filter(|session| !session.is_closed()) {
                 return Ok(Arc::clone(session));
             }
+            if let Some(idle) = self.idle().filter(|_| matches!(lane, Lane::Renewals)) {
+                return Ok(idle);
+            }
             let session = Arc::new(Session::open(&self.target, &self.hub, &self.texts).await?);
             slot.current = Some(Arc::clone(&session));
             Ok(session)
@@ -88,11 +92,16 @@ impl Link {
         timeout_at(deadline, open).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
+    /// A connection that waits for no reply.
+    fn idle(&self) -> Option<Arc<Session>> {
+        let current = |slot: &Mutex<Slot>| slot.try_lock().ok()?.current.clone();
+        self.slots.iter().filter_map(current).find(|session| !session.is_closed() && session.is_idle())
+    }
+
     /// Sends a request and waits for its reply. A connection that is too slow is used no more.
     pub(crate) async fn call_over(
         &self,
         session: &Arc<Session>,
-        lane: Lane<'_>,
         call: Call,
         params: &[Param<'_>],
         deadline: Instant,
@@ -100,12 +109,13 @@ impl Link {
         if let Ok(answer) = timeout_at(deadline, session.call(call, params)).await {
             return answer;
         }
-        let mut slot = self.slot(lane).lock().await;
-        if slot.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-            slot.silent = slot.current.take().map(|session| (session, Instant::now()));
-            drop(slot);
-            self.hub.lost_connection(true);
+        for slot in self.slots.iter().chain([&self.renewals]) {
+            let mut slot = slot.lock().await;
+            if slot.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+                slot.silent = slot.current.take().map(|session| (session, Instant::now()));
+            }
         }
+        self.hub.lost_connection(true);
         Err(self.timed_out())
     }
 
@@ -113,7 +123,7 @@ impl Link {
     pub(crate) async fn call(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Row, Unknown> {
         let deadline = self.deadline();
         let session = self.session(lane, deadline).await?;
-        let rows = self.call_over(&session, lane, call, params, deadline).await?;
+        let rows = self.call_over(&session, call, params, deadline).await?;
         rows.into_iter().next().ok_or_else(|| self.unreadable(Unreadable("an empty reply".to_owned())))
     }
 
@@ -151,7 +161,7 @@ impl Link {
                 let asked = [calls::texts_of(&keys), calls::byte_strings(&holders)];
                 let deadline = link.deadline();
                 let Ok(session) = link.session(Lane::Key(first), deadline).await else { continue };
-                let rows = link.call_over(&session, Lane::Key(first), Call::Handed, &asked, deadline).await;
+                let rows = link.call_over(&session, Call::Handed, &asked, deadline).await;
                 for event in rows.iter().flatten().filter_map(|row| answers::handed(row).ok()) {
                     link.hub.listeners.send(&event);
                 }

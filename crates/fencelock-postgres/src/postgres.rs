@@ -86,13 +86,13 @@ impl Postgres {
     }
 
     async fn claim_over(&self, session: &Arc<Session>, claim: &Claim, deadline: Instant) -> Result<Acquire, Unknown> {
-        let (link, lane, values) = (&self.link, Lane::Key(&claim.key), ClaimValues::of(claim));
+        let (link, values) = (&self.link, ClaimValues::of(claim));
         let (key, holder, owner) = (values.key, &values.holder[..], values.owner);
         let channel = link.channel.as_str();
         let first = [calls::text(&key), calls::bytes(&holder), calls::text(&owner), calls::number(&values.ttl)];
         if session.facts.is_direct && !claim.is_poll() {
             let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
-            let rows = link.call_over(session, lane, Call::Take, &take, deadline).await?;
+            let rows = link.call_over(session, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
                 return answers::taken(row).map_err(|error| link.unreadable(error));
             }
@@ -100,7 +100,7 @@ impl Postgres {
         let acquire =
             [&first[..], &[calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)]].concat();
         loop {
-            let asked = link.call_over(session, lane, Call::Acquire, &acquire, deadline);
+            let asked = link.call_over(session, Call::Acquire, &acquire, deadline);
             let rows = match claim.queueing.intent {
                 // A hand-off that follows the claim at once is not missed.
                 Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
@@ -142,7 +142,7 @@ impl Postgres {
         let renew =
             [calls::texts_of(&keys), calls::byte_strings(&holders), calls::numbers(&ttls), calls::numbers(&assumed)];
         let session = link.session(Lane::Renewals, deadline).await?;
-        let rows = link.call_over(&session, Lane::Renewals, Call::Renew, &renew, deadline).await?;
+        let rows = link.call_over(&session, Call::Renew, &renew, deadline).await?;
         let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
         let answers = answers.map_err(|error| link.unreadable(error))?;
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
@@ -179,7 +179,7 @@ impl Postgres {
         let lane = Lane::Key(key.unwrap_or(&any));
         let session = link.session(lane, deadline).await?;
         let key = key.map(Key::as_str);
-        let rows = link.call_over(&session, lane, Call::List, &[calls::text(&key)], deadline).await?;
+        let rows = link.call_over(&session, Call::List, &[calls::text(&key)], deadline).await?;
         if rows.len() > LISTED {
             let text = format!("more than {LISTED} locks are held, so they are not listed: read the table locks");
             return Err(Unknown::new(self.name(), Fault::Other, text));

@@ -48,6 +48,8 @@ pub(crate) struct Session {
     begin: String,
     /// The three messages of such a transaction are sent together.
     order: Mutex<()>,
+    /// How many requests wait for their replies.
+    waiting: AtomicU32,
     state: Arc<State>,
     driver: JoinHandle<()>,
 }
@@ -124,6 +126,7 @@ impl Session {
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
             begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true)),
             order: Mutex::default(),
+            waiting: AtomicU32::new(0),
             state,
             driver,
         })
@@ -133,9 +136,14 @@ impl Session {
         self.client.is_closed() || self.state.doubt.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
+    }
+
     /// Runs one statement in a transaction of its own, in one round trip. Requests are executed in the order in which their futures are
     /// polled for the first time.
     pub(crate) async fn call(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Unknown> {
+        let _waiting = Waiting::new(&self.waiting);
         let rows = if self.facts.is_pooled {
             self.call_pooled(call, params).await
         } else {
@@ -194,6 +202,22 @@ impl Session {
     /// For `doctor`.
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
         self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
+    }
+}
+
+/// A request that waits for its reply, or is cancelled.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

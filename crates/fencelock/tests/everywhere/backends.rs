@@ -2,9 +2,11 @@ use fencelock::backends::{BootClock, File, Memory, Quorum};
 use fencelock::contract::{QuorumNode, RetryPlan, register};
 use fencelock::{Builder, Client, Drift};
 use fencelock_register::{MemoryRegister, RegisterLocks};
-use fencelock_testkit::{ClusterNodes, RedisServer, Sentinels, redis_or_skip, redlock_url, servers_or_skip};
-use std::sync::Arc;
+use fencelock_testkit::{
+    ClusterNodes, PostgresServer, RedisServer, Sentinels, postgres_or_skip, redis_or_skip, redlock_url, servers_or_skip,
+};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -21,6 +23,8 @@ pub(crate) enum TestBackend {
     Servers(Vec<RedisServer>),
     Sentinels(Sentinels),
     Cluster(ClusterNodes),
+    /// A schema of a server that the tests share.
+    Postgres(Arc<PostgresServer>, u32),
 }
 
 impl TestBackend {
@@ -43,6 +47,10 @@ impl TestBackend {
             Self::Servers(servers) => settings.connect(&url(servers)).await,
             Self::Sentinels(sentinels) => settings.connect(&sentinels.url("")).await,
             Self::Cluster(cluster) => settings.connect(&cluster.url("")).await,
+            Self::Postgres(server, number) => {
+                let url = format!("{}?create=true&schema=test{number}", server.url("postgres"));
+                settings.connect(&url).await
+            }
         }
         .unwrap()
     }
@@ -99,6 +107,19 @@ pub(crate) fn sentinel() -> Option<TestBackend> {
 
 pub(crate) fn cluster() -> Option<TestBackend> {
     Some(TestBackend::Cluster(ClusterNodes::start_or_skip(2, 0)?))
+}
+
+/// A server starts in a second, and a schema is made at once.
+pub(crate) fn postgres() -> Option<TestBackend> {
+    static SHARED: Mutex<Option<(Weak<PostgresServer>, u32)>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (server, number) = shared.take().unwrap_or_default();
+    let server = match server.upgrade() {
+        Some(server) => server,
+        None => Arc::new(postgres_or_skip()?),
+    };
+    *shared = Some((Arc::downgrade(&server), number + 1));
+    Some(TestBackend::Postgres(server, number))
 }
 
 pub(crate) fn quorum() -> Option<TestBackend> {

@@ -49,6 +49,7 @@ macro_rules! everywhere {
         everywhere!(@at cfg(all()), redis, $both, $one);
         everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", sentinel, $both, $one);
         everywhere!(@at ignore = "it takes a minute and a half: scripts/test-servers", cluster, $both, $one);
+        everywhere!(@at ignore = "it takes a minute: scripts/test-servers", postgres, $both, $one);
         everywhere!(@at cfg(all()), quorum, $both, $one);
         everywhere!(@at cfg(all()), quorum_of_redis, $both, $one);
     };

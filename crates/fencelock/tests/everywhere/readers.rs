@@ -15,9 +15,7 @@ async fn two(backend: &TestBackend, sharing: bool) -> Option<[Client; 2]> {
         return Some(clients);
     }
     let refused = clients[0].lock("k").shared().acquire().await.unwrap_err();
-    let Error::ModeUnsupported { mode, reason, .. } = &refused else { panic!("{refused}") };
-    assert_eq!(*mode, Mode::Shared);
-    assert!(reason.to_string().contains("exclusive"), "{refused}");
+    assert!(matches!(refused, Error::ModeUnsupported { mode: Mode::Shared, .. }), "{refused}");
     None
 }
 
