@@ -329,12 +329,17 @@ pub(crate) struct Status {
     /// Name of the lock.
     #[arg(value_parser = parse::key)]
     pub(crate) key: String,
+    /// Also show the first 100 waiters, in the order in which they are served. JSON always has them.
+    #[arg(long)]
+    pub(crate) waiters: bool,
 }
 
 /// List all held keys, or those that begin with PREFIX.
 ///
 /// On Redis this scans all keys of the database, including keys of other programs. It takes about one second per million
 /// keys, with or without a PREFIX. The server serves other clients during the scan.
+///
+/// WAITED is how long the client has waited that has waited longest.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct List {

@@ -70,6 +70,7 @@ fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
                 "servers" => "### server",
                 "features" => "### feature",
                 "holders" => "### holder",
+                "queue" => "### waiter",
                 "lost" => "### lost",
                 _ => "### finding",
             };

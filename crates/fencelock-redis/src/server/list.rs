@@ -93,7 +93,8 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
     let calls = keys
         .iter()
         .map(|key| {
-            script::inspect(&redis.link.target.redis_key(key), EpochCheck::without_marker(&session.server_info.run_id))
+            let epoch_check = EpochCheck::without_marker(&session.server_info.run_id);
+            script::inspect(&redis.link.target.redis_key(key), 1, epoch_check)
         })
         .collect();
     let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
