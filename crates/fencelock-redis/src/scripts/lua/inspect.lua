@@ -17,7 +17,7 @@ local function named(most)
     if #lines == most then break end
     local alive = tonumber(tolerant('ZSCORE', KEYS[5], found[i]))
     local entry = alive and alive > now_ms and tolerant('HGET', KEYS[4], found[i]) or ''
-    local value, suffix = string.match(string.sub(entry, 1, CUT), '^%d+ %d+ %S+ ([^\t\n]*)\t([^\n]*)')
+    local value, suffix = string.match(string.sub(entry, 1, CUT), '^[1-9]%d* [1-9]%d* %S+ ([^\t\n]*)\t?([^\n]*)')
     if is_holder(value, found[i]) then
       lines[#lines + 1] = string.format('%.0f', now_ms - found[i + 1]) .. '\t' .. value .. '\t' .. suffix
     end
