@@ -115,9 +115,8 @@ impl Both<'_> {
                 (Sent::script(call, changes), ended(answer))
             }
             Command::Inspect => {
-                let (answer, call) =
-                    (key.checked_inspect(server, NAMED, &gate), script::inspect(name, NAMED, epoch_check));
-                (Sent::script(call, changes), Expected::or_refused(answer, inspected))
+                let answer = Expected::or_refused(key.checked_inspect(server, NAMED, &gate), inspected);
+                (Sent::script(script::inspect(name, NAMED, epoch_check), changes), answer)
             }
             Command::Evict { seen, kind, proposal } => {
                 let (seen, proposal) = (value(key, seen.as_ref()), proposal.near(server, key));
