@@ -4,6 +4,8 @@ use crate::commands::elect::args::Elect;
 #[cfg(feature = "lab")]
 use crate::commands::lab::args::Lab;
 use crate::commands::once::args::{Once, OncePer};
+#[cfg(feature = "top")]
+use crate::commands::top::args::Top;
 use crate::mode::ModeArguments;
 use crate::notes;
 use crate::wait_args::{Nested, Patience};
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Release(Release),
     Status(Status),
     List(List),
+    #[cfg(feature = "top")]
+    Top(Top),
     Wait(Wait),
     Break(Break),
     Resize(Resize),
@@ -118,6 +122,15 @@ impl Command {
             #[cfg(feature = "bench")]
             Self::Bench(_) => true,
             Self::Elect(elect) => !elect.observe,
+            _ => false,
+        }
+    }
+
+    /// Whether it draws on the whole terminal, which nothing else may write to.
+    pub(crate) fn has_screen(&self) -> bool {
+        match self {
+            #[cfg(feature = "top")]
+            Self::Top(wanted) => !wanted.once,
             _ => false,
         }
     }
@@ -329,12 +342,17 @@ pub(crate) struct Status {
     /// Name of the lock.
     #[arg(value_parser = parse::key)]
     pub(crate) key: String,
+    /// Also show the first 100 waiters, in the order in which they are served. JSON always has them.
+    #[arg(long)]
+    pub(crate) waiters: bool,
 }
 
 /// List all held keys, or those that begin with PREFIX.
 ///
 /// On Redis this scans all keys of the database, including keys of other programs. It takes about one second per million
 /// keys, with or without a PREFIX. The server serves other clients during the scan.
+///
+/// WAITED is how long the client has waited that has waited longest.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct List {

@@ -1,7 +1,9 @@
 //! The fields of JSON output. docs/en/json.md documents them; a field name has the same meaning in all commands.
 
 use crate::mode::with_mode;
-use fencelock::{Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Mode, Occupant, Owner, WindowDone};
+use fencelock::{
+    Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Mode, Occupant, Owner, WaiterInfo, WindowDone,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -67,6 +69,20 @@ fn hold(hold: &HolderInfo) -> Value {
     with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
 }
 
+/// The first waiters; unknown without a queue. Of a free key nobody is named: what is in its queue is about to get it.
+fn queue(held: Option<&Holding>, queues: bool) -> Value {
+    match held {
+        None => json!(queues.then(Vec::<Value>::new)),
+        Some(held) => held.queue.as_ref().map_or(Value::Null, |queue| queue.iter().map(waiter).collect()),
+    }
+}
+
+/// One of the waiters of a key.
+fn waiter(waiter: &WaiterInfo) -> Value {
+    let answer = json!({ "owner": owner(&waiter.holder.owner), "waited_ms": waiter.waited.map(millis) });
+    with_mode(answer, Some(waiter.mode))
+}
+
 /// Whether it is unknown who holds the key, or nobody.
 pub(crate) fn is_unread(held: &Holding) -> bool {
     matches!(&held.first().occupant, Occupant::Foreign(foreign) if foreign.is_unread())
@@ -84,6 +100,8 @@ pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
         "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
         "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
         "waiters": queues.then(|| held.map_or(0, |held| held.waiters)),
+        "longest_wait_ms": held.and_then(Holding::longest_wait).map(millis),
+        "queue": queue(held, queues),
         "holders": known.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
         "holder_count": known.map_or(0, |held| held.holders.count()),
     });

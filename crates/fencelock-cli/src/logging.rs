@@ -14,8 +14,8 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn start(arguments: &Arguments) {
     let common = &arguments.common;
     let level = match common.verbose {
-        // Log lines would corrupt the JSON output.
-        _ if common.json => return,
+        // Log lines would corrupt the JSON output, or the screen.
+        _ if common.json || arguments.command.has_screen() => return,
         0 if common.quiet || includes_warnings(&arguments.command) => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
         1 => LevelFilter::DEBUG,

@@ -81,6 +81,26 @@ pub(crate) fn holders(holding: &Holding) -> String {
     text
 }
 
+/// The first waiters, one in each line.
+pub(crate) fn waiters(holding: &Holding) -> String {
+    let Some(queue) = &holding.queue else { return "\n  who waits is unknown".to_owned() };
+    let mut text = String::new();
+    for (place, waiter) in queue.iter().enumerate() {
+        let _ = write!(text, "\n  waiting {}: {}", place + 1, plain(&waiter.holder.owner));
+        if waiter.mode != Mode::Exclusive {
+            let _ = write!(text, ", {}", waiter.mode);
+        }
+        if let Some(waited) = waiter.waited {
+            let _ = write!(text, ", for {}", Span(waited));
+        }
+    }
+    let named = u32::try_from(queue.len()).unwrap_or(u32::MAX);
+    if holding.waiters > named {
+        let _ = write!(text, "\n  and {} more waiting", holding.waiters - named);
+    }
+    text
+}
+
 /// `web-1:4242 (nightly)`; `5f3b12ab web-1:4242 (nightly)` for one of several that may hold the key together.
 pub(crate) fn holder_of(hold: &HolderInfo) -> String {
     match hold.holder_id().filter(|_| hold.mode != Mode::Exclusive) {

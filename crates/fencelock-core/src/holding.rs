@@ -1,4 +1,5 @@
-use crate::{Expiry, Foreign, HolderId, HolderInfo, Holders, Key, Occupant, Unknown};
+use crate::{Expiry, Foreign, Holder, HolderId, HolderInfo, Holders, Key, Mode, Occupant, Unknown};
+use std::time::Duration;
 
 /// What a backend knows about a held key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,12 +12,18 @@ pub struct Holding {
     /// The number of waiters in the queue of the backend; 0 without a queue. Tasks of one client that share leases are one
     /// waiter.
     pub waiters: u32,
+    /// The first of these waiters, in the order in which they are served: at most [`Holding::NAMED`] of one inspected key, and at
+    /// least the first one of a listed key. `None` if they are unknown, as they are without a queue.
+    pub queue: Option<Vec<WaiterInfo>>,
 }
 
 impl Holding {
+    /// So many waiters are named, and the others counted: an answer stays small, however many wait.
+    pub const NAMED: usize = 100;
+
     /// One holder without waiters.
     pub const fn new(key: Key, holder: HolderInfo) -> Self {
-        Self { key, holders: Holders::one(holder), waiters: 0 }
+        Self { key, holders: Holders::one(holder), waiters: 0, queue: None }
     }
 
     /// A key that cannot be read, so whether it is held is unknown.
@@ -39,6 +46,18 @@ impl Holding {
         self
     }
 
+    /// The same with the first waiters, if known.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Option<Vec<WaiterInfo>>) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// How long the waiter has waited that has waited longest, if known.
+    pub fn longest_wait(&self) -> Option<Duration> {
+        self.queue.iter().flatten().filter_map(|waiter| waiter.waited).max()
+    }
+
     /// The first known holder; of an exclusive lock, the only one.
     pub const fn first(&self) -> &HolderInfo {
         self.holders.first()
@@ -52,5 +71,24 @@ impl Holding {
     /// Whether this holder is listed.
     pub fn has(&self, holder: HolderId) -> bool {
         self.holders.iter().any(|hold| hold.holder_id() == Some(holder))
+    }
+}
+
+/// A client in the queue of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The waiter.
+    pub holder: Holder,
+    /// The mode that it claims.
+    pub mode: Mode,
+    /// How long it has waited, if known.
+    pub waited: Option<Duration>,
+}
+
+impl WaiterInfo {
+    /// A waiter that has waited this long, if known.
+    pub const fn new(holder: Holder, mode: Mode, waited: Option<Duration>) -> Self {
+        Self { holder, mode, waited }
     }
 }

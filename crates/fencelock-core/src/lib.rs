@@ -15,7 +15,7 @@
 //! | gate | the check of tokens at the receiver | [`FenceGate`] |
 //! | claim | the request of one holder for a key | [`Claim`] |
 //! | mode | exclusive, shared, or some permits of a semaphore | [`Mode`] |
-//! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`] |
+//! | holding | what a backend knows about a held key and its holders | [`Holding`], [`Holders`], [`WaiterInfo`] |
 //! | scheme | the form of the URLs of a backend | [`Scheme`] |
 //! | completion | the record of the latest success of the work of a key, which counts in the window of each caller | [`Completion`], [`once`] |
 //! | leader | who holds the lock of an election | [`Leader`], [`LeaderHistory`] |
@@ -115,7 +115,7 @@ pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
 pub use holders::{HolderInfo, Holders};
-pub use holding::Holding;
+pub use holding::{Holding, WaiterInfo};
 pub use invalid::Invalid;
 pub use key::Key;
 pub use key_set::KeySet;

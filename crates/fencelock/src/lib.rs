@@ -93,6 +93,7 @@ pub use fencelock_core::{
     Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken,
     Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment,
     NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
+    WaiterInfo,
 };
 pub use guard::{Guard, Held, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};

@@ -1,5 +1,5 @@
 use super::holds::HeldEntry;
-use super::queue::Unread;
+use super::queue::{Unread, WaiterEntry};
 use super::value::Value;
 use fencelock_core::Mode;
 use std::fmt::Write as _;
@@ -223,6 +223,8 @@ pub struct Inspect {
     pub fence: Option<u64>,
     /// The number of waiters.
     pub waiters: u64,
+    /// The live ones among the first waiters, and how long ago their tickets were, in ms.
+    pub named: Vec<(i64, WaiterEntry)>,
     /// The holders, if several clients hold the lock together.
     pub listed: Option<Listed>,
 }

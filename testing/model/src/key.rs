@@ -431,7 +431,7 @@ impl KeyModel {
             ahead
         } else {
             take_memory(server, &mut wrote)?;
-            self.queue.append(me.clone())
+            self.queue.append(me.clone(), clock_ms)
         };
         take_memory(server, &mut wrote)?;
         self.deadlines.until_ms.insert(me.clone(), clock_ms + claim.life_ms);

@@ -56,9 +56,9 @@ pub struct WaiterQueue {
 }
 
 impl WaiterQueue {
-    /// Appends a waiter, and returns the number of waiters in front.
-    pub(super) fn append(&mut self, name: Name) -> usize {
-        let ticket = self.members.last().map_or(1, |(last, _)| last + 1);
+    /// Appends a waiter that arrives now, and returns the number of waiters in front.
+    pub(super) fn append(&mut self, name: Name, now_ms: u64) -> usize {
+        let ticket = self.members.last().map_or(1, |(last, _)| last + 1).max(now_ms);
         self.members.push((ticket, name));
         self.members.len() - 1
     }

@@ -6,7 +6,7 @@ use super::answer::{
 };
 use super::key::{Advance, Claim, HoldKind, Intent, KeyModel, Lock, NewHold, Offer, Wrote, take_memory};
 use super::marker::Gate;
-use super::queue::{Delivery, Entry, HandOff, Name, Unread};
+use super::queue::{Delivery, Entry, HandOff, Name, Unread, WaiterEntry};
 use super::server::{FENCE_TTL_MS, Server, VERSION};
 use super::value::Value;
 use fencelock_core::Mode;
@@ -367,20 +367,20 @@ impl KeyModel {
 
 /// What a client receives about the holders.
 impl KeyModel {
-    /// `inspect.lua` with a quarantine check: a server that may have lost data never reports that a lock is free.
-    pub fn checked_inspect(&mut self, server: &Server, gate: &Gate) -> Result<Availability, ScriptError> {
+    /// `inspect.lua` with a quarantine check and those of the first `named` waiters that are alive: a server that may have lost data never reports that a lock is free.
+    pub fn checked_inspect(&mut self, server: &Server, named: usize, gate: &Gate) -> Result<Availability, ScriptError> {
         self.expire(server);
         if self.shared().is_some() && server.time_refused {
             return Err(ScriptError::Time);
         }
         if let Some(seen) = self.inspect(server) {
-            return Ok(Availability::Held(seen));
+            return Ok(Availability::Held(Inspect { named: self.named(server, named), ..seen }));
         }
         let free = || Availability::Free { waiters: self.living(server) };
         Ok(gate.refusal()?.map_or_else(free, |refusal| Availability::Refused(refusal.clone())))
     }
 
-    /// `inspect.lua`: the holder; `None` if the lock is free.
+    /// `inspect.lua` without the names of waiters: the holder; `None` if the lock is free.
     pub fn inspect(&mut self, server: &Server) -> Option<Inspect> {
         self.expire(server);
         let lock = self.lock.as_ref()?;
@@ -392,7 +392,18 @@ impl KeyModel {
             let holds = self.listed(server)?;
             (ttl_ms, listed) = (holds.first_rest_ms(), Some(holds));
         }
-        Some(Inspect { by, ttl_ms, fence, waiters, listed })
+        Some(Inspect { by, ttl_ms, fence, waiters, named: Vec::new(), listed })
+    }
+
+    fn named(&self, server: &Server, most: usize) -> Vec<(i64, WaiterEntry)> {
+        if server.time_refused || self.living(server) == 0 {
+            return Vec::new();
+        }
+        let now_ms = server.now_ms();
+        let is_alive = |name: &Name| self.deadlines.until_ms.get(name).is_some_and(|until_ms| *until_ms > now_ms);
+        let first = self.queue.members.iter().take(most + server.cap).filter(|(_, name)| is_alive(name));
+        let read = first.filter_map(|(ticket, name)| Some((ticket, self.waiters.read(name)?.clone())));
+        read.take(most).map(|(ticket, entry)| (now_ms.cast_signed() - ticket.cast_signed(), entry)).collect()
     }
 
     pub(super) fn occupied(&self, server: &Server) -> Occupied {

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::json::state;
 use crate::keeper::{self, Request};
 use crate::text::{ended_holding, holder_of, holding, plain};
-use fencelock::{Client, Eviction, Expiry, HolderInfo, Holding, Occupant};
+use fencelock::{Client, Eviction, Expiry, HolderId, HolderInfo, Holding, Occupant};
 
 /// Breaks a lock.
 pub(super) async fn breaking(breaking: Break, context: &Context) -> Result<Exit, Failure> {
@@ -19,25 +19,14 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
     };
     let seen = one_of(&row, breaking.holder.as_deref())
         .map_err(|why| Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&row))))?;
-    let kept = match seen.first().holder_id() {
-        Some(holder) => keeper::ask(client, holder, &Request::State).await?.is_some().then_some(holder),
-        None => None,
-    };
+    let kept = keeper_of(client, &seen).await?;
     // If the backend cannot break locks, no option helps, and its error explains why.
     if client.capabilities().evicts || kept.is_some() {
         permitted(breaking, Kind::of(&seen)).map_err(|why| {
             Failure::new(Exit::Usage, format!("{key} is {}; nothing was done: {why}", holding(&seen)))
         })?;
     }
-    let mut released = false;
-    if let Some(holder) = kept {
-        let request = Request::Break { key: breaking.key.clone(), holder };
-        released = keeper::ask(client, holder, &request).await?.is_some_and(|answer| answer["done"] == true);
-    }
-    match client.evict(&seen).await? {
-        Eviction::Changed(_) if released => {
-            context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?;
-        }
+    match end(client, &seen, kept).await? {
         Eviction::Evicted => context.answer(&format!("{}\n", result(&seen, queues, context.report.json)))?,
         Eviction::Changed(None) => {
             return nothing_to_break(&breaking.key, "free now, nothing to do", queues, context);
@@ -50,6 +39,42 @@ async fn break_lock(breaking: &Break, client: &Client, context: &Context) -> Res
         other => return Err(Failure::new(Exit::Usage, format!("{key}: {other:?}"))),
     }
     Ok(Exit::Success)
+}
+
+/// The holder, if a keeper of this machine has its lock.
+async fn keeper_of(client: &Client, seen: &Holding) -> Result<Option<HolderId>, Failure> {
+    let Some(holder) = seen.first().holder_id() else { return Ok(None) };
+    Ok(keeper::ask(client, holder, &Request::State).await?.is_some().then_some(holder))
+}
+
+/// Ends a hold if it has not changed, through its keeper if it has one.
+async fn end(client: &Client, seen: &Holding, kept: Option<HolderId>) -> Result<Eviction, Failure> {
+    let mut released = false;
+    if let Some(holder) = kept {
+        let request = Request::Break { key: seen.key.to_string(), holder };
+        released = keeper::ask(client, holder, &request).await?.is_some_and(|answer| answer["done"] == true);
+    }
+    Ok(match client.evict(seen).await? {
+        Eviction::Changed(_) if released => Eviction::Evicted,
+        ended => ended,
+    })
+}
+
+/// Ends a hold of fencelock that a user has confirmed, and says what became of it.
+#[cfg(feature = "top")]
+pub(super) async fn end_own(client: &Client, seen: &Holding) -> Result<String, Failure> {
+    let key = plain(&seen.key);
+    if Kind::of(seen) != Kind::Own {
+        return Ok(format!("{key}: not a lock of fencelock, nothing was done: see `fencelock break {key}`"));
+    }
+    let kept = keeper_of(client, seen).await?;
+    Ok(match end(client, seen, kept).await? {
+        Eviction::Evicted => result(seen, true, false),
+        Eviction::Changed(None) => format!("{key}: free now, nothing was done"),
+        Eviction::Changed(Some(now)) => format!("{key} is now {}: nothing was done", holding(&now)),
+        Eviction::Refused(why) => format!("{key}: {}", plain(&why)),
+        other => format!("{key}: {other:?}"),
+    })
 }
 
 /// The hold to end: the only one, or the one whose holder id begins with `prefix`.

@@ -67,30 +67,31 @@ fn in_columns(holdings: &[Holding], queues: bool) -> String {
     if holdings.is_empty() {
         return String::new();
     }
-    let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "TOKEN", "MODE", "HOLDER"].map(str::to_owned);
+    let head = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "WAITED", "TOKEN", "MODE", "HOLDER"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(holdings.iter().flat_map(|held| lines(held, queues))).collect();
     table(&rows)
 }
 
 /// One line for each holder.
-fn lines(held: &Holding, queues: bool) -> impl Iterator<Item = [String; 7]> {
+fn lines(held: &Holding, queues: bool) -> impl Iterator<Item = [String; 8]> {
     let listed = u32::try_from(held.holders.iter().count()).unwrap_or(u32::MAX);
     let more = held.holders.count().saturating_sub(listed);
     let others = (more > 0).then(|| {
-        let mut line: [String; 7] = Default::default();
-        (line[0], line[6]) = (plain(&held.key), format!("and {more} more"));
+        let mut line: [String; 8] = Default::default();
+        (line[0], line[7]) = (plain(&held.key), format!("and {more} more"));
         line
     });
     held.holders.iter().map(move |holder| columns(held, holder, queues)).chain(others)
 }
 
-fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 7] {
+fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 8] {
     let span = |span| Span(span).to_string();
     [
         plain(&held.key),
         holder.held_for.map_or_else(|| "?".to_owned(), span),
         holder.expiry.span().map_or_else(|| "-".to_owned(), span),
         if queues { held.waiters.to_string() } else { "-".to_owned() },
+        held.longest_wait().map_or_else(|| "-".to_owned(), span),
         holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
         if is_unread(held) { "-".to_owned() } else { mode::column(holder.mode) },
         holder_of(holder),

@@ -20,6 +20,8 @@ mod resize;
 pub(crate) mod run;
 mod slots;
 mod status;
+#[cfg(feature = "top")]
+pub(crate) mod top;
 mod wait;
 
 use crate::args::{Arguments, Command};
@@ -40,6 +42,8 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
         Command::Status(status) => status::status(status, context).await,
         Command::List(wanted) if list::is_for_completion() => list::complete(wanted.prefix, context.clone()).await,
         Command::List(wanted) => list::list(wanted, context).await,
+        #[cfg(feature = "top")]
+        Command::Top(wanted) => top::top(wanted, context).await,
         Command::Wait(wait) => wait::wait(wait, context).await,
         Command::Break(breaking) => breaking::breaking(breaking, context).await,
         Command::Resize(resize) => resize::resize(resize, context).await,

@@ -4,16 +4,17 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json::{millis, state, window_done};
 use crate::keeper;
-use crate::text::{holders, holding, plain, quarantine};
+use crate::text::{holders, holding, plain, quarantine, waiters};
 use fencelock::{Client, Error, Unknown};
 use serde_json::{Value, json};
 
 /// Shows the holder of a key.
 pub(super) async fn status(status: Status, context: &Context) -> Result<Exit, Failure> {
-    context.with_client(async |client| show(client, &status.key, context).await).await
+    context.with_client(async |client| show(client, &status, context).await).await
 }
 
-async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Failure> {
+async fn show(client: &Client, status: &Status, context: &Context) -> Result<Exit, Failure> {
+    let key = status.key.as_str();
     let held = match client.inspect(key).await {
         Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() => return unknown(key, &cause, context),
         held => held?,
@@ -28,13 +29,14 @@ async fn show(client: &Client, key: &str, context: &Context) -> Result<Exit, Fai
     } else {
         let holder = held.as_ref().map_or_else(|| "free".to_owned(), holding);
         let rows = held.as_ref().map(holders).unwrap_or_default();
+        let queue = held.as_ref().filter(|_| status.waiters).map(waiters).unwrap_or_default();
         let done = match done {
             Ok(None) => String::new(),
             Ok(Some(done)) => format!("; {done}"),
             Err(error) => format!("; whether its work is done is unknown: {error:#}"),
         };
         let lost = lost.iter().map(|lost| format!("\n  {}", sentence(lost)));
-        format!("{}: {holder}{}{rows}{}", plain(key), plain(&done), lost.collect::<String>())
+        format!("{}: {holder}{}{rows}{queue}{}", plain(key), plain(&done), lost.collect::<String>())
     };
     context.answer(&format!("{answer}\n"))?;
     Ok(if held.is_some() { Exit::Busy } else { Exit::Success })
@@ -63,7 +65,7 @@ fn unknown(key: &str, cause: &Unknown, context: &Context) -> Result<Exit, Failur
     let answer = if context.report.json {
         let rest = cause.nodes().iter().filter_map(|node| node.passes_in).max();
         let mut answer = state(key, None, false);
-        answer["held"] = Value::Null;
+        (answer["held"], answer["queue"]) = (Value::Null, Value::Null);
         (answer["done"], answer["lost"]) = (Value::Null, json!([]));
         (answer["unknown"], answer["quarantined_for_ms"]) = (why.into(), rest.map(millis).into());
         answer.to_string()

@@ -270,3 +270,67 @@ fn the_number_of_waiters_is_shown_only_where_there_is_a_queue() {
         assert_eq!(holder.end().status, 0);
     }
 }
+
+#[test]
+fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
+    for backend in TestBackend::every_kind() {
+        let mut holder = Test::script(&backend, "k", "echo held; read _").start();
+        holder.wait_for("held");
+        let _first = Test::new(&backend, "-q run --label first k -- true").start();
+        if backend.redis.is_none() {
+            Test::new(&backend, "status --waiters k").stdout("k: held by *\n  who waits is unknown\n").status(75).run();
+            let json = Test::new(&backend, "--json status k").output().stdout;
+            assert!(json.contains(r#""queue":null"#) && json.contains(r#""longest_wait_ms":null"#), "{json}");
+            continue;
+        }
+        let queue = |length| {
+            let read = || {
+                let json: Value =
+                    serde_json::from_str(&Test::new(&backend, "--json status k").output().stdout).unwrap();
+                (json["queue"].as_array().map(Vec::len) == Some(length)).then_some(json)
+            };
+            wait_until("the queue", read)
+        };
+        queue(1);
+        let _second = Test::new(&backend, "-q run --label second k -- true").start();
+        let json = queue(2);
+        let labels: Vec<_> = json["queue"].as_array().unwrap().iter().map(|one| &one["owner"]["label"]).collect();
+        assert_eq!(labels, ["first", "second"], "{json}");
+        assert_eq!((&json["waiters"], &json["queue"][0]["mode"]), (&2.into(), &"exclusive".into()));
+        let waited = |at: usize| json["queue"][at]["waited_ms"].as_u64().unwrap();
+        assert!(waited(0) >= waited(1) && waited(0) < 120_000, "{json}");
+        assert_eq!(json["longest_wait_ms"], json["queue"][0]["waited_ms"]);
+        Test::new(&backend, "status --waiters k")
+            .stdout("k: held by *, 2 waiting\n  waiting 1: * (first), for *\n  waiting 2: * (second), for *\n")
+            .status(75)
+            .run();
+        let list = Test::new(&backend, "list").output().stdout;
+        assert!(list.lines().next().unwrap().contains("WAITING  WAITED"), "{list}");
+        let listed: Value = serde_json::from_str(&Test::new(&backend, "--json list").output().stdout).unwrap();
+        assert!(listed[0]["longest_wait_ms"].as_u64().unwrap() >= waited(0), "{listed}");
+        assert_eq!(listed[0]["queue"][0]["owner"]["label"], "first", "{listed}");
+        let whole = json.to_string();
+        assert!(!whole.contains("\"holder\""), "an id of a waiter becomes the proof of its hold: {whole}");
+    }
+}
+
+#[test]
+fn at_most_a_hundred_waiters_are_named_and_the_others_counted() {
+    let Some(backend) = TestBackend::redis() else { return };
+    Test::new(&backend, "-q acquire --ttl 60s k").ok();
+    let far = "9999999999999";
+    for n in 0..130 {
+        let id = format!("{n:032x}");
+        let entry = format!("30000 1 - {id} web-{n}:7 job\t1");
+        // The first clients of this version counted from 1, so it is unknown since when they wait.
+        backend.server().command(&["ZADD", "fencelock:{k}:line", &(n + 1).to_string(), &id]);
+        backend.server().command(&["HSET", "fencelock:{k}:waiters", &id, &entry]);
+        backend.server().command(&["ZADD", "fencelock:{k}:alive", far, &id]);
+    }
+    let text = Test::new(&backend, "status --waiters k").status(75).output().stdout;
+    assert_eq!(text.lines().count(), 102, "{text}");
+    assert!(text.contains("\n  waiting 100: web-99:7 (job)\n  and 30 more waiting\n"), "{text}");
+    let json: Value = serde_json::from_str(&Test::new(&backend, "--json status k").output().stdout).unwrap();
+    assert_eq!((&json["waiters"], &json["longest_wait_ms"]), (&130.into(), &Value::Null));
+    assert_eq!(json["queue"].as_array().unwrap().len(), 100);
+}

@@ -64,12 +64,18 @@ fn assert_is(fields: &BTreeSet<String>, object: &Value, heading: &str) {
         if name == "done" && !value.is_null() {
             assert_is(&types_of("### done"), value, "### done");
         }
+        // They have the fields of `list`.
+        if name == "locks" {
+            value.as_array().unwrap().iter().for_each(|lock| assert_is(&answer_of("list"), lock, "## Fields"));
+            continue;
+        }
         for item in value.as_array().into_iter().flatten().filter(|item| !item.is_string()) {
             let heading = match name.as_str() {
                 "nodes" => "### node",
                 "servers" => "### server",
                 "features" => "### feature",
                 "holders" => "### holder",
+                "queue" => "### waiter",
                 "lost" => "### lost",
                 _ => "### finding",
             };
@@ -90,7 +96,11 @@ fn answer(backend: &TestBackend, line: &str, status: i32) -> Value {
     assert_eq!(output.stdout.lines().count(), 1, "{line}: {}", output.stdout);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let command = line.split(' ').next().unwrap();
-    let fields = answer_of(if line.contains("--report") { "doctor --report" } else { command });
+    let fields = answer_of(match command {
+        "doctor" if line.contains("--report") => "doctor --report",
+        "top" => "top --once",
+        command => command,
+    });
     match &answer {
         Value::Array(items) => items.iter().for_each(|item| assert_is(&fields, item, "## Fields")),
         object => assert_is(&fields, object, "## Fields"),
@@ -128,6 +138,7 @@ fn every_answer_is_as_documented() {
     let held = answer(&backend, "status k", 75);
     assert_eq!(held["owner"]["label"], "nightly");
     assert_eq!(answer(&backend, "list", 0).as_array().unwrap().len(), 1);
+    assert_eq!(answer(&backend, "top --once", 0)["locks"][0]["owner"]["label"], "nightly");
     assert_eq!(answer(&backend, "wait -w 0 k", 75)["held"], true);
     let renewed = answer(&backend, &format!("renew k --ttl 60s --holder {holder}"), 0);
     assert!(renewed["expires_in_ms"].as_u64().unwrap() > 30_000, "{renewed}");

@@ -41,5 +41,6 @@ mod slots;
 mod surroundings;
 mod terminal;
 mod test;
+mod top;
 mod two_step;
 mod waiting;

@@ -2,6 +2,7 @@
 //! see `doctor.rs`.
 
 use crate::backend::TestBackend;
+use crate::running::wait_until;
 use crate::test::Test;
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Commands that end by themselves, and their exit codes: of a backend where `held` is held and `free` is not.
-const COMMANDS: [(&str, i32); 23] = [
+const COMMANDS: [(&str, i32); 26] = [
     ("doctor --read-only", 0),
     ("-q doctor --read-only", 0),
     ("--json doctor --read-only", 0),
@@ -23,6 +24,9 @@ const COMMANDS: [(&str, i32); 23] = [
     ("status free", 0),
     ("--json status free", 0),
     ("status held", 75),
+    ("status --waiters held", 75),
+    ("top --once", 0),
+    ("--json top --once fr", 0),
     ("status read", 75),
     ("wait free", 0),
     ("wait -w 0 held", 75),
@@ -192,4 +196,45 @@ fn read_only_commands_write_no_key_on_a_cluster() {
     let Some(cluster) = ClusterNodes::start_or_skip(3, 0) else { return };
     let backend = TestBackend::files();
     run_all_on_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
+}
+
+/// The rights of the page for a user that may write nothing, with the prefix `app:`.
+fn reader(server: &RedisServer, without: &str) -> String {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/en/operations.md")).unwrap();
+    let (_, rest) = page.split_once("```reader\n").unwrap();
+    let rights = rest.lines().next().unwrap().split_whitespace().filter(|right| *right != without);
+    let words: Vec<_> = ["ACL", "SETUSER", "reader", "reset"].into_iter().chain(rights).collect();
+    assert_eq!(server.command(&words), Reply::Simple("OK".into()));
+    format!("redis://reader:secret@127.0.0.1:{}?prefix=app:&timeout=5000", server.port())
+}
+
+#[test]
+fn a_user_that_may_write_nothing_runs_all_read_only_commands() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let (server, url) = (backend.server(), reader(backend.server(), ""));
+    let writers = format!("{}&prefix=app:", backend.url());
+    let own = |line: &str| Test::new(&backend, line).env("FENCELOCK_URL", &writers);
+    own("acquire --ttl 100s held").ok();
+    own("acquire --ttl 100s --shared read").ok();
+    let waiter = own("-q run --label patient held -- true").start();
+    wait_until("the queue", || own("--json status held").output().stdout.contains("patient").then_some(()));
+    let commands =
+        ["list", "status free", "top --once", "--json top --once", "once free", "wait free", "doctor --read-only"];
+    for line in commands {
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
+        assert_eq!(output.status, 0, "{line}: {}{}", output.stdout, output.stderr);
+    }
+    for line in ["status held", "status read", "wait -w 1 held"] {
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
+        assert_eq!(output.status, 75, "{line}: {}{}", output.stdout, output.stderr);
+    }
+    let status = Test::new(&backend, "status --waiters held").env("FENCELOCK_URL", &url).output();
+    assert!(status.status == 75 && status.stdout.contains("waiting 1: ") && status.stdout.contains("(patient)"));
+    for line in ["acquire other", "break --yes held", "run -n other -- true"] {
+        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
+        assert!(output.status != 0, "{line} writes: {}", output.stdout);
+    }
+    assert_eq!(server.command(&["EXISTS", "app:held"]), Reply::Int(1));
+    assert_eq!(server.command(&["EXISTS", "app:other"]), Reply::Int(0));
+    drop(waiter);
 }

@@ -6,7 +6,7 @@ use crate::test::{BINARY, Test};
 use std::process::Command;
 
 /// What was shown on the terminal, in the directory of the backend.
-const TYPESCRIPT: &str = "typescript";
+pub(crate) const TYPESCRIPT: &str = "typescript";
 
 /// `line` of a shell on a terminal of its own. What is said to it is typed.
 pub(crate) fn on_a_terminal(backend: &TestBackend, line: &str) -> Running {

@@ -2,8 +2,8 @@ use super::ClockReading;
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Eviction, Expiry, Fault,
     FencingToken, HandOffBounds, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment,
-    Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WriteCompletion,
-    next_block, next_proposed_block, raise_fence,
+    Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WaiterInfo,
+    WriteCompletion, next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -42,6 +42,7 @@ struct Waiter {
     mode: Mode,
     ttl: Duration,
     block: NonZeroU32,
+    arrived: Moment,
     seen: Moment,
 }
 
@@ -255,7 +256,8 @@ impl KeyStep<'_> {
             (Some(position), _) => position,
             (None, Intent::Enqueue) => {
                 let (holder, mode, ttl) = (claim.holder.clone(), claim.mode, claim.ttl.get());
-                state.queue.push_back(Waiter { holder, mode, ttl, block: claim.queueing.block, seen: now });
+                let block = claim.queueing.block;
+                state.queue.push_back(Waiter { holder, mode, ttl, block, arrived: now, seen: now });
                 if std::mem::take(&mut state.announces) {
                     self.events.push(Event::Queued { key: self.key.clone() });
                 }
@@ -385,7 +387,8 @@ impl KeyState {
     pub(super) fn holding(&self, key: &Key, now: Moment) -> Option<Holding> {
         let mut holds = self.holds.iter().filter(|held| now < held.until).map(|held| held.info(now));
         let first = Holding::new(key.clone(), holds.next()?);
-        Some(holds.fold(first, Holding::with_holder).with_waiters(self.waiters()))
+        let named = self.queue.iter().take(Holding::NAMED).map(|waiter| waiter.info(now)).collect();
+        Some(holds.fold(first, Holding::with_holder).with_waiters(self.waiters()).with_queue(Some(named)))
     }
 }
 
@@ -403,6 +406,10 @@ impl Hold {
 }
 
 impl Waiter {
+    fn info(&self, now: Moment) -> WaiterInfo {
+        WaiterInfo::new(self.holder.clone(), self.mode, Some(now.since(self.arrived)))
+    }
+
     /// The mode of its next claim: its semaphore may have been resized, although its client still names the old limit.
     fn mode_of(&self, claimed: Mode) -> Mode {
         let limit = self.mode.limit().filter(|limit| claimed.weight() <= *limit);

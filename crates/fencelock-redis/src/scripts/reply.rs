@@ -3,8 +3,8 @@
 use super::shared;
 use super::wire::later_value;
 use fencelock_core::{
-    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HandOffBounds, HolderInfo, Holders, Holding, Key, Mode,
-    Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown,
+    Acquire, Downgrade, Expiry, Fault, FencingToken, Foreign, HandOffBounds, Holder, HolderInfo, Holders, Holding, Key,
+    Mode, Occupant, Occupied, Raise, Release, Renew, Resize, Resized, TokenBlock, Unknown, WaiterInfo,
 };
 use redis::Value;
 use std::num::NonZeroU32;
@@ -33,6 +33,8 @@ pub(crate) struct StoredLock {
     expiry: Expiry,
     fence: Option<FencingToken>,
     waiters: u32,
+    /// See `inspect.lua`.
+    named: String,
 }
 
 impl StoredLock {
@@ -67,8 +69,12 @@ impl StoredLock {
     }
 
     pub(crate) fn holding(&self, key: &Key, wall_micros: u64) -> Holding {
+        self.held(key, wall_micros).with_waiters(self.waiters).with_queue(self.queue())
+    }
+
+    fn held(&self, key: &Key, wall_micros: u64) -> Holding {
         if let Some(holders) = shared_holders(&self.value, &self.kind, wall_micros) {
-            let mut holding = Holding::new(key.clone(), holders.first().clone()).with_waiters(self.waiters);
+            let mut holding = Holding::new(key.clone(), holders.first().clone());
             holding.holders = holders;
             return holding;
         }
@@ -77,8 +83,24 @@ impl StoredLock {
         let fence = self.fence.filter(|_| occupant.holder_id().is_some());
         let held_for = held_for(&occupant, fence, wall_micros);
         let hold = HolderInfo::new(occupant, self.expiry).with_fence(fence).with_held_for(held_for);
-        Holding::new(key.clone(), hold).with_waiters(self.waiters)
+        Holding::new(key.clone(), hold)
     }
+
+    /// Unknown if there are waiters, and the server names none.
+    fn queue(&self) -> Option<Vec<WaiterInfo>> {
+        let named: Vec<_> = self.named.split('\n').filter_map(waiter).collect();
+        (self.waiters == 0 || !named.is_empty()).then_some(named)
+    }
+}
+
+/// A ticket of the first clients of this version is a number from 1, so its waiter would have waited since 1970.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 86400);
+
+fn waiter(line: &str) -> Option<WaiterInfo> {
+    let mut words = line.splitn(3, '\t');
+    let waited = words.next()?.parse().ok().map(Duration::from_millis).filter(|waited| *waited < LONGEST_WAIT);
+    let holder = Holder::from_wire(words.next()?)?;
+    Some(WaiterInfo::new(holder, shared::mode_of_entry(words.next()?), waited))
 }
 
 /// The reply of a script, read word by word.
@@ -333,7 +355,7 @@ pub(crate) fn read_inspect(node: &str, value: Value) -> Result<Option<StoredLock
     let mut reply = Reply::new(node, value)?;
     let (value, kind, expiry) = (reply.bytes()?, reply.text()?, reply.expiry()?);
     let fence = reply.text()?.parse().ok();
-    Ok(Some(StoredLock { value, kind, expiry, fence, waiters: reply.count()? }))
+    Ok(Some(StoredLock { value, kind, expiry, fence, waiters: reply.count()?, named: reply.text()? }))
 }
 
 pub(crate) fn read_raise(node: &str, value: Value) -> Result<Raise, Unknown> {

@@ -270,9 +270,9 @@ pub(crate) fn raise(redis_key: &str, holder: &HolderId, to: FencingToken, epoch_
     Call::checked(&RAISE, redis_key, epoch_check).arg(&holder.hex()).arg(to.get()).epoch_check(epoch_check)
 }
 
-/// With a marker, a server that may have lost data never reports that a lock is free.
-pub(crate) fn inspect(redis_key: &str, epoch_check: EpochCheck<'_>) -> Call {
-    Call::checked(&INSPECT, redis_key, epoch_check).epoch_check(epoch_check)
+/// With a marker, a server that may have lost data never reports that a lock is free. It names at most `named` waiters, at least one.
+pub(crate) fn inspect(redis_key: &str, named: usize, epoch_check: EpochCheck<'_>) -> Call {
+    Call::checked(&INSPECT, redis_key, epoch_check).arg(named).epoch_check(epoch_check)
 }
 
 /// Its reply is parsed by `server::doctor::scan`.

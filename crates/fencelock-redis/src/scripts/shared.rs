@@ -1,6 +1,6 @@
 //! Locks that several clients hold together, as the replies of the scripts describe them.
 
-use super::wire::of_this_version;
+use super::wire::{WIRE, of_this_version};
 use fencelock_core::{
     Expiry, FencingToken, Foreign, Holder, HolderInfo, Holders, Holding, Mode, Occupant, Occupied, Owner,
 };
@@ -21,6 +21,20 @@ pub(crate) fn mode_of(value: &str) -> Option<Mode> {
         "r" if limit == "0" => Some(Mode::Shared),
         "s" if is_number(limit) => Mode::permits(1, limit.parse().ok()?).ok(),
         _ => None,
+    }
+}
+
+/// The mode that a waiter claims, from the rest of its entry: the version, and if it is not exclusive the mode, weight and limit.
+/// What this version cannot read counts as an exclusive claim, as in the scripts.
+pub(crate) fn mode_of_entry(rest: &str) -> Mode {
+    let fields: Vec<_> = rest.strip_prefix(WIRE).unwrap_or_default().split(' ').skip(1).collect();
+    match fields[..] {
+        ["r", "1", "0"] => Mode::Shared,
+        ["s", weight, limit] => {
+            let numbers = weight.parse().ok().zip(limit.parse().ok());
+            numbers.and_then(|(weight, limit)| Mode::permits(weight, limit).ok()).unwrap_or_default()
+        }
+        _ => Mode::Exclusive,
     }
 }
 
@@ -103,6 +117,16 @@ mod tests {
             "fencelock:1:r:0:01",
         ] {
             assert_eq!(mode_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_entry_names_the_mode_of_its_waiter() {
+        let permits = Mode::permits(2, 10).unwrap();
+        let table =
+            [("1", Mode::Exclusive), ("1 r 1 0", Mode::Shared), ("1 s 2 10", permits), ("2 r 1 0", Mode::Exclusive)];
+        for (rest, mode) in table.into_iter().chain([("1 s 0 10", Mode::Exclusive), ("1 r", Mode::Exclusive)]) {
+            assert_eq!(mode_of_entry(rest), mode, "{rest}");
         }
     }
 

@@ -8,7 +8,7 @@ use fencelock_core::{BootClock, Clock, Eviction, HolderInfo, Holding, Key, Unkno
 
 async fn stored_lock(redis: &Redis, key: &Key) -> Result<Option<StoredLock>, Unknown> {
     let free = |epoch_check: EpochCheck<'_>| {
-        script::inspect(&redis.link.target.redis_key(key), EpochCheck { mark: None, ..epoch_check })
+        script::inspect(&redis.link.target.redis_key(key), 1, EpochCheck { mark: None, ..epoch_check })
     };
     reply::read_inspect(redis.link.node(), redis.call(free).await?)
 }

@@ -93,7 +93,8 @@ async fn inspect_all(redis: &Redis, session: &Session, fences: &[Vec<u8>], found
     let calls = keys
         .iter()
         .map(|key| {
-            script::inspect(&redis.link.target.redis_key(key), EpochCheck::without_marker(&session.server_info.run_id))
+            let epoch_check = EpochCheck::without_marker(&session.server_info.run_id);
+            script::inspect(&redis.link.target.redis_key(key), 1, epoch_check)
         })
         .collect();
     let batch = send_batch(session, calls, None).await.map_err(|error| redis.unknown(&error))?;
@@ -171,7 +172,7 @@ mod tests {
                 let names = [0, 1, 2].map(|i| bulk(&format!("fencelock:{{k{n}-{i}}}:fence"))).concat();
                 format!("*2\r\n${}\r\n{cursor}\r\n*3\r\n{names}", cursor.len()).into_bytes()
             }
-            "EVALSHA" if held => b"*5\r\n$1\r\nx\r\n$0\r\n\r\n:5000\r\n$0\r\n\r\n:0\r\n".to_vec(),
+            "EVALSHA" if held => b"*6\r\n$1\r\nx\r\n$0\r\n\r\n:5000\r\n$0\r\n\r\n:0\r\n$0\r\n\r\n".to_vec(),
             "EVALSHA" => b":0\r\n".to_vec(),
             _ => ScriptedServer::greeting(words).unwrap_or_else(|| b"-ERR unknown command\r\n".to_vec()),
         })

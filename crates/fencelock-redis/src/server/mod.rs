@@ -211,7 +211,7 @@ impl Redis {
     /// A server that may have lost data never reports that a lock is free.
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let redis_key = self.link.target.redis_key(key);
-        let answer = self.call(|epoch_check| script::inspect(&redis_key, epoch_check)).await?;
+        let answer = self.call(|epoch_check| script::inspect(&redis_key, Holding::NAMED, epoch_check)).await?;
         EpochRefusal::check(self.link.node(), self.quarantine(), &answer)?;
         self.check_queue(&redis_key, &answer).await?;
         reply::read_inspect(self.link.node(), answer)

@@ -19,6 +19,9 @@ use fencelock_testkit::Reply;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+/// The number of waiters that an inspection names: fewer than there are at times.
+const NAMED: usize = 2;
+
 impl Command {
     /// The claim that a command makes.
     fn claim(&self, proposal: u64) -> model::Claim {
@@ -112,8 +115,8 @@ impl Both<'_> {
                 (Sent::script(call, changes), ended(answer))
             }
             Command::Inspect => {
-                let (answer, call) = (key.checked_inspect(server, &gate), script::inspect(name, epoch_check));
-                (Sent::script(call, changes), Expected::or_refused(answer, inspected))
+                let answer = Expected::or_refused(key.checked_inspect(server, NAMED, &gate), inspected);
+                (Sent::script(script::inspect(name, NAMED, epoch_check), changes), answer)
             }
             Command::Evict { seen, kind, proposal } => {
                 let (seen, proposal) = (value(key, seen.as_ref()), proposal.near(server, key));

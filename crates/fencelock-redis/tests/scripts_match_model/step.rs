@@ -1,11 +1,19 @@
 //! The possible steps, and how they are chosen.
 
+use super::differential::START_US;
 use super::quarantined_client::{QuarantinedClient, Visit};
 use fencelock_core::Mode;
 use fencelock_model::{
     Channel, Continued, Entry, FENCE_MAX, FENCE_TTL_MS, HoldKind, Intent, Kind, Name, Value, WaiterEntry,
 };
 use fencelock_testkit::SplitMix as Rng;
+
+/// The ticket of a waiter that arrives at the start: its time in ms. The next ones are at least 1 more each.
+pub(super) const FIRST_TICKET: u64 = START_US / 1000;
+/// The ticket of a waiter behind all others.
+pub(super) const LAST_TICKET: u64 = 10_000_000_000_000;
+/// Before, among and behind the tickets that the scripts give.
+const TICKETS: [u64; 3] = [1, FIRST_TICKET + 1, LAST_TICKET];
 
 /// One step in the trace of a key: first the environment changes, then a command runs.
 #[derive(Debug, Clone)]
@@ -283,14 +291,14 @@ fn foreign(rng: &mut Rng) -> Foreign {
             ]);
             Foreign::PutFence { token, ttl_ms: rng.pick(&FOREIGN_TTLS) }
         }
-        12 => Foreign::PutInQueue { ticket: rng.below(3), name: name(rng) },
+        12 => Foreign::PutInQueue { ticket: rng.pick(&TICKETS), name: name(rng) },
         13..=15 => {
             let (name, entry) = named_entry(rng);
             Foreign::PutEntry { name, entry }
         }
         16..=20 => {
             let (name, entry) = named_entry(rng);
-            Foreign::Join { ticket: rng.below(3), name, life_ms: rng.pick(&[1, 1000, 3000, 60_000]), entry }
+            Foreign::Join { ticket: rng.pick(&TICKETS), name, life_ms: rng.pick(&[1, 1000, 3000, 60_000]), entry }
         }
         21 | 22 => Foreign::DropEntry(name(rng)),
         _ => Foreign::DropHolds { held: rng.percent(70) },
@@ -348,7 +356,9 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
         17 | 19 => Command::Inspect,
         22 | 23 => Command::Resize {
             limit: rng.pick(&[1, 2, 2, 3, 3, 4, 5, 1_000_000]),
-            continued: rng.percent(25).then(|| Continued { before: rng.pick(&[2, 3, 3]), ticket: rng.below(4) }),
+            continued: rng
+                .percent(25)
+                .then(|| Continued { before: rng.pick(&[2, 3, 3]), ticket: FIRST_TICKET - 1 + rng.below(4) }),
             proposal: proposal(rng),
         },
         _ => Command::Foreign(foreign(rng)),

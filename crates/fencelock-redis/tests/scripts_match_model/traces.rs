@@ -4,7 +4,7 @@ use super::coverage::Coverage;
 use super::differential::{Difference, Differential};
 use super::real::Real;
 use super::sent::Mutant;
-use super::step::{Around, Command, Foreign, HOLDERS, Step, Token};
+use super::step::{Around, Command, FIRST_TICKET, Foreign, HOLDERS, LAST_TICKET, Step, Token};
 use fencelock_core::Mode;
 use fencelock_model::{CAP, Channel, Continued, Entry, Intent, Name, Value, WaiterEntry};
 
@@ -39,12 +39,17 @@ fn joins(holder: usize, fields: &str) -> Step {
     let value = Value::Ours { holder: HOLDERS[holder], owner: Some("host:1".into()) };
     let version = fields.into();
     let entry = Entry::Waiter(WaiterEntry { ttl_ms: 30_000, wanted: 1, channel: Some(Channel(0)), value, version });
-    step(Command::Foreign(Foreign::Join { ticket: 99, name: Name::Holder(HOLDERS[holder]), life_ms: 60_000, entry }))
+    step(Command::Foreign(Foreign::Join {
+        ticket: LAST_TICKET,
+        name: Name::Holder(HOLDERS[holder]),
+        life_ms: 60_000,
+        entry,
+    }))
 }
 
 fn joins_unreadably(holder: usize) -> Step {
     let (name, entry) = (Name::Holder(HOLDERS[holder]), Entry::Garbage("soon".into()));
-    step(Command::Foreign(Foreign::Join { ticket: 99, name, life_ms: 60_000, entry }))
+    step(Command::Foreign(Foreign::Join { ticket: LAST_TICKET, name, life_ms: 60_000, entry }))
 }
 
 fn resize(limit: u32, continued: Option<(u32, u64)>) -> Step {
@@ -74,8 +79,8 @@ fn resizing() -> [(usize, Vec<Step>); 4] {
         claim(Enqueue, 2, permits(1, 2), 30_000),
         claim(Enqueue, 3, permits(1, 2), 30_000),
         resize(3, None),
-        resize(3, Some((2, 1))),
-        resize(3, Some((2, 2))),
+        resize(3, Some((2, FIRST_TICKET))),
+        resize(3, Some((2, FIRST_TICKET + 1))),
         release(0),
     ];
     let ended = vec![

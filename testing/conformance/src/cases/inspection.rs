@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(inspecting_does_not_hold_the_key),
         case(a_hold_shows_its_duration_if_it_is_known),
         case_for(&[Need::Queues], a_held_key_shows_the_number_of_waiters).within(ALIVE),
+        case_for(&[Need::Queues], waiters_are_named_in_the_order_of_arrival_if_they_are_known).within(ALIVE),
         case_for(&[Need::Admin], the_list_contains_held_keys_only),
         case_for(&[Need::Admin], the_list_shows_what_inspect_shows),
         case_for(&[Need::Evicts], an_eviction_ends_the_hold_that_was_seen),
@@ -88,6 +89,31 @@ async fn a_held_key_shows_the_number_of_waiters(fixture: &dyn Fixture) {
     assert_eq!(a.seen().await.waiters, 2);
     assert_eq!(a.releases().await, Release::Released);
     assert_eq!(a.seen().await.waiters, 1, "the new holder is not counted");
+}
+
+async fn waiters_are_named_in_the_order_of_arrival_if_they_are_known(fixture: &dyn Fixture) {
+    let [a, b, c] = test_clients(fixture).await;
+    a.takes().await;
+    b.is_queued(0).await;
+    let passed = Duration::from_millis(200);
+    fixture.let_time_pass(passed).await;
+    c.is_queued(1).await;
+    let seen = b.seen().await;
+    let Some(queue) = &seen.queue else { return };
+    assert_eq!(queue.iter().map(|waiter| waiter.holder.id).collect::<Vec<_>>(), [b.holder.id, c.holder.id]);
+    assert!(queue.iter().all(|waiter| waiter.mode == Mode::Exclusive), "{queue:?}");
+    assert_eq!(queue[0].holder.owner.label(), Some("conformance case"));
+    if let Some(waited) = seen.longest_wait() {
+        assert!(waited + CLOCK_RESOLUTION >= passed, "{waited:?} after {passed:?}");
+        assert!(waited < Duration::from_secs(60), "{waited:?} is longer than the case");
+    }
+    if a.backend.admin().is_some() {
+        let listed = b.lists().await.expect("a held key is listed").queue;
+        assert_eq!(listed.expect("what is inspected is listed")[0].holder, queue[0].holder, "at least the first one");
+    }
+    assert_eq!(a.releases().await, Release::Released);
+    let left: Vec<_> = a.seen().await.queue.into_iter().flatten().map(|waiter| waiter.holder.id).collect();
+    assert_eq!(left, [c.holder.id], "the new holder does not wait");
 }
 
 async fn the_list_contains_held_keys_only(fixture: &dyn Fixture) {

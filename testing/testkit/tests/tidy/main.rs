@@ -4,6 +4,7 @@
 mod book;
 mod code;
 mod contract;
+mod monitoring;
 mod packaging;
 mod pages;
 mod public_types;

@@ -77,7 +77,7 @@ pub(crate) async fn features(
 
 /// Runs a script that every lock needs.
 pub(crate) async fn scripts(redis: &Redis, session: &Session) -> Result<(), RedisError> {
-    let call = script::inspect(&probe(redis), EpochCheck::without_marker(""));
+    let call = script::inspect(&probe(redis), 1, EpochCheck::without_marker(""));
     redis.link.call(session, &call).await.map(drop)
 }
 

@@ -1,0 +1,138 @@
+use super::table::{Focus, HEADS, Table};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, read};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Row, Table as Columns};
+use ratatui::{Frame, Terminal};
+use std::io::{Stdout, stdout};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The terminal. It is as before when this value is dropped.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    _restores: Restores,
+}
+
+struct Restores;
+
+impl Drop for Restores {
+    fn drop(&mut self) {
+        let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Output, format!("cannot use the terminal: {error}"))
+}
+
+impl Screen {
+    /// Opens the screen, and returns the keys that are typed. Its end is that of the terminal.
+    pub(super) fn open() -> Result<(Self, UnboundedReceiver<KeyEvent>), Failure> {
+        let restores = Restores;
+        enable_raw_mode().map_err(failed)?;
+        execute!(stdout(), EnterAlternateScreen).map_err(failed)?;
+        let terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
+        let (send, keys) = unbounded_channel();
+        // It ends with the process: a read cannot be cancelled.
+        std::thread::spawn(move || {
+            while let Ok(event) = read() {
+                let key = match event {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => key,
+                    Event::Resize(..) => KeyEvent::from(KeyCode::Null),
+                    _ => continue,
+                };
+                if send.send(key).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok((Self { terminal, _restores: restores }, keys))
+    }
+
+    pub(super) fn draw(&mut self, table: &mut Table) -> Result<(), Failure> {
+        self.terminal.draw(|frame| render(frame, table)).map(drop).map_err(failed)
+    }
+}
+
+/// Draws the table: two lines about all locks, the rows, and a line about the keys.
+pub(super) fn render(frame: &mut Frame<'_>, table: &mut Table) {
+    let asks = matches!(table.focus(), Focus::Question(_));
+    let lines = if asks { wrapped(&table.foot(), frame.area().width) } else { vec![table.foot()] };
+    let height = u16::try_from(lines.len()).unwrap_or(1);
+    let areas = Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(height)]);
+    let [above, body, below] = areas.areas(frame.area());
+    let title = Line::styled(format!("fencelock top  {}", crate::text::plain(table.backend())), Modifier::BOLD);
+    paint(frame, above, [title, Line::raw(table.state())]);
+    match table.focus() {
+        Focus::Details(key, seen, first) => {
+            let lines = Table::details(key, seen.as_ref());
+            let last = lines.len().saturating_sub(body.height.into());
+            paint(frame, body, lines.into_iter().skip(last.min(*first)).map(Line::raw));
+        }
+        _ => rows(frame, body, table),
+    }
+    let style = if asks { Modifier::BOLD } else { Modifier::DIM };
+    paint(frame, below, lines.into_iter().map(|line| Line::styled(line, style)));
+}
+
+fn paint<'a>(frame: &mut Frame<'_>, area: Rect, lines: impl IntoIterator<Item = Line<'a>>) {
+    for (line, row) in lines.into_iter().zip(area.rows()) {
+        frame.render_widget(line, row);
+    }
+}
+
+/// Whether a screen of this width has room for a column.
+fn is_kept(column: &str, width: u16) -> bool {
+    match column {
+        "KEY" | "WAITING" | "HOLDER" => true,
+        "MODE" => width >= 100,
+        _ => width >= 60,
+    }
+}
+
+fn rows(frame: &mut Frame<'_>, area: Rect, table: &mut Table) {
+    let range = table.on_screen(usize::from(area.height.saturating_sub(1)));
+    let kept = |column: usize| is_kept(HEADS[column], area.width);
+    let line = |cells: [String; 7]| {
+        let cells = cells.into_iter().enumerate().filter(|(column, _)| kept(*column));
+        Row::new(cells.map(|(_, cell)| Cell::new(cell)))
+    };
+    let lines: Vec<_> = range
+        .map(|at| {
+            let style = if at == table.selected() { Style::from(Modifier::REVERSED) } else { Style::new() };
+            line(table.cells(at)).style(style)
+        })
+        .collect();
+    let widths = [Constraint::Fill(2), length(11), length(9), length(7), length(11), length(11), Constraint::Fill(3)];
+    let widths = widths.into_iter().enumerate().filter(|(column, _)| kept(*column)).map(|(_, width)| width);
+    let head = line(HEADS.map(str::to_owned)).style(Modifier::BOLD);
+    frame.render_widget(Columns::new(lines, widths).header(head), area);
+}
+
+const fn length(cells: u16) -> Constraint {
+    Constraint::Length(cells)
+}
+
+/// The lines of a text on a screen of this width: a question must not be cut.
+fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || Line::raw(format!("{line} {word}")).width() <= usize::from(width));
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
