@@ -1,5 +1,5 @@
 //! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, in
-//! [`server_cpu`] what a cycle costs the server, and in [`peers`] compared with other libraries. Each figure is a ratio of
+//! [`server_cpu`] what a cycle costs the server, in [`postgres`] on a database, and in [`peers`] compared with other libraries. Each figure is a ratio of
 //! two values that were measured alternately, in one run, on one machine.
 //!
 //! | workload | against |
@@ -23,6 +23,7 @@ mod job;
 pub mod leases;
 mod local;
 pub mod peers;
+pub mod postgres;
 pub mod quorum;
 mod report;
 pub mod server_cpu;

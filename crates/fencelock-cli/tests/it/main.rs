@@ -27,6 +27,7 @@ mod nesting;
 mod once;
 mod outage;
 mod pages;
+mod postgres;
 mod quarantine;
 mod read_only;
 mod readers;

@@ -1,0 +1,7 @@
+//! `cargo bench -p fencelock-bench --bench postgres`, with `-- --json` for machines and `-- --quick` for a short run.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fencelock_bench::postgres::main()
+}
