@@ -74,6 +74,7 @@ pub(super) fn render(frame: &mut Frame<'_>, table: &mut Table) {
     match table.focus() {
         Focus::Details(key, seen, first) => {
             let lines = Table::details(key, seen.as_ref());
+            let lines: Vec<_> = lines.iter().flat_map(|line| wrapped(line, body.width)).collect();
             let last = lines.len().saturating_sub(body.height.into());
             paint(frame, body, lines.into_iter().skip(last.min(*first)).map(Line::raw));
         }
@@ -111,7 +112,7 @@ fn rows(frame: &mut Frame<'_>, area: Rect, table: &mut Table) {
             line(table.cells(at)).style(style)
         })
         .collect();
-    let widths = [Constraint::Fill(2), length(11), length(9), length(7), length(11), length(11), Constraint::Fill(3)];
+    let widths = [Constraint::Fill(2), length(11), length(11), length(7), length(11), length(11), Constraint::Fill(3)];
     let widths = widths.into_iter().enumerate().filter(|(column, _)| kept(*column)).map(|(_, width)| width);
     let head = line(HEADS.map(str::to_owned)).style(Modifier::BOLD);
     frame.render_widget(Columns::new(lines, widths).header(head), area);
@@ -121,17 +122,19 @@ const fn length(cells: u16) -> Constraint {
     Constraint::Length(cells)
 }
 
-/// The lines of a text on a screen of this width: a question must not be cut.
+/// The lines of a text on a screen of this width, all with its indent: a question must not be cut.
 fn wrapped(text: &str, width: u16) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines
-            .last_mut()
-            .filter(|line| line.is_empty() || Line::raw(format!("{line} {word}")).width() <= usize::from(width));
+    let words = text.trim_start_matches(' ');
+    let indent = &text[..text.len() - words.len()];
+    let mut lines = vec![indent.to_owned()];
+    for word in words.split(' ') {
+        let line = lines.last_mut().filter(|line| {
+            line.len() == indent.len() || Line::raw(format!("{line} {word}")).width() <= usize::from(width)
+        });
         match line {
-            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() == indent.len() => line.push_str(word),
             Some(line) => line.extend([" ", word]),
-            None => lines.push(word.to_owned()),
+            None => lines.push(format!("{indent}{word}")),
         }
     }
     lines
