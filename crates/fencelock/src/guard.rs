@@ -3,8 +3,8 @@ use crate::driver::{ClientInner, Departure, LeaseHandle};
 use crate::error::modes;
 use crate::error::{Error, unreachable};
 use crate::loss::{Loss, RenewalFailure};
-use fencelock_core::engine::{End, Grant, Leaving, Tenure};
-use fencelock_core::{Fault, FencingToken, HolderId, Key, LossReason, Mode, Moment, Release, Unknown};
+use fencelock_core::engine::{Grant, HoldReleased, ReleaseHold, ReleaseNext, Tenure};
+use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,14 @@ pub enum Released {
 }
 
 impl Released {
+    fn of(key: &Key, released: HoldReleased) -> Result<Self, Error> {
+        match released {
+            HoldReleased::Released => Ok(Self::Released),
+            HoldReleased::Lost(why) => Ok(Self::AlreadyLost { why }),
+            HoldReleased::Unknown { cause, waited, attempts } => Err(unreachable(Some(key), cause, waited, attempts)),
+        }
+    }
+
     pub(crate) fn from_answer(answer: Release, if_absent: LossReason) -> Self {
         match answer {
             Release::Released => Self::Released,
@@ -76,11 +84,6 @@ impl Released {
         }
     }
 }
-
-/// The number of attempts before the release continues in the background.
-const RELEASE_TRIES: u32 = 3;
-/// A release that is sent just before the lease ends has this time for its reply, which tells whether it was in time.
-const LAST_REPLY: Duration = Duration::from_secs(1);
 
 impl<T> Guard<T> {
     /// The key of the lock.
@@ -242,67 +245,25 @@ impl ReleasedOnDrop {
         }
         let Departure { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
         self.releasing = releasing;
-        let before = match leaving {
-            Ok(leaving) => {
-                self.count_released(now);
-                if leaving == Leaving::PassedOn {
-                    self.armed = false;
-                    return Ok(Released::Released);
-                }
-                None
-            }
-            Err(end) => Some(end),
-        };
-        self.send_release(before, lease_ends).await
-    }
-
-    async fn send_release(mut self, before: Option<End>, lease_ends: Moment) -> Result<Released, Error> {
-        if let (Some(End::Lost(why)), true) = (&before, self.held.lease.is_given_away()) {
-            self.armed = false;
-            return Ok(Released::AlreadyLost { why: why.clone() });
+        if leaving.is_ok() {
+            self.count_released(now);
         }
-        if let Some(End::Lost(why @ LossReason::Expired)) = before {
-            // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
-            return Ok(Released::AlreadyLost { why });
-        }
-        let client = Arc::clone(&self.client);
-        let started = client.clock.now();
-        let mut attempts = 0;
+        let (client, lease) = (Arc::clone(&self.client), self.held.lease.clone());
+        let (mut release, mut next) = ReleaseHold::begin(leaving, lease_ends, lease.is_given_away(), now);
         loop {
-            attempts += 1;
-            let request = client.backend.release(self.held.key(), self.held.lease.holder());
-            // The lease of a hold that was lost otherwise is not known: it is asked once.
-            let left =
-                if before.is_some() { Duration::MAX } else { lease_ends.since(client.clock.now()).max(LAST_REPLY) };
-            let answer = tokio::time::timeout(left, request).await.unwrap_or_else(|_| {
-                attempts = RELEASE_TRIES;
-                Err(Unknown::new(client.config.backend.clone(), Fault::Timeout, "no reply before the lease ended"))
-            });
-            match answer {
-                Ok(answer) => {
-                    self.armed = self.held.lease.may_have_strays();
-                    return Ok(match before {
-                        // The lease at the server ends a little later, because of the drift allowance.
-                        Some(End::Lost(why)) => Released::AlreadyLost { why },
-                        // An earlier attempt succeeded, and its reply was lost.
-                        Some(End::Released) | None if attempts > 1 => Released::Released,
-                        Some(End::Released) | None => Released::from_answer(answer, LossReason::Deleted),
-                    });
+            let limit = match next {
+                ReleaseNext::Send(limit) => limit,
+                ReleaseNext::Done { released, rest } => {
+                    self.armed = rest;
+                    return Released::of(lease.key(), released);
                 }
-                Err(cause) => match &before {
-                    // The hold is over, whatever the server answers. The rest happens in the background.
-                    Some(End::Lost(why)) => return Ok(Released::AlreadyLost { why: why.clone() }),
-                    _ if cause.is_permanent() || attempts == RELEASE_TRIES => {
-                        return Err(unreachable(
-                            Some(self.held.key()),
-                            cause,
-                            client.clock.now().since(started),
-                            attempts,
-                        ));
-                    }
-                    _ => tracing::debug!(key = %self.held.key(), %cause, "release failed, trying again"),
-                },
+            };
+            let left = limit.since(client.clock.now());
+            let answer = tokio::time::timeout(left, client.backend.release(lease.key(), lease.holder())).await.ok();
+            if let Some(Err(cause)) = &answer {
+                tracing::debug!(key = %lease.key(), %cause, "release failed");
             }
+            next = release.answered(answer, lease.stray_until(), &client.config.backend, client.clock.now());
         }
     }
 

@@ -69,7 +69,7 @@ fn readers_and_writers_violate_no_guarantee_in_any_world() {
 
 #[test]
 fn readers_and_writers_of_a_quorum_violate_no_guarantee_in_any_world() {
-    let covered = run_mix(3, Mix::Readers, 100).covered;
+    let covered = run_mix(3, Mix::Readers, 160).covered;
     let missing: Vec<_> = Coverage::OF_MODES.into_iter().filter(|it| covered.of(*it) == 0).collect();
     assert_eq!(missing, [Coverage::TooFewPermits], "the batch must cover all events of readers");
     for (nodes, seeds) in [(2, 25), (5, 25)] {

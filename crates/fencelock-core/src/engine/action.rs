@@ -81,7 +81,7 @@ pub enum FailureReason {
     Invalid(Invalid),
 }
 
-/// News for a claiming task.
+/// News for a task that acquires a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimReport {
     /// Another holder has the key.
@@ -95,6 +95,13 @@ pub enum ClaimReport {
     },
     /// The backend did not answer, or refuses. The claim will be repeated.
     Trouble(Unknown),
+    /// The task waits for other tasks of this client, which know this holder.
+    Queued {
+        /// The number of waiters before this one; `None` if the backend has no queue.
+        ahead: Option<u32>,
+        /// The holder.
+        occupied: Occupied,
+    },
 }
 
 /// What the driver must do after a call of the engine, in this order.
@@ -117,10 +124,6 @@ pub enum Action<W, L> {
     Ended(Box<Ended<L>>),
     /// Release in the background.
     Release(Box<PendingRelease>),
-    /// The lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
-    KeptIdle,
-    /// The history of the last lease is kept for the next task. A client that ends must call [`super::KeyEngine::release_idle`].
-    KeptHistory,
     /// A claim now waits at the backend.
     ClaimBegan(Mode),
     /// A claim no longer waits at the backend.
@@ -141,6 +144,13 @@ pub enum Action<W, L> {
     },
     /// A granted claim came too late: its lease had expired.
     GrantedTooLate,
+}
+
+impl<W, L> Action<W, L> {
+    /// Whether it is for [`super::LeaseTimers`].
+    pub const fn is_of_timers(&self) -> bool {
+        matches!(self, Self::Began | Self::SetTimer { .. } | Self::Ended(_))
+    }
 }
 
 /// A hold that is over.

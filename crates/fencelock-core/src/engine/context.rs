@@ -9,6 +9,9 @@ pub struct Context<'a, W, L> {
     pub key: &'a Key,
     /// The configuration of the client.
     pub config: &'a super::Config,
+    /// Whether the client takes new requests. One that is being closed, or has nothing that renews its leases, keeps no lease for the
+    /// next task.
+    pub open: bool,
     /// The current time. It never decreases from one call of an engine to the next.
     pub now: Moment,
     /// The source of random numbers.

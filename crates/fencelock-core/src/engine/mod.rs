@@ -11,8 +11,12 @@
 //! - Other clients are served when they wait: renewals report whether there are any, and after a bounded batch the lease is
 //!   released. If the backend cannot report waiters, the lease is released after a bounded time.
 //!
+//! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`ResumeKey`] is one
+//! that continues a hold. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
+//! [`ReleaseQueue`] its releases in the background. A driver has all of them, with the locks that it needs.
+//!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
-//! numbers ([`Context`]), and carries out the result: a [`TaskStep`] for the calling task, and [`Action`]s for others. The
+//! numbers ([`Context`]), and carries out the result: an [`AcquireNext`] for the calling task, and [`Action`]s for others. The
 //! engine is deterministic.
 //!
 //! | event | call |
@@ -22,6 +26,7 @@
 //! | the backend has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
+//! | the client is closed | [`KeyEngine::close`] |
 //! | a writer downgrades, and the backend has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
 //! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
@@ -35,16 +40,19 @@
 //! # Rooms
 //! | module | what |
 //! |---|---|
+//! | `acquire_key`, `resume_key` | one task: what it sends, how long it waits |
+//! | `renewals` | when the leases of all keys are renewed, and which in one request |
 //! | `key` | one key: its tasks, their queue and their turns |
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, and the tenures of those who use it |
-//! | `release` | releases in the background |
+//! | `release`, `release_hold` | releases in the background; one that its holder waits for |
 //! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
 mod acquire_all;
+mod acquire_key;
 mod acquire_slot;
 mod action;
 mod boxed_vec;
@@ -54,15 +62,22 @@ mod context;
 mod hold;
 mod key;
 mod release;
+mod release_hold;
+mod renewals;
+mod resume_key;
 mod sharing;
 
 pub use acquire_all::{AcquireAll, AcquireStep};
+pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
 pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source, TaskStep};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};
-pub use hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
+pub use hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 pub use key::{KeyEngine, View, WaiterId};
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
+pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
+pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
+pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
 pub use sharing::IdleLease;

@@ -1,6 +1,7 @@
 //! Decides which release is sent next. The caller passes the time and the jitter.
 
-use crate::{HolderId, Key, Moment, jitter};
+use super::claim::STRAGGLER;
+use crate::{HolderId, Key, Moment, Release, Unknown, jitter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 const AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a key that was handed to a cancelled attempt is still handed on immediately.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Releases in the background, until they are confirmed.
 ///
@@ -22,6 +25,8 @@ pub struct ReleaseQueue {
     later: BTreeSet<(Moment, u64)>,
     /// The number of entries in `pending` that were never confirmed.
     unconfirmed: usize,
+    /// The holders of cancelled attempts, and until when they are remembered: the backend may hand them the key later.
+    abandoned: BTreeMap<HolderId, Moment>,
 }
 
 #[derive(Debug, Clone, Default, Hash)]
@@ -79,9 +84,47 @@ pub enum ReleaseOutcome {
     GivenUp,
 }
 
+impl ReleaseOutcome {
+    /// The outcome of a request that was sent at `sent` and answered, or given up, at `now`.
+    pub fn of(release: &PendingRelease, sent: Moment, answer: &Result<Release, Unknown>, now: Moment) -> Self {
+        match answer {
+            Ok(_) => Self::Confirmed(sent),
+            // A hold is worth more: a refusal, for example of rights that are being changed, may end before the lease does.
+            Err(cause) if cause.is_permanent() && !release.is_hold || now >= release.until => Self::GivenUp,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
 impl ReleaseQueue {
     /// Adds a release, which is sent as soon as its lane has capacity.
-    pub fn push(&mut self, release: PendingRelease) {
+    pub fn push(&mut self, release: PendingRelease, now: Moment) {
+        if now < release.stray_until {
+            // The table is scanned when its size reaches a power of two, so that many cancellations cost little each.
+            if self.abandoned.len().is_power_of_two() {
+                self.abandoned.retain(|_, until| now < *until);
+            }
+            self.abandoned.insert(release.holder, now + REMEMBERED);
+        }
+        self.add(release);
+    }
+
+    /// The key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on. Returns whether it is.
+    pub fn undelivered(&mut self, key: &Key, holder: HolderId, now: Moment) -> bool {
+        let is_ours = self.abandoned.contains_key(&holder);
+        if is_ours {
+            let (until, stray_until) = (now + STRAGGLER, Moment::default());
+            self.add(PendingRelease { key: key.clone(), holder, until, stray_until, is_hold: true });
+        }
+        is_ours
+    }
+
+    /// The holders of cancelled attempts that are remembered.
+    pub fn abandoned(&self) -> impl ExactSizeIterator<Item = &HolderId> {
+        self.abandoned.keys()
+    }
+
+    fn add(&mut self, release: PendingRelease) {
         let number = self.numbers;
         self.numbers += 1;
         self.unconfirmed += 1;
@@ -160,7 +203,8 @@ impl ReleaseQueue {
     /// Drops all releases: the leases expire by themselves.
     pub fn clear(&mut self) -> usize {
         let left = self.pending.len();
-        *self = Self { numbers: self.numbers, ..Self::default() };
+        let (numbers, abandoned) = (self.numbers, std::mem::take(&mut self.abandoned));
+        *self = Self { numbers, abandoned, ..Self::default() };
         left
     }
 
@@ -197,6 +241,7 @@ impl ReleaseQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Fault;
 
     const LATE: Moment = Moment::NEVER;
 
@@ -221,10 +266,10 @@ mod tests {
     fn a_hold_goes_before_any_number_of_cancelled_attempts() {
         let mut queue = ReleaseQueue::default();
         for _ in 0..5000 {
-            queue.push(release(1, false, at(1000)));
+            queue.push(release(1, false, at(1000)), at(0));
         }
         assert_eq!(sent(&mut queue, at(0)).len(), AT_ONCE);
-        queue.push(hold(2));
+        queue.push(hold(2), at(0));
         assert_eq!(sent(&mut queue, at(0)), [5000], "though no answer has come");
     }
 
@@ -232,7 +277,7 @@ mod tests {
     fn stragglers_wait_for_their_time_without_a_slot_in_a_lane() {
         let mut queue = ReleaseQueue::default();
         for _ in 0..1000 {
-            queue.push(release(1, false, at(1000)));
+            queue.push(release(1, false, at(1000)), at(0));
         }
         let mut batches = 0;
         loop {
@@ -254,7 +299,7 @@ mod tests {
     fn a_release_sent_after_the_last_straggler_is_the_last() {
         for (when, pending) in [(at(999), 1), (at(1000), 0)] {
             let mut queue = ReleaseQueue::default();
-            queue.push(release(1, true, at(1000)));
+            queue.push(release(1, true, at(1000)), at(0));
             let number = sent(&mut queue, when)[0];
             queue.answered(number, ReleaseOutcome::Confirmed(when), at(2000), 0);
             assert_eq!((queue.unconfirmed(), queue.pending()), (0, pending), "sent at {when:?}");
@@ -264,7 +309,7 @@ mod tests {
     #[test]
     fn a_failed_release_is_retried_with_backoff_and_does_not_block_others() {
         let mut queue = ReleaseQueue::default();
-        (0..=AT_ONCE).for_each(|_| queue.push(hold(1)));
+        (0..=AT_ONCE).for_each(|_| queue.push(hold(1), at(0)));
         let first = sent(&mut queue, at(0))[0];
         queue.answered(first, ReleaseOutcome::Failed, at(10), u64::MAX / 2);
         assert_eq!(sent(&mut queue, at(10)), [AT_ONCE as u64], "another takes its place");
@@ -287,7 +332,7 @@ mod tests {
     #[test]
     fn a_release_given_up_is_not_pending_any_more() {
         let mut queue = ReleaseQueue::default();
-        queue.push(release(1, true, at(1000)));
+        queue.push(release(1, true, at(1000)), at(0));
         let number = sent(&mut queue, at(0))[0];
         queue.answered(number, ReleaseOutcome::GivenUp, at(1), 0);
         assert_eq!((queue.unconfirmed(), queue.pending(), queue.due()), (0, 0, None));
@@ -297,7 +342,7 @@ mod tests {
     fn what_was_sent_or_failed_is_sent_again_at_once_after_a_recall_and_stragglers_keep_their_time() {
         let mut queue = ReleaseQueue::default();
         for stray_until in [at(0), at(0), at(1000)] {
-            queue.push(release(1, true, stray_until));
+            queue.push(release(1, true, stray_until), at(0));
         }
         assert_eq!(sent(&mut queue, at(0)), [0, 1, 2]);
         queue.answered(1, ReleaseOutcome::Failed, at(0), 0);
@@ -310,5 +355,26 @@ mod tests {
         }
         assert_eq!((queue.unconfirmed(), queue.due()), (0, Some(at(1000))), "the late answers changed nothing");
         assert_eq!(sent(&mut queue, at(1000)), [2]);
+    }
+
+    #[test]
+    fn a_refusal_ends_the_release_of_an_attempt_and_only_the_end_of_its_lease_that_of_a_hold() {
+        let refused = Err(Unknown::new("", Fault::Denied, ""));
+        let outcome = |is_hold, now| {
+            let release = PendingRelease { until: at(50), ..release(1, is_hold, at(0)) };
+            ReleaseOutcome::of(&release, at(0), &refused, now)
+        };
+        assert_eq!((outcome(false, at(1)), outcome(true, at(1))), (ReleaseOutcome::GivenUp, ReleaseOutcome::Failed));
+        assert_eq!(outcome(true, at(50)), ReleaseOutcome::GivenUp);
+    }
+
+    #[test]
+    fn a_key_that_is_handed_to_a_cancelled_attempt_is_released_and_others_are_not() {
+        let mut queue = ReleaseQueue::default();
+        queue.push(release(1, false, at(1000)), at(0));
+        assert_eq!(sent(&mut queue, at(0)), [0]);
+        let (key, [ours, other]) = (Key::new("k").unwrap(), [1, 2].map(|id| HolderId::from_bytes([id; 16])));
+        assert!(!queue.undelivered(&key, other, at(5)) && queue.undelivered(&key, ours, at(5)));
+        assert_eq!(sent(&mut queue, at(5)), [1]);
     }
 }

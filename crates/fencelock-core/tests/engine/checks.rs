@@ -1,10 +1,9 @@
 //! What must be so after every act.
 
-use crate::client::Renewing;
 use crate::coverage::Coverage;
 use crate::network::{Call, Load};
 use crate::task::certain;
-use crate::user::{Ended, Guard, Task, User, Wait};
+use crate::user::{Ended, Guard, User};
 use crate::world::{Act, World};
 use fencelock_core::engine::{Grant, Source, Status};
 use fencelock_core::{HolderId, LossReason, Mode, Moment};
@@ -26,7 +25,38 @@ pub(crate) fn after_act(world: &mut World) -> Result<(), String> {
         return Err("a holder got the key before one that waited for longer".into());
     }
     announced(world)?;
-    handed_on(world)
+    handed_on(world)?;
+    closed(world)
+}
+
+/// A client that is closed ends its waits and keeps no lease for a next task. Once nothing is held or under way, it leaves nothing at
+/// the server, and nothing that arrives later changes that.
+fn closed(world: &mut World) -> Result<(), String> {
+    let closed: Vec<_> = (0..world.clients.len()).filter(|number| !world.clients[*number].open).collect();
+    for number in closed {
+        let users = || (0..world.users.len()).filter(|user| world.client_of(*user) == number);
+        let client = &world.clients[number];
+        let rests = users().any(|user| world.users[user].rests() && world.users[user].parked.is_none());
+        if !client.stopped && (rests || client.engine.idle_holder().is_some()) {
+            return Err(format!("client {number} is closed, and a task waits, or a lease is kept for the next one"));
+        }
+        let drained = client.engine.is_empty() && client.releases.pending() == 0;
+        if !drained || !users().all(|user| world.users[user].is_through()) || world.ledger.troubled {
+            continue;
+        }
+        let detached: Vec<_> =
+            users().filter(|user| world.users[*user].detached).filter_map(|user| world.users[user].holder).collect();
+        let left = world
+            .server
+            .holders(world.now)
+            .into_iter()
+            .find(|holder| world.clients[number].ids.is_of(*holder) && !detached.contains(holder));
+        if let Some(holder) = left {
+            return Err(format!("client {number} is closed and at rest, and {holder} has the key"));
+        }
+        world.cover(Coverage::Drained);
+    }
+    Ok(())
 }
 
 /// A client that keeps a lease for its next task learns of every waiter: it releases soon by itself, or a message or an answer
@@ -150,8 +180,10 @@ fn handed_on(world: &mut World) -> Result<(), String> {
     let mut held = world.server.holders(world.now).into_iter();
     let Some(holder) = held.find(|holder| undelivered.contains(holder)) else { return Ok(()) };
     let releases = world.packets.iter().any(|packet| packet.releases(holder));
-    let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.holder == holder));
-    if releases || answered || has(world, holder).is_some() || world.ledger.troubled {
+    let answered = world.clients.iter().any(|client| client.releasing.iter().any(|one| one.release.holder == holder));
+    // A release that the server refuses is repeated later.
+    let refuses = world.scenario.budget.refusals > 0;
+    if releases || answered || refuses || has(world, holder).is_some() || world.ledger.troubled {
         return Ok(());
     }
     Err("a key that was handed to a claim that was given up is not handed on".into())
@@ -175,10 +207,7 @@ pub(crate) fn check_order_of_permits(world: &mut World, user: usize) {
         return;
     }
     let turn = world.users[user].turn;
-    let overtaken = tasks().position(|(_, other)| {
-        let rests = |task: &Task| task.id.is_some() && matches!(task.wait, Wait::Poll | Wait::Sleep(_));
-        other.turn < turn && !other.woken && other.task.as_ref().is_some_and(rests)
-    });
+    let overtaken = tasks().position(|(_, other)| other.turn < turn && !other.woken && other.rests());
     if let Some(overtaken) = overtaken {
         world.break_down(format!("user {user} got permits before another one of its client, the {overtaken}th"));
     }
@@ -270,8 +299,8 @@ pub(crate) fn cover_act(world: &mut World, act: Act) {
     }
 }
 
-pub(crate) fn cover_renewal(world: &mut World, renewing: &Renewing) {
-    let of = |user: &&User| user.holder == Some(renewing.holder);
+pub(crate) fn cover_renewal(world: &mut World, holder: HolderId) {
+    let of = |user: &&User| user.holder == Some(holder);
     let (mut released, mut lost) = (false, false);
     for user in world.users.iter().filter(of) {
         (released, lost) = (released || user.let_go, lost || user.lost.is_some());

@@ -1,7 +1,7 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
 use crate::network::Op;
-use fencelock_core::engine::{HoldId, KeyEngine, PendingRelease, ReleaseQueue, Rng};
+use fencelock_core::engine::{KeyEngine, LeaseTimers, PendingRelease, ReleaseQueue, RenewalBatch, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
 use fencelock_model::SplitMix;
 use std::time::Duration;
@@ -16,17 +16,16 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Client {
     pub(crate) engine: Engine,
     pub(crate) ids: Ids,
-    pub(crate) timers: Vec<(Moment, HoldId)>,
+    pub(crate) timers: LeaseTimers<()>,
     pub(crate) renewals: Vec<Renewing>,
     pub(crate) releases: ReleaseQueue,
     pub(crate) releasing: Vec<Releasing>,
-    /// Claims that were given up and may be handed the key later.
-    pub(crate) abandoned: Vec<HolderId>,
     /// Keys handed to claims that were given up.
     pub(crate) undelivered: Vec<HolderId>,
     pub(crate) stopped: bool,
-    /// How many holds, and claims that wait at the backend, have begun and not ended.
-    pub(crate) holds: i32,
+    /// It is not being closed.
+    pub(crate) open: bool,
+    /// How many claims that wait at the backend have begun and not ended.
     pub(crate) claims: i32,
 }
 
@@ -38,12 +37,23 @@ pub(crate) struct Ids {
     pub(crate) ops: u16,
 }
 
+impl Ids {
+    /// Whether this client has made the id.
+    pub(crate) fn is_of(&self, holder: HolderId) -> bool {
+        holder == Self { holders: crate::server::number(holder) as u8, ..self.clone() }.holder()
+    }
+
+    fn holder(&self) -> HolderId {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[15]) = (self.client + 1, self.holders);
+        HolderId::from_bytes(bytes)
+    }
+}
+
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Renewing {
     pub(crate) op: Op,
-    pub(crate) hold: HoldId,
-    pub(crate) holder: HolderId,
-    pub(crate) sent: Moment,
+    pub(crate) batch: RenewalBatch<()>,
     pub(crate) limit: Moment,
 }
 
@@ -51,10 +61,9 @@ pub(crate) struct Renewing {
 pub(crate) struct Releasing {
     pub(crate) op: Op,
     pub(crate) number: u64,
-    pub(crate) holder: HolderId,
+    pub(crate) release: PendingRelease,
     pub(crate) sent: Moment,
     pub(crate) limit: Moment,
-    pub(crate) until: Moment,
 }
 
 impl Client {
@@ -62,14 +71,13 @@ impl Client {
         Self {
             engine: Engine::default(),
             ids: Ids { client: number, holders: 0, ops: 0 },
-            timers: Vec::new(),
+            timers: LeaseTimers::default(),
             renewals: Vec::new(),
             releases: ReleaseQueue::default(),
             releasing: Vec::new(),
-            abandoned: Vec::new(),
             undelivered: Vec::new(),
             stopped: false,
-            holds: 0,
+            open: true,
             claims: 0,
         }
     }
@@ -80,22 +88,17 @@ impl Client {
         Op(self.ids.ops)
     }
 
-    /// As the reaper takes a release.
-    pub(crate) fn take_release(&mut self, release: PendingRelease, now: Moment) {
-        if now < release.stray_until && !self.abandoned.contains(&release.holder) {
-            self.abandoned.push(release.holder);
-        }
-        self.releases.push(release);
-    }
-
     /// Nothing is under way or kept.
     pub(crate) fn is_idle(&self) -> bool {
-        self.engine.is_empty() && self.releases.pending() == 0 && self.renewals.is_empty() && self.timers.is_empty()
+        self.engine.is_empty()
+            && self.releases.pending() == 0
+            && self.renewals.is_empty()
+            && self.timers.iter().len() == 0
     }
 
     /// The first of its timers, besides those of users.
     pub(crate) fn next_timer(&self) -> Option<Moment> {
-        let timers = self.timers.iter().map(|(moment, _)| *moment);
+        let timers = self.timers.iter().map(|(moment, ..)| *moment);
         let renewals = self.renewals.iter().map(|renewing| renewing.limit);
         let releasing = self.releasing.iter().map(|releasing| releasing.limit);
         timers.chain(renewals).chain(releasing).chain(self.releases.due()).min()
@@ -123,8 +126,6 @@ impl Rng for ScriptedRng<'_> {
 
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         self.ids.holders += 1;
-        let mut bytes = [0; 16];
-        (bytes[0], bytes[15]) = (self.ids.client + 1, self.ids.holders);
-        Ok(HolderId::from_bytes(bytes))
+        Ok(self.ids.holder())
     }
 }

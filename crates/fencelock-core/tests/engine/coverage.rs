@@ -83,6 +83,20 @@ pub(crate) enum Coverage {
     NotSent,
     /// A user did not run for too long, and entered again.
     TurnLost,
+    /// A wait was ended because its client is closed.
+    Closed,
+    /// A client was closed while it kept an idle lease.
+    ClosedIdle,
+    /// A client was closed, and came to rest.
+    Drained,
+    /// The connection of a client with a lease or a waiting claim was reset.
+    Reconnected,
+    /// A release in the background was refused, and given up,
+    GivenUp,
+    /// or repeated.
+    RefusedRelease,
+    /// A hold that was to be resumed had ended.
+    NotResumed,
 }
 
 /// A set of them.

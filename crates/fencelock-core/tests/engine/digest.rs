@@ -112,8 +112,9 @@ impl Hash for ClientDigest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let this = self.0;
         let Ids { holders, .. } = &this.ids;
-        (&this.engine, holders, set(&this.timers), &this.renewals, &this.releasing).hash(state);
-        (set(&this.abandoned), set(&this.undelivered), this.stopped, this.holds, this.claims).hash(state);
+        (&this.engine, holders, &this.timers, &this.renewals, &this.releasing).hash(state);
+        (this.releases.abandoned().collect::<Vec<_>>(), set(&this.undelivered), this.stopped, this.open, this.claims)
+            .hash(state);
         let is_used = this.releases.pending() > 0 || this.releases.due().is_some() || !this.releasing.is_empty();
         is_used.then_some::<&ReleaseQueue>(&this.releases).hash(state);
     }

@@ -9,6 +9,7 @@ mod announcing;
 mod candidates;
 mod checks;
 mod client;
+mod closing;
 mod coverage;
 mod digest;
 mod every_state;

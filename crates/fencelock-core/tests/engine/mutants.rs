@@ -69,6 +69,16 @@ pub(crate) enum Mutant {
     DeniesItsClaim,
     /// A future that has lost its turn is polled once more.
     SendsAfterTurnLost,
+    /// A client that is closed wakes no task, and keeps its idle lease.
+    ClosesQuietly,
+    /// It takes new requests.
+    TakesWhenClosed,
+    /// A client does not notice that its connection was reset.
+    IgnoresReset,
+    /// It gives up the release of a hold that the server has refused once.
+    GivesUpHolds,
+    /// It resumes a hold that has ended.
+    ResumesTheLost,
 }
 
 impl Mutant {

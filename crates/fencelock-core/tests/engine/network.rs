@@ -61,7 +61,7 @@ impl Load {
 pub(crate) enum Call {
     Claim(Claim),
     Inspect,
-    Renew(Renewal),
+    Renew(Vec<Renewal>),
     Release(HolderId),
     Downgrade(Renewal),
 }
@@ -72,7 +72,7 @@ pub(crate) enum Reply {
     /// The claim found no connection.
     NotSent,
     Inspect(Option<Holding>),
-    Renew(Renew),
+    Renew(Vec<Renew>),
     Release(Release),
     Downgrade(Downgrade),
 }

@@ -1,22 +1,18 @@
 //! Packets arrive, timers fire, tasks run.
 
 use crate::checks;
-use crate::client::{Engine, Releasing, Renewing, TIMEOUT};
+use crate::client::{Client, Engine, Releasing, Renewing, TIMEOUT};
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, Reply, unknown};
 use crate::parking::Parked;
 use crate::task::certain;
-use crate::user::{Asked, DowngradeWait, Ended, Task, Wait};
+use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, Task, TaskKind, Wait};
 use crate::world::{Act, World};
-use fencelock_core::engine::{Duty, End, PendingRelease, ReleaseOutcome, STRAGGLER, Status, TaskStep};
-use fencelock_core::{LossReason, Moment, Renew, Renewal, RenewalPlan, Unknown};
-use std::time::Duration;
-
-/// A batch of renewals takes along those that are due this soon.
-const TOGETHER: Duration = Duration::from_millis(25);
-/// A release is sent this often before it is left to the background.
-const RELEASE_TRIES: u8 = 3;
+use fencelock_core::engine::{
+    HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Status,
+};
+use fencelock_core::{Fault, HolderId, LossReason, Moment, Renew, Unknown};
 
 impl World {
     /// Carries a request out, or brings an answer or a message to its client.
@@ -58,7 +54,7 @@ impl World {
                 };
                 let waits = self.call(client, |engine, cx| engine.on_hand_off(holder, tokens, ttl, cx));
                 self.cover_if(waits && stale, Coverage::StaleHandOff);
-                if !waits && self.clients[client].abandoned.contains(&holder) {
+                if !waits {
                     self.undelivered(client, holder);
                 }
             }
@@ -71,16 +67,18 @@ impl World {
         }
     }
 
-    /// As the reaper: it is handed on at once.
-    fn undelivered(&mut self, client: usize, holder: fencelock_core::HolderId) {
-        self.cover(Coverage::HandedToNobody);
-        self.clients[client].undelivered.push(holder);
-        if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
-            return;
+    /// If it was handed to a claim that was given up, it is handed on at once.
+    fn undelivered(&mut self, client: usize, holder: HolderId) {
+        let Client { releases, undelivered, .. } = &mut self.clients[client];
+        let is_ours = if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
+            releases.abandoned().any(|abandoned| *abandoned == holder)
+        } else {
+            releases.undelivered(crate::network::key(), holder, self.now)
+        };
+        if is_ours {
+            undelivered.push(holder);
+            self.cover(Coverage::HandedToNobody);
         }
-        let (key, until) = (crate::network::key().clone(), self.now + STRAGGLER);
-        let release = PendingRelease { key, holder, until, stray_until: Moment::default(), is_hold: true };
-        self.clients[client].releases.push(release);
     }
 
     /// A lost message leaves no trace; a lost request or answer gives an unknown result.
@@ -112,6 +110,49 @@ impl World {
         self.answer(client.into(), op, sent, Ok(Reply::NotSent));
     }
 
+    /// As `Driver::reset`.
+    pub(crate) fn reset(&mut self, client: usize) {
+        let after = self.clients[client].timers.after_reset(self.seed);
+        self.call(client, |engine, cx| engine.on_reset(after, cx));
+    }
+
+    /// Events are lost, and the server announces nothing to the new connection before it is asked.
+    pub(crate) fn reconnect(&mut self, client: usize) {
+        self.cover(Coverage::Reconnected);
+        let is_event = |load: &Load| matches!(load, Load::HandOff { .. } | Load::Changed | Load::Queued);
+        self.packets.retain(|packet| usize::from(packet.client) != client || !is_event(&packet.load));
+        self.server.announces_to.retain(|other| usize::from(*other) != client);
+        if self.mutant != Some(Mutant::IgnoresReset) {
+            self.reset(client);
+        }
+    }
+
+    /// As `Driver::close`.
+    pub(crate) fn close(&mut self, client: usize) {
+        self.cover_if(self.clients[client].engine.idle_holder().is_some(), Coverage::ClosedIdle);
+        self.clients[client].open = false;
+        if self.mutant != Some(Mutant::ClosesQuietly) {
+            self.call(client, Engine::close);
+        }
+    }
+
+    /// Whether the client waits in the background for the answer to this release.
+    pub(crate) fn releases(&self, client: u8, op: Op) -> bool {
+        self.clients[usize::from(client)].releasing.iter().any(|releasing| releasing.op == op)
+    }
+
+    /// The release is not carried out.
+    pub(crate) fn refuse(&mut self, index: usize) {
+        let Packet { client, sent, load } = self.packets.remove(index);
+        let Load::Request { op, .. } = load else { return };
+        let refused = |one: &&Releasing| one.op == op;
+        let is_hold =
+            self.clients[usize::from(client)].releasing.iter().find(refused).is_some_and(|one| one.release.is_hold);
+        // What an attempt has left behind ends by itself.
+        self.ledger.troubled |= !is_hold;
+        self.answer(client.into(), op, sent, Err(Unknown::new("", Fault::Denied, "")));
+    }
+
     /// What is there arrives, and once more later.
     pub(crate) fn duplicate(&mut self, index: usize) {
         self.cover(Coverage::Duplicated);
@@ -127,9 +168,7 @@ impl World {
                 continue;
             }
             match self.users[user].task.as_ref().map(|task| &task.wait) {
-                Some(
-                    Wait::Answer { op: this, .. } | Wait::IdleRelease { op: this, .. } | Wait::Resume { op: this, .. },
-                ) if *this == op => {
+                Some(Wait::Answer { op: this, .. }) if *this == op => {
                     if self.users[user].parked.is_some() {
                         return self.keep_unread(user, op, sent, answer);
                     }
@@ -151,88 +190,108 @@ impl World {
         let this = &mut self.clients[client];
         if let Some(at) = this.renewals.iter().position(|renewing| renewing.op == op) {
             let renewing = this.renewals.remove(at);
-            self.renewed(client, &renewing, answer);
+            self.renewed(client, renewing.batch, answer);
         } else if let Some(at) = this.releasing.iter().position(|releasing| releasing.op == op) {
             let releasing = this.releasing.remove(at);
             self.released_in_background(client, &releasing, &answer);
         }
     }
 
-    fn renewed(&mut self, client: usize, renewing: &Renewing, answer: Result<Reply, Unknown>) {
-        let answer = match answer {
-            Ok(Reply::Renew(renew)) => Ok(renew),
-            Ok(_) => return,
-            Err(cause) => Err(cause),
+    fn renewed(&mut self, client: usize, batch: RenewalBatch<()>, answer: Result<Reply, Unknown>) {
+        let reply = match answer {
+            Ok(Reply::Renew(renewed)) => Some(renewed.into_iter().map(Ok).collect()),
+            _ => None,
         };
-        checks::cover_renewal(self, renewing);
+        let (sent, holders) = (batch.sent(), batch.renewals.iter().map(|renewal| renewal.holder).collect::<Vec<_>>());
+        for (holder, ((), hold, answer)) in holders.into_iter().zip(batch.answers(reply, "")) {
+            self.hold_renewed(client, (hold, holder), sent, answer);
+        }
+    }
+
+    fn hold_renewed(
+        &mut self,
+        client: usize,
+        (hold, holder): (HoldId, HolderId),
+        sent: Moment,
+        answer: Result<Renew, Unknown>,
+    ) {
+        checks::cover_renewal(self, holder);
         if let Ok(Renew::Renewed { .. }) = answer {
-            self.confirm(renewing);
+            self.confirm(holder, sent);
         }
         if self.mutant == Some(Mutant::LossOverwrites)
             && let Ok(Renew::Absent) = answer
-            && let Some(user) = self.users.iter_mut().find(|user| user.holder == Some(renewing.holder) && user.let_go)
+            && let Some(user) = self.users.iter_mut().find(|user| user.holder == Some(holder) && user.let_go)
         {
             user.lost = Some((LossReason::Deleted, self.now));
         }
-        let sent = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { renewing.sent };
+        let sent = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { sent };
         let announced = self.scenario.announces_waiters;
-        self.call(client, |engine, cx| engine.renewal_answered(renewing.hold, sent, answer, announced, cx));
+        self.call(client, |engine, cx| engine.renewal_answered(hold, sent, answer, announced, cx));
     }
 
     /// A renewal was confirmed to its holder, in time or too late to count.
-    fn confirm(&mut self, renewing: &Renewing) {
-        let ttl = self.users.iter().filter_map(|user| user.guard.as_ref());
-        let ttl =
-            ttl.clone().find(|guard| guard.holder == renewing.holder).map_or(self.scenario.ttl, |guard| guard.ttl);
+    fn confirm(&mut self, holder: HolderId, sent: Moment) {
+        let mut guards = self.users.iter().filter_map(|user| user.guard.as_ref());
+        let ttl = guards.find(|guard| guard.holder == holder).map_or(self.scenario.ttl, |guard| guard.ttl);
         let now = self.now;
-        let known = self.ledger.certain.iter_mut().find(|(holder, _)| *holder == renewing.holder);
+        let known = self.ledger.certain.iter_mut().find(|(known, _)| *known == holder);
         if let Some((_, until)) = known.filter(|(_, until)| now < *until) {
-            *until = certain(renewing.sent, ttl).max(*until);
+            *until = certain(sent, ttl).max(*until);
         }
     }
 
     fn guard_released(&mut self, user: usize, answer: Result<Reply, Unknown>) {
-        let client = self.client_of(user);
-        let Some(mut releasing) = self.users[user].releasing.take() else { return };
-        let before = releasing.before.clone();
-        let ended = match (answer, before) {
-            (Ok(Reply::Release(answer)), before) => {
-                if self.now < releasing.guard.stray_until {
-                    self.let_go_in_background(client, &releasing.guard);
-                }
-                match before {
-                    Some(End::Lost(reason)) => Ended::AlreadyLost(reason),
-                    Some(End::Released) | None if releasing.tries > 1 => Ended::Released,
-                    Some(End::Released) | None => Ended::from_answer(answer),
-                }
-            }
-            (Ok(reply), _) => unreachable!("{reply:?} to a release"),
-            (Err(_), Some(End::Lost(reason))) => {
-                self.let_go_in_background(client, &releasing.guard);
-                Ended::AlreadyLost(reason)
-            }
-            (Err(_), _) if releasing.tries == RELEASE_TRIES => {
-                self.let_go_in_background(client, &releasing.guard);
-                Ended::Unknown
-            }
-            (Err(_), _) => {
-                releasing.op = self.send(client, Call::Release(releasing.guard.holder));
-                (releasing.limit, releasing.tries) = (self.now + TIMEOUT, releasing.tries + 1);
-                self.users[user].releasing = Some(releasing);
-                return;
-            }
+        let Some(GuardRelease { mut release, guard, .. }) = self.users[user].releasing.take() else { return };
+        let answer = match answer {
+            Ok(Reply::Release(answer)) => Ok(answer),
+            Ok(reply) => unreachable!("{reply:?} to a release"),
+            Err(cause) => Err(cause),
         };
-        self.cover(if ended == Ended::Released { Coverage::Released } else { Coverage::AlreadyLost });
-        self.users[user].ended = Some(ended);
+        let next = release.answered(Some(answer), guard.stray_until, "", self.now);
+        self.follow_release(user, release, guard, next);
+    }
+
+    /// As `Guard::release`.
+    pub(crate) fn follow_release(&mut self, user: usize, release: ReleaseHold, guard: Guard, next: ReleaseNext) {
+        let client = self.client_of(user);
+        match next {
+            ReleaseNext::Send(limit) => {
+                let op = self.send(client, Call::Release(guard.holder));
+                let limit = limit.min(self.now + TIMEOUT);
+                self.users[user].releasing = Some(GuardRelease { op, limit, release, guard });
+            }
+            ReleaseNext::Done { released, rest } => {
+                if rest {
+                    self.let_go_in_background(client, &guard);
+                }
+                let ended = match released {
+                    HoldReleased::Released => Ended::Released,
+                    HoldReleased::Lost(reason) => Ended::AlreadyLost(reason),
+                    HoldReleased::Unknown { .. } => Ended::Unknown,
+                };
+                self.cover(if ended == Ended::Released { Coverage::Released } else { Coverage::AlreadyLost });
+                self.users[user].ended = Some(ended);
+            }
+        }
     }
 
     fn released_in_background(&mut self, client: usize, releasing: &Releasing, answer: &Result<Reply, Unknown>) {
-        let outcome = match answer {
-            Ok(_) if self.mutant == Some(Mutant::NoSecondRelease) => ReleaseOutcome::Confirmed(Moment::NEVER),
-            Ok(_) => ReleaseOutcome::Confirmed(releasing.sent),
-            Err(_) if self.now >= releasing.until => ReleaseOutcome::GivenUp,
-            Err(_) => ReleaseOutcome::Failed,
+        let answer = match answer {
+            Ok(Reply::Release(answer)) => Ok(answer.clone()),
+            Ok(reply) => unreachable!("{reply:?} to a release"),
+            Err(cause) => Err(cause.clone()),
         };
+        let mut outcome = ReleaseOutcome::of(&releasing.release, releasing.sent, &answer, self.now);
+        let is_refused = matches!(&answer, Err(cause) if cause.is_permanent());
+        self.cover_if(outcome == ReleaseOutcome::GivenUp, Coverage::GivenUp);
+        self.cover_if(is_refused && outcome == ReleaseOutcome::Failed, Coverage::RefusedRelease);
+        if self.mutant == Some(Mutant::GivesUpHolds) && is_refused {
+            outcome = ReleaseOutcome::GivenUp;
+        }
+        if self.mutant == Some(Mutant::NoSecondRelease) && answer.is_ok() {
+            outcome = ReleaseOutcome::Confirmed(Moment::NEVER);
+        }
         let number = fencelock_model::SplitMix::mix(self.now.as_micros() ^ self.seed);
         self.clients[client].releases.answered(releasing.number, outcome, self.now, number);
     }
@@ -275,20 +334,14 @@ impl World {
             return false;
         }
         let batch = self.clients[client].releases.next(self.now);
-        for (number, release) in &batch {
+        let any = !batch.is_empty();
+        for (number, release) in batch {
             self.cover_if(self.server.freed.contains(&release.holder) || !release.is_hold, Coverage::SecondRelease);
-            let op = self.send(client, Call::Release(release.holder));
-            let (holder, until, sent) = (release.holder, release.until, self.now);
-            self.clients[client].releasing.push(Releasing {
-                op,
-                number: *number,
-                holder,
-                sent,
-                limit: sent + TIMEOUT,
-                until,
-            });
+            let (op, sent) = (self.send(client, Call::Release(release.holder)), self.now);
+            let limit = sent + TIMEOUT;
+            self.clients[client].releasing.push(Releasing { op, number, release, sent, limit });
         }
-        !batch.is_empty()
+        any
     }
 
     /// What is due in a client.
@@ -318,38 +371,28 @@ impl World {
 
     /// As the task that renews leases.
     pub(crate) fn fire_holds(&mut self, client: usize) -> bool {
-        if !self.clients[client].timers.iter().any(|(moment, _)| *moment <= self.now) {
+        if !self.clients[client].timers.iter().any(|(moment, ..)| *moment <= self.now) {
             return false;
         }
-        let horizon = self.now + Duration::from_millis(1);
-        let mut renewals: Vec<(fencelock_core::engine::HoldId, Renewal)> = Vec::new();
-        for ahead in [Duration::ZERO, TOGETHER] {
-            let timers = std::mem::take(&mut self.clients[client].timers);
-            let (mut due, later): (Vec<_>, Vec<_>) = timers.into_iter().partition(|(at, _)| *at < horizon + ahead);
-            self.clients[client].timers = later;
-            due.sort();
-            for (fired, hold) in due {
-                let duty = self.call(client, |engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx));
-                if let Duty::Renew(renewal) = duty {
-                    renewals.push((hold, renewal));
-                }
-            }
-            if renewals.is_empty() {
-                break;
+        let mut pass = RenewalPass::new(self.now);
+        while let Some(before) = pass.round() {
+            for (at, (), hold) in self.clients[client].timers.take_before(before) {
+                let firing = pass.firing(at);
+                let duty = self.call(client, |engine, cx| engine.hold_due(hold, firing, cx));
+                pass.add((), hold, duty);
             }
         }
-        for (hold, renewal) in renewals {
-            let (holder, sent) = (renewal.holder, self.now);
-            let limit = sent + RenewalPlan::answer_limit(renewal.ttl.get());
-            let op = self.send(client, Call::Renew(renewal));
-            self.clients[client].renewals.push(Renewing { op, hold, holder, sent, limit });
+        for mut batch in pass.batches(|_| 0) {
+            let limit = self.now + batch.send(self.now);
+            let op = self.send(client, Call::Renew(batch.renewals.clone()));
+            self.clients[client].renewals.push(Renewing { op, batch, limit });
         }
         true
     }
 
     fn fire_user(&mut self, user: usize) -> bool {
-        let (client, now, deadline) = (self.client_of(user), self.now, self.deadline(user));
-        if self.users[user].next_timer(deadline).is_none_or(|next| next > now) {
+        let (client, now) = (self.client_of(user), self.now);
+        if self.users[user].next_timer().is_none_or(|next| next > now) {
             return false;
         }
         if let Some(releasing) = self.users[user].releasing.as_ref().filter(|releasing| releasing.limit <= now) {
@@ -369,19 +412,14 @@ impl World {
             }
             return true;
         }
-        let Some(task) = &self.users[user].task else { return false };
-        let (id, wait) = (task.id, task.wait.clone());
-        match (wait, id) {
-            (Wait::Poll, Some(_)) => self.cancel(user),
-            (Wait::Sleep(_), Some(id)) => {
-                let step: TaskStep = self.call(client, |engine, cx| engine.timer_fired(id, cx));
-                self.step(user, step);
-            }
-            (Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. }, _) => {
+        match self.users[user].task.as_ref().map(|task| &task.wait) {
+            Some(Wait::Rest(_)) => self.on_time(user),
+            Some(Wait::Answer { op, .. }) => {
+                let op = *op;
                 self.give_up_request(client, op);
                 self.answer(client, op, now, Err(unknown()));
             }
-            _ => return false,
+            None => return false,
         }
         true
     }
@@ -405,7 +443,8 @@ impl World {
 impl World {
     /// Its request is not sent yet.
     pub(crate) fn unsent(&self, user: usize) -> Option<usize> {
-        let Some(Task { wait: Wait::Answer { op, to: Asked::Claim(_), .. }, .. }) = &self.users[user].task else {
+        let Some(Task { wait: Wait::Answer { op, request: KeyRequest::Claim(_), .. }, .. }) = &self.users[user].task
+        else {
             return None;
         };
         let is_it = |packet: &Packet| matches!(packet.load, Load::Request { op: this, .. } if this == *op);
@@ -438,25 +477,17 @@ impl World {
             self.packets.push(Packet { client, sent, load });
         }
         if !present {
-            return self.lose_turn(user);
+            return self.run_task(user);
         }
         if let Some((op, sent, answer)) = unread {
             self.answer(self.client_of(user), op, sent, answer);
         }
     }
 
-    /// As the driver asks whenever the task is polled.
-    pub(crate) fn is_present(&mut self, user: usize) -> bool {
-        let (client, id) = (self.client_of(user), self.users[user].waiter());
-        id.is_none_or(|id| self.call(client, |engine, _| engine.is_present(id)))
-    }
-
-    /// The task drops its request and enters again.
-    pub(crate) fn lose_turn(&mut self, user: usize) {
+    /// Whether its task still has its place.
+    fn is_present(&mut self, user: usize) -> bool {
         let client = self.client_of(user);
-        let Some(task) = self.users[user].task.take() else { return };
-        self.orphan(client, &task.wait);
-        self.cover(Coverage::TurnLost);
-        self.enter(user, true);
+        let Some(Task { of: TaskKind::Acquire(acquire), .. }) = &self.users[user].task else { return true };
+        acquire.id().is_none_or(|id| self.call(client, |engine, _| engine.is_present(id)))
     }
 }

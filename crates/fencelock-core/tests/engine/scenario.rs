@@ -87,6 +87,12 @@ pub(crate) struct Budget {
     pub(crate) foreign: u8,
     /// A client may have missed events.
     pub(crate) resets: u8,
+    /// The connection of a client is reset: events are lost.
+    pub(crate) reconnects: u8,
+    /// A client is closed.
+    pub(crate) closes: u8,
+    /// The server refuses a release in the background.
+    pub(crate) refusals: u8,
     /// A client is stopped, until it is continued.
     pub(crate) stops: u8,
     /// A future is not polled any more.
@@ -132,6 +138,9 @@ pub(crate) const NO_BUDGET: Budget = Budget {
     deletes: 0,
     foreign: 0,
     resets: 0,
+    reconnects: 0,
+    closes: 0,
+    refusals: 0,
     stops: 0,
     parks: 0,
     haste: 0,

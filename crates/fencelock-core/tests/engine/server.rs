@@ -163,9 +163,10 @@ impl Server {
                 reply.map(Reply::Claim)
             }
             Call::Inspect => Some(Reply::Inspect(self.inspect(now))),
-            Call::Renew(renewal) => {
-                let renewed = self.renew(now, renewal, mutant);
-                if matches!(renewed, Renew::Renewed { .. }) && !self.announces_to.contains(&client) {
+            Call::Renew(renewals) => {
+                let renewed: Vec<_> = renewals.iter().map(|renewal| self.renew(now, renewal, mutant)).collect();
+                let any = renewed.iter().any(|renewed| matches!(renewed, Renew::Renewed { .. }));
+                if any && !self.announces_to.contains(&client) {
                     self.announces_to.push(client);
                 }
                 Some(Reply::Renew(renewed))

@@ -1,23 +1,21 @@
-//! The task of a user that wants the key: what `fencelock::driver::attempt` does.
+//! The task of a user that wants the key: it does what `AcquireKey` and `ResumeKey` say.
 
 use crate::checks;
-use crate::client::TIMEOUT;
+use crate::client::{Engine, TIMEOUT};
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply};
-use crate::user::{Asked, DowngradeWait, Guard, GuardDowngrade, Task, Wait};
-use crate::world::World;
+use crate::user::{DowngradeWait, Guard, GuardDowngrade, Task, TaskKind, Wait};
+use crate::world::{Cx, World};
 use fencelock_core::engine::{
-    AcquireRequest, Downgrading, FailureReason, Grant, IdleLease, LeaseSharing, Source, Status, TaskStep, WaiterId,
+    AcquireKey, AcquireNext, AcquireRequest, Downgrading, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
+    ResumeFailure, ResumeKey, ResumeNext, Source, Status,
 };
 use fencelock_core::{
-    Acquire, Claim, ClaimReply, Drift, Holder, HolderId, Intent, Lease, LossReason, Moment, Owner, RenewalPlan, Ttl,
-    Unknown,
+    Acquire, ClaimReply, Drift, FencingToken, HolderId, LossReason, Moment, Owner, RenewalPlan, Sent, Ttl, Unknown,
 };
+use std::rc::Rc;
 use std::time::Duration;
-
-/// An answer that is under way when the wait ends is waited for as long.
-const LAST_ANSWER: Duration = Duration::from_millis(50);
 
 impl World {
     pub(crate) fn request(&self, user: usize) -> AcquireRequest {
@@ -35,100 +33,103 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, user: usize) {
-        let (client, request) = (self.client_of(user), self.request(user));
         self.users[user].turn = u8::try_from(self.users.iter().filter(|other| other.asked).count()).unwrap();
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
-        if self.scenario.sharing.is_none() || request.queues() {
-            return self.enter(user, false);
-        }
-        match self.call(client, |engine, cx| engine.take_idle(&request, cx)) {
-            IdleLease::None => self.enter(user, false),
-            IdleLease::Taken(grant) => {
-                self.cover(Coverage::TakenIdle);
-                self.granted(user, grant);
-            }
-            IdleLease::Release(release) => {
-                let op = self.send(client, Call::Release(release.holder));
-                let wait = Wait::IdleRelease { op, limit: self.now + TIMEOUT, release };
-                self.users[user].task = Some(Task { id: None, wait });
-            }
-        }
+        let task = AcquireKey::new(self.request(user), false);
+        self.users[user].task = Some(Task { of: TaskKind::Acquire(task), wait: Wait::Rest(Moment::NEVER) });
+        let next = self.call_for(user, AcquireKey::take_idle);
+        self.cover_if(matches!(next, Some(AcquireNext::Granted(_))), Coverage::TakenIdle);
+        self.follow(user, next.unwrap_or(AcquireNext::Enter));
     }
 
-    pub(crate) fn enter(&mut self, user: usize, first: bool) {
-        let (client, request, arrived) = (self.client_of(user), self.request(user), self.users[user].arrived);
-        let first = first || self.mutant == Some(Mutant::EntersFirst);
-        let id = self.call(client, |engine, cx| engine.enter(request, arrived, first, cx));
-        self.users[user].task = Some(Task { id: Some(id), wait: Wait::Poll });
-        self.users[user].woken = true;
+    /// Calls the engine for a task that acquires. If the task stays there, it can be woken from now on.
+    fn call_for<R>(
+        &mut self,
+        user: usize,
+        call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<R>,
+    ) -> Option<R> {
+        let (client, waker) = (self.client_of(user), u8::try_from(user).unwrap());
+        let mut task = self.users[user].task.take()?;
+        let TaskKind::Acquire(acquire) = &mut task.of else {
+            self.users[user].task = Some(task);
+            return None;
+        };
+        let result = self.call(client, |engine, cx| {
+            let result = call(acquire, engine, cx);
+            if let Some(id) = acquire.id() {
+                engine.set_task(id, Some(waker));
+            }
+            result
+        });
+        self.users[user].task = Some(task);
+        result
+    }
+
+    fn enter(&mut self, user: usize) -> Option<AcquireNext> {
+        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.enter(engine, cx)));
+        if self.mutant != Some(Mutant::EntersFirst) {
+            return next;
+        }
+        // A task that has lost its place comes first.
+        self.call_for(user, |acquire, engine, cx| {
+            acquire.cancel(engine, cx);
+            Some(acquire.enter(engine, cx))
+        })
     }
 
     /// Sends the claim that proves a hold that another user has detached.
     pub(crate) fn resume(&mut self, user: usize, holder: HolderId) {
-        let (client, request) = (self.client_of(user), self.request(user));
         (self.users[user].asked, self.users[user].arrived) = (true, self.now);
-        let proof = Holder { id: holder, owner: request.owner };
-        let claim = Claim::new(crate::network::key().clone(), proof, request.ttl, Intent::Poll);
-        let op = self.send(client, Call::Claim(claim.clone()));
-        let wait = Wait::Resume { op, sent: self.now, limit: self.now + TIMEOUT, claim: Box::new(claim) };
-        self.users[user].task = Some(Task { id: None, wait });
+        let (resume, next) = ResumeKey::new(crate::network::key().clone(), holder, self.request(user), self.now);
+        self.users[user].task = Some(Task { of: TaskKind::Resume(resume), wait: Wait::Rest(Moment::NEVER) });
+        self.follow_resume(user, next);
     }
 
-    /// The task was woken.
+    /// The task was woken, or is polled for another reason.
     pub(crate) fn run_task(&mut self, user: usize) {
         self.users[user].woken = false;
-        let client = self.client_of(user);
-        if !self.is_present(user) {
-            return self.lose_turn(user);
+        let Some(Task { of: TaskKind::Acquire(before), .. }) = self.users[user].task.clone() else { return };
+        let Some(next) = self.call_for(user, AcquireKey::woken) else { return };
+        if let AcquireNext::Granted(grant) = next {
+            let shared = grant.source == Source::Shared;
+            let claims = before.is_at_rest() && !before.is_in_queue();
+            self.cover_if(shared && claims, Coverage::SharedWhileClaiming);
+            self.cover_if(!shared && before.is_in_queue(), Coverage::GrantedToAnother);
         }
-        let Some(Task { id: Some(id), wait: wait @ (Wait::Poll | Wait::Sleep(_)) }) = self.users[user].task.clone()
-        else {
-            return;
-        };
-        if let Some(step) = self.poll(client, user, id) {
-            let shared = matches!(step, TaskStep::Granted(grant) if grant.source == Source::Shared);
-            let claimed = matches!(step, TaskStep::Granted(grant) if grant.source != Source::Shared);
-            self.cover_if(shared && matches!(wait, Wait::Sleep(_)), Coverage::SharedWhileClaiming);
-            self.cover_if(claimed && matches!(wait, Wait::Poll), Coverage::GrantedToAnother);
-            self.step(user, step);
+        self.cover_if(matches!(next, AcquireNext::Enter), Coverage::TurnLost);
+        self.orphan(user);
+        self.follow(user, next);
+    }
+
+    /// The time until which the task rests has come.
+    pub(crate) fn on_time(&mut self, user: usize) {
+        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
+        if let Some(next) = next {
+            self.follow(user, next);
         }
     }
 
-    fn poll(&mut self, client: usize, user: usize, id: WaiterId) -> Option<TaskStep> {
-        let task = u8::try_from(user).unwrap();
-        self.call(client, |engine, cx| {
-            let step = engine.poll(id, cx);
-            if step.is_none() {
-                engine.set_task(id, Some(task));
-            }
-            step
-        })
-    }
-
-    /// Does what the engine says until it has to wait.
-    pub(crate) fn step(&mut self, user: usize, mut step: TaskStep) {
-        let client = self.client_of(user);
-        let Some(id) = self.users[user].waiter() else { return };
+    /// Does what the task says until it has to wait.
+    fn follow(&mut self, user: usize, mut next: AcquireNext) {
         loop {
-            let wait = match step {
-                TaskStep::Wait => Wait::Poll,
-                TaskStep::Sleep { until, wakes } => {
-                    self.cover_if(!wakes, Coverage::Yielded);
-                    Wait::Sleep(until)
+            match next {
+                AcquireNext::Enter => {
+                    let Some(entered) = self.enter(user) else { return };
+                    next = entered;
                 }
-                TaskStep::TurnLost => return self.lose_turn(user),
-                TaskStep::Claim(claim) => {
-                    let to = Asked::Claim(claim.holder.id);
-                    self.answer_to(user, Call::Claim(*claim), to)
+                AcquireNext::Rest(until) => {
+                    self.wait(user, Wait::Rest(until));
+                    let yields = |task: &Task| matches!(&task.of, TaskKind::Acquire(acquire) if acquire.sleeps_on());
+                    let yields = self.users[user].task.as_ref().is_some_and(yields);
+                    return self.cover_if(yields, Coverage::Yielded);
                 }
-                TaskStep::Inspect => self.answer_to(user, Call::Inspect, Asked::Inspect),
-                TaskStep::Leave(holder) => self.answer_to(user, Call::Release(holder), Asked::Leave),
-                TaskStep::Granted(grant) => {
+                AcquireNext::Send(request, limit) => return self.send_for(user, request, limit),
+                AcquireNext::Granted(grant) => {
                     self.users[user].task = None;
                     checks::check_order_of_permits(self, user);
                     return self.granted(user, grant);
                 }
-                TaskStep::Failed(failure) => {
+                AcquireNext::Failed(failure) => {
                     let kind = !self.ledger.troubled && !self.ledger.time_passed;
                     if kind && !matches!(failure.reason, FailureReason::Busy(_)) {
                         self.break_down(format!("user {user} was refused: {:?}", failure.reason));
@@ -136,110 +137,104 @@ impl World {
                     (self.users[user].task, self.users[user].refused) = (None, Some(failure.reason));
                     return self.cover(Coverage::Refused);
                 }
-            };
-            let polls = matches!(wait, Wait::Poll | Wait::Sleep(_));
-            self.users[user].task = Some(Task { id: Some(id), wait });
-            match polls.then(|| self.poll(client, user, id)).flatten() {
-                Some(next) => step = next,
-                None => return,
+                AcquireNext::Closed => {
+                    if self.clients[self.client_of(user)].open {
+                        self.break_down(format!("user {user} was refused by a client that is open"));
+                    }
+                    self.users[user].task = None;
+                    return self.cover(Coverage::Closed);
+                }
             }
         }
     }
 
-    fn answer_to(&mut self, user: usize, call: Call, to: Asked) -> Wait {
+    fn wait(&mut self, user: usize, wait: Wait) {
+        if let Some(task) = &mut self.users[user].task {
+            task.wait = wait;
+        }
+    }
+
+    fn send_for(&mut self, user: usize, request: KeyRequest, limit: Moment) {
+        let call = match &request {
+            KeyRequest::Claim(claim) => Call::Claim((**claim).clone()),
+            KeyRequest::Inspect => Call::Inspect,
+            KeyRequest::Release(holder) => Call::Release(*holder),
+        };
         let op = self.send(self.client_of(user), call);
-        let wait = self.scenario.users[user].wait.filter(|wait| to != Asked::Inspect && !wait.is_zero());
-        let left = wait.map(|wait| (self.users[user].arrived + wait).since(self.now).max(LAST_ANSWER));
-        let limit = self.now + left.map_or(TIMEOUT, |left| left.min(TIMEOUT));
-        Wait::Answer { op, sent: self.now, limit, to }
+        // The client library has a limit of its own.
+        self.wait(user, Wait::Answer { op, limit: limit.min(self.now + TIMEOUT), request });
     }
 
     /// An answer for the task.
     pub(crate) fn answered(&mut self, user: usize, answer: Result<Reply, Unknown>) {
-        let client = self.client_of(user);
-        let Some(Task { id, wait }) = self.users[user].task.take() else { return };
-        match (wait, id) {
-            (Wait::IdleRelease { release, .. }, _) => {
-                // If the result is unknown, the next claim finds out.
-                if answer.is_err() || self.now < release.stray_until {
-                    self.clients[client].take_release(*release, self.now);
-                }
-                self.enter(user, false);
-            }
-            (Wait::Resume { sent, claim, .. }, _) => self.resumed(user, sent, &claim, &answer),
-            (Wait::Answer { sent, op, limit, to }, Some(id)) => {
-                self.users[user].task = Some(Task { id: Some(id), wait: Wait::Answer { op, sent, limit, to } });
-                let step = self.answer_engine(user, id, (to, sent), answer);
-                self.step(user, step);
-            }
-            _ => {}
-        }
-    }
-
-    fn answer_engine(
-        &mut self,
-        user: usize,
-        id: WaiterId,
-        (to, sent): (Asked, Moment),
-        answer: Result<Reply, Unknown>,
-    ) -> TaskStep {
-        let client = self.client_of(user);
-        let counted = if self.mutant == Some(Mutant::LeaseFromAnswer) { self.now } else { sent };
-        match (to, answer) {
-            (Asked::Claim(_), Ok(Reply::Claim(answer))) => {
+        let Some(Task { of, wait: Wait::Answer { request, .. } }) = &self.users[user].task else { return };
+        let late = self.mutant == Some(Mutant::LeaseFromAnswer);
+        let reply = match answer {
+            Ok(Reply::Claim(answer)) => {
                 let answer = self.mutant.map_or(answer.clone(), |mutant| mutant.of_claim(answer));
-                self.call(client, |engine, cx| engine.claim_answered(id, counted, Ok(answer).into(), cx))
+                let sent = if late { Sent::At(self.now) } else { Sent::AtOnce };
+                KeyReply::Claim(ClaimReply { sent, answer: Ok(answer) })
             }
-            (Asked::Claim(_), Ok(Reply::NotSent)) => {
-                let reply = ClaimReply::not_sent(crate::network::unknown());
-                self.call(client, |engine, cx| engine.claim_answered(id, sent, reply, cx))
-            }
-            (Asked::Inspect, Ok(Reply::Inspect(seen))) => {
-                self.call(client, |engine, cx| engine.inspected(id, Ok(seen), cx))
-            }
-            (Asked::Leave, Ok(Reply::Release(released))) => {
-                self.call(client, |engine, cx| engine.left(id, Ok(released), cx))
-            }
-            (Asked::Claim(_), Err(cause)) => {
-                self.call(client, |engine, cx| engine.claim_answered(id, sent, Err(cause).into(), cx))
-            }
-            (Asked::Inspect, Err(cause)) => self.call(client, |engine, cx| engine.inspected(id, Err(cause), cx)),
-            (Asked::Leave, Err(cause)) => self.call(client, |engine, cx| engine.left(id, Err(cause), cx)),
-            (to, reply) => unreachable!("{reply:?} to {to:?}"),
+            Ok(Reply::NotSent) => KeyReply::Claim(ClaimReply::not_sent(crate::network::unknown())),
+            Ok(Reply::Inspect(seen)) => KeyReply::Inspect(Ok(seen)),
+            Ok(Reply::Release(released)) => KeyReply::Release(Ok(released)),
+            Ok(reply) => unreachable!("{reply:?} to {request:?}"),
+            Err(cause) => request.unanswered(cause),
+        };
+        if matches!(of, TaskKind::Resume(_)) {
+            let reply = match reply {
+                KeyReply::Claim(ClaimReply {
+                    sent,
+                    answer: Ok(Acquire::Gone | Acquire::Queued { .. } | Acquire::Busy(_)),
+                }) if self.mutant == Some(Mutant::ResumesTheLost) => {
+                    let tokens = FencingToken::new(self.ledger.last_fence).unwrap().into();
+                    KeyReply::Claim(ClaimReply { sent, answer: Ok(Acquire::Granted { tokens }) })
+                }
+                reply => reply,
+            };
+            let (config, now) = (Rc::clone(&self.config), self.now);
+            let Some(Task { of: TaskKind::Resume(resume), .. }) = &mut self.users[user].task else { return };
+            let next = resume.answered(reply, &config, now);
+            return self.follow_resume(user, next);
+        }
+        let next = self.call_for(user, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
+        if let Some(next) = next {
+            self.follow(user, next);
         }
     }
 
-    fn resumed(&mut self, user: usize, sent: Moment, claim: &Claim, answer: &Result<Reply, Unknown>) {
-        let (client, request) = (self.client_of(user), self.request(user));
-        let Ok(Reply::Claim(Acquire::Granted { tokens })) = answer else {
-            if matches!(answer, Ok(Reply::Claim(_))) {
-                self.users[user].lost = Some((LossReason::Expired, self.now));
+    fn follow_resume(&mut self, user: usize, next: ResumeNext) {
+        match next {
+            ResumeNext::Send(request) => self.send_for(user, request, Moment::NEVER),
+            ResumeNext::Begin(_) => {
+                let Some(Task { of: TaskKind::Resume(resume), .. }) = self.users[user].task.take() else { return };
+                self.cover(Coverage::Resumed);
+                match self.call(self.client_of(user), |engine, cx| resume.begin(engine, cx)) {
+                    Some(grant) => self.granted(user, grant),
+                    None => self.users[user].lost = Some((LossReason::Expired, self.now)),
+                }
             }
-            return;
-        };
-        let lease = Lease::granted(sent, claim.ttl.get(), Drift::default());
-        let holder = claim.holder.id;
-        let grant = self.call(client, |engine, cx| engine.resume(holder, &request, tokens.last().into(), lease, cx));
-        self.cover(Coverage::Resumed);
-        self.granted(user, grant);
+            ResumeNext::Failed(failure) => {
+                self.users[user].task = None;
+                if failure == ResumeFailure::Ended {
+                    self.cover(Coverage::NotResumed);
+                    self.users[user].lost = Some((LossReason::Expired, self.now));
+                }
+            }
+        }
     }
 
     /// The engine has granted the key.
-    pub(crate) fn granted(&mut self, user: usize, grant: Grant) {
+    fn granted(&mut self, user: usize, grant: Grant) {
         let client = self.client_of(user);
         let Some((holder, ttl, stray_until)) = self.clients[client].engine.facts(grant.hold) else {
-            // It was lost on the way, so the task comes first again.
-            return self.enter(user, true);
+            return self.break_down(format!("user {user} was granted a hold that has ended"));
         };
         let status = self.call(client, |engine, cx| engine.status(grant.hold, grant.tenure, cx));
         let max_hold = self.scenario.users[user].max_hold;
         let ends = max_hold.map_or(Moment::NEVER, |max_hold| grant.tenure.since + max_hold);
         let watch = if let Status::Held(until) = status { until } else { self.now };
         let guard = Guard { grant, holder, ttl: ttl.get(), stray_until, ends, watch };
-        if grant.source == Source::Shared && !matches!(status, Status::Held(_)) {
-            self.let_go_in_background(client, &guard);
-            return self.enter(user, true);
-        }
         checks::check_grant(self, user, &grant, holder);
         let inherited = self.ledger.claimed_at_cancel.contains(&holder) && self.users[user].holder.is_none();
         match grant.source {
@@ -257,32 +252,28 @@ impl World {
         if inherited && self.ledger.cancelled && grant.source != Source::Shared {
             self.cover(Coverage::Inherited);
         }
+        if !self.clients[client].open && grant.source != Source::Resumed {
+            self.break_down(format!("user {user} was granted the key by a client that is closed"));
+        }
         self.users[user].holder = Some(holder);
         self.users[user].guard = Some(guard);
     }
 
     /// The wait was given up.
     pub(crate) fn cancel(&mut self, user: usize) {
-        let client = self.client_of(user);
-        let Some(task) = self.users[user].task.take() else { return };
         self.users[user].parked = None;
-        self.orphan(client, &task.wait);
-        match (task.id, task.wait) {
-            (Some(id), _) => {
-                if let Some(grant) = self.call(client, |engine, cx| engine.leave(id, cx)) {
-                    // Its guard passes it on.
-                    self.call(client, |engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
-                }
-            }
-            (None, Wait::IdleRelease { release, .. }) => self.clients[client].take_release(*release, self.now),
-            (None, _) => {}
-        }
+        self.orphan(user);
+        self.call_for(user, |acquire, engine, cx| {
+            acquire.cancel(engine, cx);
+            None::<()>
+        });
+        self.users[user].task = None;
     }
 
     /// Abandons the answer to the task's request.
-    pub(crate) fn orphan(&mut self, client: usize, wait: &Wait) {
-        if let Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } = wait {
-            self.give_up_request(client, *op);
+    fn orphan(&mut self, user: usize) {
+        if let Some(Task { wait: Wait::Answer { op, .. }, .. }) = self.users[user].task {
+            self.give_up_request(self.client_of(user), op);
         }
     }
 

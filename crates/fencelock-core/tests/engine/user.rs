@@ -2,8 +2,8 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{End, FailureReason, Grant, PendingRelease, WaiterId};
-use fencelock_core::{Claim, HolderId, LossReason, Moment, Release, Renewal};
+use fencelock_core::engine::{AcquireKey, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey};
+use fencelock_core::{HolderId, LossReason, Moment, Renewal};
 use std::time::Duration;
 
 #[allow(clippy::struct_excessive_bools, reason = "what has happened to it, each by itself")]
@@ -30,33 +30,25 @@ pub(crate) struct User {
     pub(crate) parked: Option<Parked>,
 }
 
-/// What the task of a user that wants the key is doing.
+/// The task of a user that wants the key, and what it waits for.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Task {
-    pub(crate) id: Option<WaiterId>,
+    pub(crate) of: TaskKind,
     pub(crate) wait: Wait,
 }
 
 #[derive(Debug, Clone, Hash)]
-pub(crate) enum Wait {
-    /// For a step.
-    Poll,
-    /// For a step, or the timer.
-    Sleep(Moment),
-    /// For an answer.
-    Answer { op: Op, sent: Moment, limit: Moment, to: Asked },
-    /// For the release of an idle lease.
-    IdleRelease { op: Op, limit: Moment, release: Box<PendingRelease> },
-    /// For the answer to a claim that resumes a hold.
-    Resume { op: Op, sent: Moment, limit: Moment, claim: Box<Claim> },
+pub(crate) enum TaskKind {
+    Acquire(AcquireKey),
+    Resume(ResumeKey),
 }
 
-/// What the answer is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Asked {
-    Claim(HolderId),
-    Inspect,
-    Leave,
+#[derive(Debug, Clone, Hash)]
+pub(crate) enum Wait {
+    /// Until it is woken, or until this moment.
+    Rest(Moment),
+    /// For an answer.
+    Answer { op: Op, limit: Moment, request: KeyRequest },
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -92,8 +84,7 @@ pub(crate) enum DowngradeWait {
 pub(crate) struct GuardRelease {
     pub(crate) op: Op,
     pub(crate) limit: Moment,
-    pub(crate) tries: u8,
-    pub(crate) before: Option<End>,
+    pub(crate) release: ReleaseHold,
     pub(crate) guard: Guard,
 }
 
@@ -105,17 +96,6 @@ pub(crate) enum Ended {
     Released,
     AlreadyLost(LossReason),
     Unknown,
-}
-
-impl Ended {
-    /// As `Released::from_answer`.
-    pub(crate) fn from_answer(answer: Release) -> Self {
-        match answer {
-            Release::Released => Self::Released,
-            Release::Absent => Self::AlreadyLost(LossReason::Deleted),
-            Release::TakenBy(occupant) => Self::AlreadyLost(LossReason::TakenBy(occupant)),
-        }
-    }
 }
 
 impl User {
@@ -148,17 +128,21 @@ impl User {
     /// Whose claim waits for an answer.
     pub(crate) fn claimant(&self) -> Option<HolderId> {
         match &self.task.as_ref()?.wait {
-            Wait::Answer { to: Asked::Claim(holder), .. } => Some(*holder),
-            Wait::Resume { claim, .. } => Some(claim.holder.id),
+            Wait::Answer { request: KeyRequest::Claim(claim), .. } => Some(claim.holder.id),
             _ => None,
         }
+    }
+
+    /// Its task waits for nothing but time, other tasks or a notification.
+    pub(crate) fn rests(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| matches!(&task.of, TaskKind::Acquire(acquire) if acquire.is_at_rest()))
     }
 
     /// The requests whose answers its task, its release and its downgrade wait for.
     pub(crate) fn waits_for(&self) -> [Option<Op>; 3] {
         let task = self.task.as_ref().and_then(|task| match task.wait {
-            Wait::Answer { op, .. } | Wait::IdleRelease { op, .. } | Wait::Resume { op, .. } => Some(op),
-            Wait::Poll | Wait::Sleep(_) => None,
+            Wait::Answer { op, .. } => Some(op),
+            Wait::Rest(_) => None,
         });
         let release = self.releasing.as_ref().map(|releasing| releasing.op);
         let downgrade = self.downgrading.as_ref().and_then(|downgrading| match downgrading.wait {
@@ -168,16 +152,10 @@ impl User {
         [task, release, downgrade]
     }
 
-    pub(crate) fn waiter(&self) -> Option<WaiterId> {
-        self.task.as_ref().and_then(|task| task.id)
-    }
-
-    /// The first of its timers. `deadline` is when its wait in the queue of its client is over.
-    pub(crate) fn next_timer(&self, deadline: Moment) -> Option<Moment> {
+    /// The first of its timers.
+    pub(crate) fn next_timer(&self) -> Option<Moment> {
         let task = self.task.as_ref().filter(|_| self.parked.is_none()).map(|task| match &task.wait {
-            Wait::Poll => deadline,
-            Wait::Sleep(until) => *until,
-            Wait::Answer { limit, .. } | Wait::IdleRelease { limit, .. } | Wait::Resume { limit, .. } => *limit,
+            Wait::Rest(moment) | Wait::Answer { limit: moment, .. } => *moment,
         });
         let watch = self.guard.as_ref().filter(|_| self.lost.is_none()).map(|guard| guard.watch);
         let release = self.releasing.as_ref().map(|releasing| releasing.limit);

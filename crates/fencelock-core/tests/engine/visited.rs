@@ -15,7 +15,7 @@ pub(crate) enum Reduction {
 
 /// How much of everything is left. More is left in a state from which more can happen, and in which more is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Left([u8; 15]);
+struct Left([u8; 18]);
 
 impl Left {
     fn new(world: &World) -> Self {
@@ -30,6 +30,9 @@ impl Left {
             deletes,
             foreign,
             resets,
+            reconnects,
+            closes,
+            refusals,
             stops,
             parks,
             haste,
@@ -37,8 +40,8 @@ impl Left {
         // Fewer promises are checked after trouble, or when time has passed.
         let (calm, early) = (u8::from(!world.ledger.troubled), u8::from(!world.ledger.time_passed));
         Self([
-            time, long, ends, lost, broken, unsent, duplicates, deletes, foreign, resets, stops, parks, haste, calm,
-            early,
+            time, long, ends, lost, broken, unsent, duplicates, deletes, foreign, resets, reconnects, closes, refusals,
+            stops, parks, haste, calm, early,
         ])
     }
 

@@ -50,7 +50,7 @@ fn run(world: &mut World) -> Result<(), String> {
     until(world, "every client comes to rest", within, |world| {
         world.packets.is_empty() && world.clients.iter().all(crate::client::Client::is_idle)
     })?;
-    if world.clients.iter().any(|client| (client.holds, client.claims) != (0, 0)) {
+    if world.clients.iter().any(|client| (client.timers.holds(), client.claims) != (0, 0)) {
         return Err("the engine has not reported the end of each hold and each claim".into());
     }
     if leases_end {

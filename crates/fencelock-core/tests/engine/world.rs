@@ -1,14 +1,14 @@
 //! The whole world of a schedule, and calls of its engines.
 
 use crate::checks;
-use crate::client::{Client, Engine, ScriptedRng, TIMEOUT};
+use crate::client::{Client, Engine, ScriptedRng};
 use crate::coverage::{Coverage, CoverageSet};
 use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
-use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, User, Wait};
-use fencelock_core::engine::{Action, Actions, Config, Context, End, LeaseSharing, Leaving, PendingRelease, Status};
+use crate::user::{Ended, Guard, User};
+use fencelock_core::engine::{Action, Actions, Config, Context, End, Leaving, PendingRelease, ReleaseHold, Status};
 use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Mode, Moment};
 use fencelock_model::{HandOff, Name};
 use std::hash::{Hash, Hasher};
@@ -146,57 +146,57 @@ impl World {
     pub(crate) fn call<R>(&mut self, client: usize, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         let mut out = Actions::new();
         let config = Rc::clone(&self.config);
-        let Client { engine, ids, .. } = &mut self.clients[client];
+        let Client { engine, ids, open, .. } = &mut self.clients[client];
         let mut rng = ScriptedRng::new(ids, self.now, self.seed);
         let (now, config) = (self.now, &*config);
-        let cx = &mut Context { key: key(), config, now, rng: &mut rng, out: &mut out };
+        let open = *open || self.mutant == Some(Mutant::TakesWhenClosed);
+        let cx = &mut Context { key: key(), config, open, now, rng: &mut rng, out: &mut out };
         let answer = call(engine, cx);
         engine.tidy(cx);
         for action in out.drain() {
             self.carry_out(client, action);
         }
+        let Client { engine, timers, .. } = &self.clients[client];
+        let history = !engine.is_empty() && timers.holds() == 0 && timers.iter().len() == 1 && engine.waiting() == 0;
+        self.cover_if(engine.idle_holder().is_some(), Coverage::KeptIdle);
+        self.cover_if(history, Coverage::KeptHistory);
         answer
     }
 
     fn carry_out(&mut self, client: usize, action: Action<Option<u8>, ()>) {
         let now = self.now;
         let this = &mut self.clients[client];
+        let astray =
+            |from: Moment, hold| from != Moment::NEVER && !this.timers.iter().any(|one| *one == (from, (), hold));
+        if let Action::SetTimer { hold, from, .. } = action
+            && astray(from, hold)
+        {
+            self.break_down("a timer was moved that is not where the engine says");
+        }
+        let this = &mut self.clients[client];
+        this.timers.apply(&(), &action);
         match action {
             Action::Wake(user) => {
                 if let Some(user) = user {
                     self.users[usize::from(user)].woken = true;
                 }
             }
-            Action::SetTimer { hold, from, to } => {
-                let was = this.timers.iter().position(|timer| *timer == (from, hold));
-                if let Some(was) = was {
-                    this.timers.remove(was);
-                }
-                if to != Moment::NEVER {
-                    this.timers.push((to, hold));
-                }
-                if was.is_some() != (from != Moment::NEVER) {
-                    self.break_down("a timer was moved that is not where the engine says");
-                }
-            }
-            Action::Began => this.holds += 1,
-            Action::Ended(ended) => {
-                this.holds -= 1;
-                this.timers.retain(|(_, hold)| *hold != ended.hold);
-                self.ended(client, *ended);
-            }
+            Action::Ended(ended) => self.ended(client, *ended),
             Action::Release(release) => {
                 if self.mutant == Some(Mutant::GivesNothingBack) && !release.is_hold {
                     return;
                 }
-                self.clients[client].take_release(*release, now);
+                this.releases.push(*release, now);
             }
-            Action::KeptIdle => self.cover(Coverage::KeptIdle),
-            Action::KeptHistory => self.cover(Coverage::KeptHistory),
             Action::ClaimBegan(_) => this.claims += 1,
             Action::ClaimEnded(_) => this.claims -= 1,
             Action::GrantedTooLate => self.cover(Coverage::GrantedTooLate),
-            Action::Queued | Action::FallbackPoll | Action::WaitsForOwn { .. } | Action::Report(_) => {}
+            Action::Began
+            | Action::SetTimer { .. }
+            | Action::Queued
+            | Action::FallbackPoll
+            | Action::WaitsForOwn { .. }
+            | Action::Report(_) => {}
         }
     }
 
@@ -258,21 +258,11 @@ impl World {
         }
     }
 
-    /// When the wait of a user in the queue of its client is over.
-    pub(crate) fn deadline(&self, user: usize) -> Moment {
-        let plan = &self.scenario.users[user];
-        let in_queue = self.scenario.sharing.is_some()
-            && plan.lease_sharing == LeaseSharing::Allowed
-            && plan.retry.is_none()
-            && plan.wait != Some(Duration::ZERO);
-        plan.wait.filter(|_| in_queue).map_or(Moment::NEVER, |wait| self.users[user].arrived + wait)
-    }
-
     /// The next timer of a client that runs.
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         let clients = self.clients.iter().filter(|client| !client.stopped).filter_map(Client::next_timer);
         let users = (0..self.users.len()).filter(|user| !self.clients[self.client_of(*user)].stopped);
-        let users = users.filter_map(|user| self.users[user].next_timer(self.deadline(user)));
+        let users = users.filter_map(|user| self.users[user].next_timer());
         clients.chain(users).min()
     }
 }
@@ -303,6 +293,11 @@ pub(crate) enum Act {
     ForeignSet,
     ForeignRelease,
     Reset(usize),
+    /// The connection of a client is reset, and with it what the server has announced to it.
+    Reconnect(usize),
+    Close(usize),
+    /// The server refuses a release in the background, also the next time.
+    Refuse(usize),
     Stop(usize),
     Continue(usize),
     /// A future is neither polled nor dropped,
@@ -341,6 +336,8 @@ impl World {
         may(foreign, Act::ForeignRelease);
         for (client, this) in self.clients.iter().enumerate() {
             may(left.resets > 0 && !this.stopped && !this.engine.is_empty(), Act::Reset(client));
+            may(left.reconnects > 0 && !this.stopped && !this.engine.is_empty(), Act::Reconnect(client));
+            may(left.closes > 0 && !this.stopped && this.open, Act::Close(client));
             may(left.stops > 0 && !this.stopped && !this.engine.is_empty(), Act::Stop(client));
             may(this.stopped, Act::Continue(client));
             may(self.is_late(client), Act::Timers(client));
@@ -355,7 +352,7 @@ impl World {
     fn is_late(&self, client: usize) -> bool {
         let this = &self.clients[client];
         let woken = |user: usize| self.users[user].woken && self.client_of(user) == client;
-        !this.stopped && (0..self.users.len()).any(woken) && this.timers.iter().any(|(moment, _)| *moment <= self.now)
+        !this.stopped && (0..self.users.len()).any(woken) && this.timers.iter().any(|(moment, ..)| *moment <= self.now)
     }
 
     fn acts_of_user(&self, index: usize, acts: &mut Vec<Act>) {
@@ -395,6 +392,10 @@ impl World {
         may(left.lost > 0, Act::Lose(index));
         may(left.broken > 0 && request && waited_for, Act::Break(index));
         may(left.unsent > 0 && waited_for && matches!(packet.call(), Some(Call::Claim(_))), Act::Unsent(index));
+        may(
+            left.refusals > 0 && packet.op().is_some_and(|op| request && self.releases(packet.client, op)),
+            Act::Refuse(index),
+        );
         may(left.duplicates > 0 && !matches!(packet.load, Load::Answer { .. }), Act::Duplicate(index));
     }
 
@@ -475,7 +476,19 @@ impl World {
             Act::ForeignRelease => self.server.foreign_release(self.now),
             Act::Reset(client) => {
                 self.left.resets -= 1;
-                self.call(client, |engine, cx| engine.on_reset(Duration::ZERO, cx));
+                self.reset(client);
+            }
+            Act::Reconnect(client) => {
+                self.left.reconnects -= 1;
+                self.reconnect(client);
+            }
+            Act::Close(client) => {
+                self.left.closes -= 1;
+                self.close(client);
+            }
+            Act::Refuse(index) => {
+                self.left.refusals -= 1;
+                self.refuse(index);
             }
             Act::Continue(client) => self.clients[client].stopped = false,
             Act::Park(user) => self.park(user, None),
@@ -530,6 +543,7 @@ impl World {
                 | Act::Lose(index)
                 | Act::Break(index)
                 | Act::Unsent(index)
+                | Act::Refuse(index)
                 | Act::Duplicate(index) => {
                     format!("{:?}: {act:?} {:?}", self.now, self.packets[index])
                 }
@@ -556,7 +570,7 @@ impl World {
         if leaving == Leaving::Over {
             let (key, holder, until) = (key().clone(), guard.holder, self.now + guard.ttl);
             let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
-            self.clients[client].take_release(release, self.now);
+            self.clients[client].releases.push(release, self.now);
         }
     }
 
@@ -566,6 +580,8 @@ impl World {
         self.users[user].let_go = true;
         let Some(guard) = self.users[user].guard.clone() else { return };
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
+        let rest = self.clients[client].engine.rest(hold, self.now);
+        let lease_ends = rest.map_or(self.now, |rest| self.now + rest);
         let leaving = if self.mutant == Some(Mutant::ReleaseUnmarked) {
             Leaving::Release
         } else {
@@ -574,16 +590,14 @@ impl World {
         if self.mutant != Some(Mutant::ReleaseUnmarked) {
             self.users[user].guard = None;
         }
-        let before = match leaving {
-            Leaving::PassedOn => {
-                self.users[user].ended = Some(Ended::PassedOn);
-                return;
-            }
-            Leaving::Release => None,
-            Leaving::Over => Some(self.users[user].lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason))),
-        };
-        let op = self.send(client, Call::Release(guard.holder));
-        self.users[user].releasing = Some(GuardRelease { op, limit: self.now + TIMEOUT, tries: 1, before, guard });
+        if leaving == Leaving::PassedOn {
+            self.users[user].ended = Some(Ended::PassedOn);
+            return;
+        }
+        let lost = self.users[user].lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason));
+        let leaving = if leaving == Leaving::Over { Err(lost) } else { Ok(leaving) };
+        let (release, next) = ReleaseHold::begin(leaving, lease_ends, false, self.now);
+        self.follow_release(user, release, guard, next);
     }
 
     fn give_up_release(&mut self, user: usize) {
@@ -618,19 +632,7 @@ impl World {
     /// Whether a task waits for the answer to this request.
     pub(crate) fn waits_for(&self, client: u8, op: Op) -> bool {
         let this = &self.clients[usize::from(client)];
-        let of_user = |user: usize| {
-            let user = &self.users[user];
-            let task = user.task.as_ref().is_some_and(|task| match task.wait {
-                Wait::Answer { op: this, .. } | Wait::IdleRelease { op: this, .. } | Wait::Resume { op: this, .. } => {
-                    this == op
-                }
-                Wait::Poll | Wait::Sleep(_) => false,
-            });
-            let downgrade = user.downgrading.as_ref().is_some_and(
-                |downgrading| matches!(downgrading.wait, DowngradeWait::Answer { op: this, .. } if this == op),
-            );
-            task || downgrade || user.releasing.as_ref().is_some_and(|releasing| releasing.op == op)
-        };
+        let of_user = |user: usize| self.users[user].waits_for().contains(&Some(op));
         let mut users = (0..self.users.len()).filter(|user| self.scenario.users[*user].client == client);
         this.renewals.iter().any(|renewing| renewing.op == op)
             || this.releasing.iter().any(|releasing| releasing.op == op)

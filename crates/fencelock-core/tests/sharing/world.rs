@@ -2,8 +2,8 @@
 
 use crate::backend::TestBackend;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, Duty, End, Grant, HoldId, KeyEngine, LeaseSharing, Leaving,
-    SharingLimits, Status, TaskStep, WaiterId,
+    AcquireRequest, Action, Actions, Config, Context, Duty, End, Firing, Grant, HoldId, KeyEngine, LeaseSharing,
+    Leaving, SharingLimits, Status, TaskStep, WaiterId,
 };
 use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, KeyTable, Mode, Moment, Owner, Ttl, Unknown};
 use fencelock_model::SplitMix;
@@ -103,7 +103,7 @@ impl World {
     fn call<R>(&mut self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         let mut out = Actions::new();
         let (key, config, now, rng) = (&self.key, &self.config, self.now, &mut self.rng);
-        let answer = call(&mut self.engine, &mut Context { key, config, now, rng, out: &mut out });
+        let answer = call(&mut self.engine, &mut Context { key, config, open: true, now, rng, out: &mut out });
         for action in out.drain() {
             match action {
                 Action::SetTimer { hold, to, .. } => _ = self.timers.insert(hold, to),
@@ -116,7 +116,6 @@ impl World {
                     self.given_up.insert(release.holder.hex());
                     self.backend.release(release.holder, self.now);
                 }
-                Action::KeptIdle if self.mode != Mode::Shared => panic!("permits are kept although no task has them"),
                 _ => {}
             }
         }
@@ -271,8 +270,9 @@ impl World {
     }
 
     fn fire(&mut self, hold: HoldId, at: Moment) {
-        let (sent, soon) = (self.now, self.now + Duration::from_millis(1));
-        let duty = self.call(|engine, cx| engine.hold_due(hold, at, Duration::ZERO, soon, cx));
+        let sent = self.now;
+        let firing = Firing::alone(at, sent + Duration::from_millis(1));
+        let duty = self.call(|engine, cx| engine.hold_due(hold, firing, cx));
         if let Duty::Renew(renewal) = duty {
             let (announced, answer) = (self.announces, self.send(|backend, now| backend.renew(&renewal, now)));
             self.call(|engine, cx| engine.renewal_answered(hold, sent, answer, announced, cx));
@@ -343,6 +343,8 @@ impl World {
             assert!(self.backend.has(*holder), "a task has no hold on the backend: {grant:?}");
             assert!(!self.backend.writes(), "a task holds the key while a writer does: {grant:?}");
         }
+        let keeps = self.engine.idle_holder().is_some();
+        assert!(self.mode == Mode::Shared || !keeps, "permits are kept although no task has them");
         assert!(self.backend.used() <= self.mode.limit().unwrap_or(0));
     }
 

@@ -1,12 +1,11 @@
 //! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
-use super::waiting_task::LAST_ANSWER;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::slot_set::SlotSet;
-use fencelock_core::engine::{AcquireSlot, SlotStep};
+use fencelock_core::engine::{AcquireSlot, LAST_ANSWER, SlotStep};
 use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};

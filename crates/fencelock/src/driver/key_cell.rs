@@ -1,14 +1,17 @@
 use super::Driver;
 use super::lease_state::LeaseState;
-use fencelock_core::engine::{Action, Actions, ClaimReport, Context, Duty, End, Ended, HoldId, KeyEngine, WaiterId};
-use fencelock_core::{Key, Mode, Moment};
+use fencelock_core::engine::{
+    Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine, WaiterId,
+};
+use fencelock_core::{Key, Mode};
+use std::cmp::Ordering as Order;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
 pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
+pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// How the engine wakes a task.
@@ -79,21 +82,6 @@ impl KeyCell {
         self.with_state(self.lock(), call)
     }
 
-    /// As [`KeyCell::with_report`], unless the task only waits for other tasks of this client; then it is woken by this context.
-    pub(super) fn unless_queued<R>(
-        self: &Arc<Self>,
-        id: WaiterId,
-        context: &std::task::Context<'_>,
-        call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> Option<R>,
-    ) -> (Option<R>, Option<ClaimReport>) {
-        let mut state = self.lock();
-        if state.engine.is_queued(id) {
-            state.engine.wake_by(id, context);
-            return (None, None);
-        }
-        self.with_state(state, call)
-    }
-
     /// As long as this number is the same, no task has lost its place, the engine suspects none of not running, and has the waker of
     /// each.
     pub(super) fn stirs(&self) -> u32 {
@@ -101,17 +89,9 @@ impl KeyCell {
     }
 
     /// The timer of a hold has fired, or that for tasks that do not run.
-    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, fired: Moment, ahead: Duration, horizon: Moment) -> Duty {
+    pub(super) fn hold_due(self: &Arc<Self>, hold: HoldId, firing: Firing) -> Duty {
         self.stirs.fetch_add(1, Ordering::Release);
-        self.with(|engine, cx| engine.hold_due(hold, fired, ahead, horizon, cx))
-    }
-
-    /// Whether the task still has its place in the engine. From now on, it is woken by this context.
-    pub(super) fn is_present(&self, id: WaiterId, context: &std::task::Context<'_>) -> bool {
-        let mut state = self.lock();
-        let present = state.engine.is_present(id);
-        state.engine.wake_by(id, context);
-        present
+        self.with(|engine, cx| engine.hold_due(hold, firing, cx))
     }
 
     /// As [`KeyCell::with_report`]; `None` if the cell was removed, so the caller must use another one.
@@ -138,14 +118,14 @@ impl KeyCell {
         call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R,
     ) -> (R, Option<ClaimReport>) {
         let mut out = Actions::new();
-        let (config, now) = (&self.driver.config, self.driver.clock.now());
+        let (config, open, now) = (&self.driver.config, self.driver.is_open(), self.driver.clock.now());
         let answer = self.driver.rng.with(|rng| {
-            let cx = &mut Context { key: &self.key, config, now, rng, out: &mut out };
+            let cx = &mut Context { key: &self.key, config, open, now, rng, out: &mut out };
             let answer = call(&mut state.engine, cx);
             state.engine.tidy(cx);
             answer
         });
-        self.move_timers(&out);
+        self.settle(&out);
         let empty = state.engine.is_empty();
         let was_gone = std::mem::replace(&mut state.gone, empty);
         drop(state);
@@ -157,14 +137,13 @@ impl KeyCell {
     }
 
     /// Called with the key locked, so that two calls cannot move one timer in the wrong order.
-    fn move_timers(self: &Arc<Self>, out: &Actions<Option<Waker>, Option<Arc<LeaseState>>>) {
+    fn settle(self: &Arc<Self>, out: &KeyActions) {
+        self.driver.timers.apply(self, out);
         for action in out.iter() {
             match action {
-                Action::Wake(_) => _ = self.stirs.fetch_add(1, Ordering::Release),
-                Action::Began => self.driver.timers.add_hold(),
-                Action::SetTimer { hold, from, to } => self.driver.timers.set(self, *hold, *from, *to),
+                // A task without a waker is about to be polled.
+                Action::Wake(Some(_)) => _ = self.stirs.fetch_add(1, Ordering::Release),
                 Action::Ended(ended) => {
-                    self.driver.timers.remove(self, ended.hold, ended.timer);
                     if let Some(lease) = &ended.lease {
                         lease.set_end(ended);
                     }
@@ -175,7 +154,7 @@ impl KeyCell {
     }
 
     /// Executes the actions that need no lock. Wake-ups come first, because tasks wait for them.
-    fn carry_out(self: &Arc<Self>, out: &mut Actions<Option<Waker>, Option<Arc<LeaseState>>>) -> Option<ClaimReport> {
+    fn carry_out(self: &Arc<Self>, out: &mut KeyActions) -> Option<ClaimReport> {
         let (driver, mut report) = (&self.driver, None);
         for action in out.drain() {
             match action {
@@ -187,9 +166,6 @@ impl KeyCell {
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
                 Action::Release(release) => driver.reaper.take(*release),
-                // Without the renewal task, nothing would release the lease before it expires.
-                Action::KeptIdle | Action::KeptHistory if driver.keeps_idle_leases() => {}
-                Action::KeptIdle | Action::KeptHistory => self.with(Engine::release_idle),
                 Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::Queued => driver.queued_here(self),
@@ -224,3 +200,24 @@ impl fmt::Debug for KeyCell {
         f.debug_struct("KeyCell").field("key", &self.key).finish_non_exhaustive()
     }
 }
+
+/// By address: each key has one cell.
+impl Ord for KeyCell {
+    fn cmp(&self, other: &Self) -> Order {
+        std::ptr::from_ref(self).cmp(&std::ptr::from_ref(other))
+    }
+}
+
+impl PartialOrd for KeyCell {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for KeyCell {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for KeyCell {}

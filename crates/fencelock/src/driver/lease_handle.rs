@@ -182,8 +182,8 @@ impl LeaseHandle {
         PendingRelease { key, holder, until, stray_until, is_hold: true }
     }
 
-    /// Whether a claim of this holder may still be in flight, and would acquire the key again.
-    pub(crate) fn may_have_strays(&self) -> bool {
-        self.cell.driver().clock.now() < self.state.stray_until
+    /// Until then, a claim of this holder may be in flight, and would acquire the key again.
+    pub(crate) fn stray_until(&self) -> Moment {
+        self.state.stray_until
     }
 }

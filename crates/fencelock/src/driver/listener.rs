@@ -2,7 +2,6 @@ use super::Driver;
 use super::key_cell::{Engine, KeyCell};
 use fencelock_core::{Event, Listener};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 /// Forwards the events of the backend to the keys that they concern.
 #[derive(Debug)]
@@ -52,12 +51,10 @@ impl Driver {
         }
     }
 
-    /// Any key may have changed, so all holds are renewed soon. The renewals are spread over time, so that a server that has just
-    /// restarted is not overloaded.
+    /// Any key may have changed, so all holds are renewed soon.
     fn reset(&self) {
-        let spread = (self.timers.holds() as u64 * 10).min(1_000_000);
         for cell in self.keys.all() {
-            let after = Duration::from_micros(self.rng.next() % (spread + 1));
+            let after = self.timers.after_reset(self.rng.next());
             cell.with(|engine, cx| engine.on_reset(after, cx));
         }
     }

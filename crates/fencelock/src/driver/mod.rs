@@ -6,23 +6,21 @@
 //! | file | what |
 //! |---|---|
 //! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
-//! | `attempt`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
+//! | `key_task`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
 //! | `lease_handle`, `lease_state` | what a guard sees; what the guards of one hold share |
 //! | `renewals` | the task that renews |
 //! | `listener` | the events of the backend |
 
 mod acquire_all;
 mod acquire_slot;
-mod attempt;
 mod inner;
 mod key_cell;
+mod key_task;
 mod keys;
 mod lease_handle;
 mod lease_state;
 mod listener;
 mod renewals;
-mod waiting_task;
-mod watch;
 
 use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
@@ -33,14 +31,15 @@ use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
+use key_cell::Engine;
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
 
 pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
-pub(crate) use attempt::{acquire, resume};
 pub(crate) use inner::ClientInner;
+pub(crate) use key_task::{acquire, resume};
 pub(crate) use lease_handle::{Departure, LeaseHandle};
 
 /// The state that the tasks, locks and guards of a client share.
@@ -72,8 +71,8 @@ impl Driver {
         self.end_waits();
     }
 
-    /// Whether leases without a task are kept for the next one.
-    fn keeps_idle_leases(&self) -> bool {
+    /// Whether claims may begin, and leases without a task are kept for the next one.
+    fn is_open(&self) -> bool {
         !self.timers.is_stopped() && !self.closing.has_begun()
     }
 
@@ -92,10 +91,7 @@ impl Driver {
     /// Wakes the tasks that wait, which then find out why they may not, and releases the leases that no task uses.
     fn end_waits(&self) {
         for cell in self.keys.all() {
-            cell.with(|engine, cx| {
-                engine.wake_all(cx);
-                engine.release_idle(cx);
-            });
+            cell.with(Engine::close);
         }
     }
 

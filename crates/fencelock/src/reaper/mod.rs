@@ -8,17 +8,14 @@ mod worker;
 
 use crate::identity::ClientRng;
 use crate::process::Process;
-use fencelock_core::engine::{PendingRelease, ReleaseQueue, STRAGGLER};
+use fencelock_core::engine::{PendingRelease, ReleaseQueue};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 pub(crate) use worker::ReaperTask;
 
-/// How long a key that was handed to a cancelled attempt is still handed on immediately.
-const REMEMBERED: Duration = Duration::from_secs(60);
 /// How long the end of a runtime or of the program waits for releases in total: a few round trips to a distant server,
 /// and not noticeable.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -47,7 +44,6 @@ struct Releases {
     /// Signals that the last unconfirmed release was confirmed.
     settled: Condvar,
     idle: Notify,
-    abandoned: Mutex<HashMap<HolderId, Moment>>,
     idle_leases: OnceLock<Weak<dyn IdleLeases>>,
 }
 
@@ -79,11 +75,10 @@ impl Reaper {
         let wake = Arc::new(Notify::new());
         let (queue, worker, closed, unresponsive) = (ReleaseQueue::default(), Worker::Task, false, false);
         let state = Mutex::new(State { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
-        let (settled, idle, abandoned) = (Condvar::new(), Notify::new(), Mutex::default());
+        let (settled, idle) = (Condvar::new(), Notify::new());
         let process = Process::current();
         let idle_leases = OnceLock::new();
-        let releases =
-            Arc::new(Releases { backend, clock, rng, process, state, settled, idle, abandoned, idle_leases });
+        let releases = Arc::new(Releases { backend, clock, rng, process, state, settled, idle, idle_leases });
         exit::watch(&releases);
         let task = ReaperTask::new(&releases, wake);
         (Arc::new(Self { releases }), task)
@@ -91,7 +86,11 @@ impl Reaper {
 
     /// Works on any thread, with or without a runtime. It does not block while the runtime of the client exists.
     pub(crate) fn take(&self, release: PendingRelease) {
-        if self.releases.add(release) {
+        let taken = self.releases.add(|queue, now| {
+            queue.push(release, now);
+            true
+        });
+        if taken {
             exit::watch(&self.releases);
         } else {
             // The runtime has ended, so only this caller waits.
@@ -101,11 +100,7 @@ impl Reaper {
 
     /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
     pub(crate) fn release_undelivered(&self, key: &Key, holder: HolderId) {
-        if self.releases.contains(holder) {
-            let until = self.releases.clock.now() + STRAGGLER;
-            let stray_until = Moment::default();
-            self.releases.add(PendingRelease { key: key.clone(), holder, until, stray_until, is_hold: true });
-        }
+        self.releases.add(|queue, now| queue.undelivered(key, holder, now));
     }
 
     /// Releases that are not confirmed yet, or wait to be repeated.
@@ -116,7 +111,7 @@ impl Reaper {
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.releases.abandoned.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.releases.state().queue.abandoned().len()
     }
 
     /// Waits until no release is pending.
@@ -162,17 +157,18 @@ impl Drop for Reaper {
 }
 
 impl Releases {
-    /// Returns whether the task on the runtime of the client sends the release.
-    fn add(self: &Arc<Self>, release: PendingRelease) -> bool {
+    /// Calls the queue, and starts to send if it returns that there is something to send. Returns whether the task on the runtime of the
+    /// client does that.
+    fn add(self: &Arc<Self>, add: impl FnOnce(&mut ReleaseQueue, Moment) -> bool) -> bool {
         if !self.process.is_current() {
             // The lock belongs to the parent process.
             return true;
         }
-        if self.clock.now() < release.stray_until {
-            self.remember(release.holder);
-        }
+        let now = self.clock.now();
         let mut state = self.state();
-        state.queue.push(release);
+        if !add(&mut state.queue, now) {
+            return true;
+        }
         let worker = state.worker;
         if worker == Worker::None {
             self.start_thread(state);
@@ -210,20 +206,6 @@ impl Releases {
         if idle {
             self.idle.notify_waiters();
         }
-    }
-
-    fn remember(&self, holder: HolderId) {
-        let now = self.clock.now();
-        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        // The table is scanned when its size reaches a power of two, so that many cancellations cost little each.
-        if abandoned.len().is_power_of_two() {
-            abandoned.retain(|_, until| now < *until);
-        }
-        abandoned.insert(holder, now + REMEMBERED);
-    }
-
-    fn contains(&self, holder: HolderId) -> bool {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&holder)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -66,21 +66,17 @@ impl ReaperTask {
         let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.releases.clock));
         Box::pin(async move {
             let sent = clock.now();
-            let outcome = match backend.release(&release.key, &release.holder).await {
-                Ok(outcome) => {
+            let answer = backend.release(&release.key, &release.holder).await;
+            let outcome = ReleaseOutcome::of(&release, sent, &answer, clock.now());
+            match (answer, outcome) {
+                (Ok(outcome), _) => {
                     tracing::trace!(key = %release.key, holder = %release.holder, ?outcome, "given up");
-                    ReleaseOutcome::Confirmed(sent)
                 }
-                // A hold is worth more: a refusal, for example of rights that are being changed, may end before the lease does.
-                Err(cause) if cause.is_permanent() && !release.is_hold || clock.now() >= release.until => {
+                (Err(cause), ReleaseOutcome::GivenUp) => {
                     tracing::warn!(key = %release.key, %cause, "could not release; the lease will end by itself");
-                    ReleaseOutcome::GivenUp
                 }
-                Err(cause) => {
-                    tracing::debug!(key = %release.key, %cause, "release failed, trying again");
-                    ReleaseOutcome::Failed
-                }
-            };
+                (Err(cause), _) => tracing::debug!(key = %release.key, %cause, "release failed, trying again"),
+            }
             (number, outcome)
         })
     }

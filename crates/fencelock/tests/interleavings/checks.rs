@@ -1,7 +1,7 @@
 //! What must be so after every act, and at the end.
 
 use crate::network::{What, at_once, key};
-use crate::script::{Coverage, Kind};
+use crate::scenarios::Coverage;
 use crate::stage::{Act, Stage};
 use crate::user::User;
 use fencelock::{Backend, LossReason, Owner, Released, Ttl};
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_millis(2500);
 /// With packets lost, positions in the queue and leases may have to end by themselves.
 const LATE: Duration = Duration::from_secs(40);
 
-pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
+pub(crate) fn after_act(stage: &mut Stage) -> Result<(), String> {
     let network = std::sync::Arc::clone(&stage.network);
     for user in &mut stage.users {
         let waited = user.guard.is_none();
@@ -35,16 +35,10 @@ pub(crate) fn after_act(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 /// The valid guards may hold the key at the same time, and the server knows all of their holders.
-fn exclusion(stage: &mut Stage<'_>) -> Result<(), String> {
+fn exclusion(stage: &mut Stage) -> Result<(), String> {
     let valid = stage.users.iter().filter(|user| user.guard.as_ref().is_some_and(fencelock::Guard::is_held));
-    let valid: Vec<_> = valid.filter_map(|user| Some((user.id?, user.part.kind.mode()))).collect();
-    let conflict = valid
-        .iter()
-        .enumerate()
-        .any(|(index, (_, mode))| valid[..index].iter().any(|(_, other)| !mode.same_class(*other)));
-    let permits: u32 = valid.iter().map(|(_, mode)| mode.weight()).sum();
-    let limit = valid.first().and_then(|(_, mode)| mode.limit());
-    if conflict || limit.is_some_and(|limit| permits > limit) {
+    let valid: Vec<_> = valid.filter_map(|user| Some((user.id?, user.part.reads))).collect();
+    if valid.len() > 1 && valid.iter().any(|(_, reads)| !reads) {
         return Err(format!("guards are valid at once that must not be: {valid:?}"));
     }
     let holding = stage.network.holding();
@@ -58,7 +52,7 @@ fn exclusion(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 /// A loss is reported when it happens, not before and not later. No other client takes a key away here.
-fn losses(stage: &Stage<'_>, user: &User) -> Result<(), String> {
+fn losses(stage: &Stage, user: &User) -> Result<(), String> {
     let Some(id) = user.id else { return Ok(()) };
     let certain = stage.network.state().certain.get(&id).copied();
     match (&user.lost, certain) {
@@ -76,7 +70,7 @@ fn losses(stage: &Stage<'_>, user: &User) -> Result<(), String> {
 }
 
 /// A hold has one end, and it is the true one.
-fn ends(stage: &Stage<'_>, user: &User) -> Result<(), String> {
+fn ends(stage: &Stage, user: &User) -> Result<(), String> {
     let Some((id, end)) = user.id.zip(user.end.as_ref()) else { return Ok(()) };
     match (end, &user.lost) {
         (Released::Released, Some((reason, _))) => Err(format!("released, and lost too: {reason}")),
@@ -92,12 +86,12 @@ fn ends(stage: &Stage<'_>, user: &User) -> Result<(), String> {
 }
 
 /// Whether another reader of the client has the same hold. Then only the last release of it is carried out.
-fn is_joint(stage: &Stage<'_>, user: &User) -> bool {
-    user.part.kind == Kind::Shared && stage.users.iter().filter(|other| other.id == user.id).count() > 1
+fn is_joint(stage: &Stage, user: &User) -> bool {
+    user.part.reads && stage.users.iter().filter(|other| other.id == user.id).count() > 1
 }
 
 /// Without further faults every task finishes, and nothing is left.
-pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
+pub(crate) async fn wind_down(stage: &mut Stage) -> Result<(), String> {
     let within = if stage.lost_packets == 0 { SOON } else { LATE };
     stage
         .until("every waiter is served, every release done", within, |stage| {
@@ -116,7 +110,7 @@ pub(crate) async fn wind_down(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 /// A newcomer gets the lock at once: there is no holder and no queue.
-fn probe(stage: &Stage<'_>) -> Result<(), String> {
+fn probe(stage: &Stage) -> Result<(), String> {
     let holder = Holder { id: HolderId::from_bytes([7; 16]), owner: Owner::from_text("probe") };
     let claim = Claim::new(key(), holder, Ttl::default(), Intent::Try);
     match at_once(stage.network.memory.acquire(&claim)).answer {
@@ -126,7 +120,7 @@ fn probe(stage: &Stage<'_>) -> Result<(), String> {
 }
 
 /// What of interest an act is.
-pub(crate) fn covered(stage: &Stage<'_>, act: Act) -> Vec<Coverage> {
+pub(crate) fn covered(stage: &Stage, act: Act) -> Vec<Coverage> {
     let packets = stage.network.packets();
     let mut covered = Vec::new();
     match act {

@@ -1,17 +1,13 @@
-//! Interleavings inside one process. The client is the one of production; the network, the users and time move only when
-//! an explorer lets them, so every order of requests, answers, messages, timers, drops and cancellations can be had.
+//! Interleavings inside one process. The client is the one of production, with its tokio driver; the network, the users and time move
+//! only when a schedule lets them, so every order of requests, answers, messages, timers, drops and cancellations can be had.
 //!
-//! Every scenario runs the first schedules of a small version, depth first, and random ones of a larger version; see
-//! `explore.rs` for how a failure is replayed.
+//! What the client decides is searched without tokio, in `fencelock-core/tests/engine`. Here are what only the driver does: wakers, and
+//! futures, guards and clients that are dropped at any moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::tests_outside_test_module)]
 
 mod checks;
-mod choices;
-mod explore;
-mod mutants;
 mod network;
 mod scenarios;
-mod script;
 mod stage;
 mod threads;
 mod user;

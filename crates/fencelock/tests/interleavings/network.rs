@@ -1,11 +1,11 @@
 //! A network between the client and locks in memory on which nothing moves until the explorer moves it.
 
-use crate::mutants::Mutant;
+use crate::scenarios::Mutant;
 use fencelock::backends::{Memory, TokioClock};
 use fencelock::{Backend, Capabilities, Clock, Drift, Fault, HolderId, Holding, Key, Moment, Unknown};
 use fencelock_core::{
-    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, Completions, Event, Listener, ModeChanges, Release, Renew,
-    Renewal,
+    Acquire, Admin, Answer, BoxFuture, Claim, ClaimReply, Completions, Event, FencingToken, Listener, ModeChanges,
+    Release, Renew, Renewal,
 };
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -114,7 +114,7 @@ impl Network {
         let Packet { sent, load, .. } = self.state().packets.remove(index);
         match load {
             Load::Claim(claim, reply) => {
-                let answer = Mutant::of_claim(self.mutant, at_once(self.memory.acquire(&claim)).answer);
+                let answer = self.lies(at_once(self.memory.acquire(&claim)).answer);
                 let what = What::ClaimAnswer(claim.holder.id);
                 self.push(what, Load::ClaimAnswer(claim, sent, answer, reply));
             }
@@ -154,6 +154,15 @@ impl Network {
                     listener.event(&event);
                 }
             }
+        }
+    }
+
+    fn lies(&self, answer: Result<Acquire, Unknown>) -> Result<Acquire, Unknown> {
+        match answer {
+            Ok(Acquire::Queued { hand_off, .. }) if self.mutant == Some(Mutant::GrantsTwice) => {
+                Ok(Acquire::Granted { tokens: FencingToken::new(hand_off.last_fence + 1).unwrap().into() })
+            }
+            answer => answer,
         }
     }
 

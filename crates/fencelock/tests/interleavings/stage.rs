@@ -1,14 +1,12 @@
 //! One schedule: what can happen next, and doing it.
 
 use crate::checks;
-use crate::choices::Choices;
-use crate::mutants::Mutant;
 use crate::network::{Network, What};
-use crate::script::{Coverage, Script};
+use crate::scenarios::{Coverage, Mutant, Script};
 use crate::user::User;
 use fencelock::{Client, Drift};
 use fencelock_testkit::SplitMix;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,6 +17,10 @@ use std::time::Duration;
 const ARRIVAL: Duration = Duration::from_millis(900);
 /// Time passes at most this long without anything to be seen.
 const QUIET: Duration = Duration::from_secs(2);
+/// How often time may pass until something happens, an act may follow another before any task has run, and a packet may get lost.
+const TIMES: u32 = 3;
+const HASTE: u32 = 3;
+const LOSSES: u32 = 2;
 /// More acts than any schedule needs.
 const MANY: usize = 400;
 
@@ -36,19 +38,18 @@ pub(crate) enum Act {
     Time,
 }
 
-pub(crate) struct Stage<'a> {
-    pub(crate) script: &'a Script,
+pub(crate) struct Stage {
     pub(crate) network: Arc<Network>,
     pub(crate) users: Vec<User>,
     pub(crate) trace: Vec<Act>,
-    pub(crate) covered: HashSet<Coverage>,
+    pub(crate) covered: BTreeSet<Coverage>,
     pub(crate) lost_packets: u32,
     times: u32,
     haste: u32,
 }
 
-impl<'a> Stage<'a> {
-    pub(crate) fn new(script: &'a Script, mutant: Option<Mutant>, seed: u64) -> Self {
+impl Stage {
+    pub(crate) fn new(script: &Script, mutant: Option<Mutant>, seed: u64) -> Self {
         let network = Network::new(mutant);
         let open = |number: usize| {
             let (backend, clock) = (Arc::clone(&network), Arc::new(network.clock));
@@ -59,19 +60,18 @@ impl<'a> Stage<'a> {
         let client = |number| if script.apart { open(number) } else { shared.clone() };
         let users = script.parts.iter().enumerate().map(|(number, part)| User::new(*part, client(number))).collect();
         Self {
-            script,
             network,
             users,
             trace: Vec::new(),
-            covered: HashSet::new(),
+            covered: BTreeSet::new(),
             lost_packets: 0,
-            times: script.times,
-            haste: script.haste,
+            times: TIMES,
+            haste: HASTE,
         }
     }
 
     /// From the first act to the last check.
-    pub(crate) async fn perform(&mut self, choices: &mut Choices) -> Result<(), String> {
+    pub(crate) async fn perform(&mut self, choices: &mut SplitMix) -> Result<(), String> {
         for user in 0..self.users.len() {
             if self.users[user].part.ready {
                 self.act(Act::Acquire(user));
@@ -93,7 +93,7 @@ impl<'a> Stage<'a> {
                 if self.trace.len() > MANY {
                     return Err("it never ends".into());
                 }
-                let act = acts[choices.one_of(acts.len())];
+                let act = acts[choices.index(acts.len())];
                 if act == Act::Time {
                     self.times -= 1;
                     self.trace.push(act);
@@ -101,7 +101,7 @@ impl<'a> Stage<'a> {
                     break;
                 }
                 self.act(act);
-                if self.haste == 0 || choices.one_of(2) == 0 {
+                if self.haste == 0 || choices.index(2) == 0 {
                     break;
                 }
                 self.haste -= 1;
@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
         }
         for (index, what) in self.network.packets().into_iter().enumerate() {
             acts.push(Act::Deliver(index, what));
-            if self.lost_packets < self.script.losses {
+            if self.lost_packets < LOSSES {
                 acts.push(Act::Lose(index, what));
             }
         }
@@ -149,7 +149,7 @@ impl<'a> Stage<'a> {
                 self.lost_packets += 1;
                 self.network.lose(packet);
             }
-            Act::Acquire(user) => self.users[user].acquire(&self.network, self.script),
+            Act::Acquire(user) => self.users[user].acquire(&self.network),
             Act::Cancel(user) => self.users[user].cancel(),
             Act::Drop(user) => self.users[user].drop_guard(),
             Act::Release(user) => self.users[user].release(&self.network),

@@ -1,11 +1,15 @@
 //! One user of a client: acquires, holds, gives up, releases, and is notified of losses.
 
 use crate::network::{Network, at_once, key};
-use crate::script::{Kind, LIMIT, Part, Script};
+use crate::scenarios::Part;
 use fencelock::{Client, Error, Guard, HolderId, LossReason, Moment, Released};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
+
+/// No lease ends by itself, so every leftover hold is detected.
+const TTL: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct User {
@@ -40,18 +44,12 @@ impl User {
         }
     }
 
-    pub(crate) fn acquire(&mut self, network: &Arc<Network>, script: &Script) {
+    pub(crate) fn acquire(&mut self, network: &Arc<Network>) {
         self.requested = true;
         let client = self.client.as_ref().expect("it has not left");
-        let lock = client.lock(key().as_str()).ttl(script.ttl);
-        self.acquiring = Some(match self.part.kind {
-            Kind::Exclusive => spawn(network, lock.acquire()),
-            Kind::Shared => spawn(network, lock.shared().acquire()),
-            Kind::Permits(weight) => {
-                let semaphore = client.semaphore(key().as_str(), LIMIT).ttl(script.ttl);
-                spawn(network, async move { semaphore.acquire(weight).await })
-            }
-        });
+        let lock = client.lock(key().as_str()).ttl(TTL);
+        let lock = if self.part.reads { lock.shared() } else { lock };
+        self.acquiring = Some(spawn(network, lock.acquire()));
     }
 
     pub(crate) fn cancel(&mut self) {

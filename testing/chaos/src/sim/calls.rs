@@ -6,7 +6,7 @@ use super::coverage::Coverage;
 use super::message::{Reply, Request, RequestBody, Response};
 use super::running::{Done, Kind, Link, Running};
 use super::world::{Event, World};
-use fencelock_core::engine::{HoldId, WaiterId};
+use fencelock_core::engine::HoldId;
 use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, NodeReply, NodeRequest, left_out};
 use fencelock_core::{Acquire, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
@@ -224,9 +224,9 @@ impl World<'_> {
     }
 
     /// Drops the claim of a task whose user has given up.
-    pub(super) fn drop_claims(&mut self, client: usize, of: WaiterId) {
+    pub(super) fn drop_claims(&mut self, client: usize, of: u64) {
         let is_claim = |running: &Running| {
-            matches!(running.kind, Kind::Claim { waiter, .. } if waiter == of) && !running.link.reported
+            matches!(running.kind, Kind::Claim { task, .. } if task == of) && !running.link.reported
         };
         for id in self.calls_where(client, is_claim) {
             self.happen(client, id, Happened::Dropped);

@@ -1,6 +1,6 @@
 use super::clock::SimClock;
 use super::running::Running;
-use fencelock_core::engine::{Grant, HoldId, KeyEngine, ReleaseQueue, Rng, WaiterId};
+use fencelock_core::engine::{AcquireKey, Grant, HoldId, KeyEngine, LeaseTimers, ReleaseQueue, Rng};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
@@ -32,15 +32,14 @@ pub(super) struct ClientMemory {
     pub(super) seen: u64,
     /// Pending calls by number; `None` while a call handles an event.
     pub(super) calls: BTreeMap<u64, Option<Box<Running>>>,
-    pub(super) task: Option<WaiterId>,
+    pub(super) task: Option<SimTask>,
     /// The mode that the task claims.
     pub(super) mode: Mode,
-    /// The number of the task's current timer. Earlier timers are ignored.
-    pub(super) sleep: u64,
     /// When the last claim was sent, in true time.
     pub(super) invoked: u64,
-    /// When the timer of the last hold fires.
-    pub(super) timer: Moment,
+    pub(super) timers: LeaseTimers<()>,
+    /// The number of the current sleep of the task that renews. Earlier ones are ignored.
+    pub(super) renewal_sleep: u64,
     pub(super) hold: Option<SimHold>,
 }
 
@@ -48,6 +47,15 @@ impl ClientMemory {
     pub(super) fn new(nodes: usize) -> Self {
         Self { health: vec![NodeHealth::default(); nodes], ..Self::default() }
     }
+}
+
+/// A task that acquires the key.
+#[derive(Debug)]
+pub(super) struct SimTask {
+    pub(super) acquire: AcquireKey,
+    pub(super) number: u64,
+    /// The number of its current timer. Earlier timers are ignored.
+    pub(super) sleep: u64,
 }
 
 /// A key that is held.
@@ -58,8 +66,6 @@ pub(super) struct SimHold {
     pub(super) fence: FencingToken,
     /// When the lease ends, by the clock of the client.
     pub(super) until: Moment,
-    /// When its timer fires.
-    pub(super) timer: Moment,
     pub(super) renews: bool,
     pub(super) renewing: bool,
     /// The downgrade that has not been answered.
@@ -84,10 +90,10 @@ pub(super) enum Timer {
     Start,
     /// Wakes the task; the number identifies the timer.
     Task(u64),
-    /// The user of the task gives up.
-    GiveUp(WaiterId),
-    /// The timer of a hold, and the time it was set for.
-    Hold(HoldId, Moment),
+    /// The user of the task with this number gives up.
+    GiveUp(u64),
+    /// The task that renews wakes; the number identifies its sleep.
+    Renewals(u64),
     /// The next timer of a call.
     Call(u64),
     /// Retries background releases.

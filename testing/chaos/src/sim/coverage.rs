@@ -23,6 +23,8 @@ pub enum Coverage {
     AskedTwice,
     /// A grant arrived after the attempt had ended, and was released.
     LateGrant,
+    /// A release in the background was given up, because its lease is over.
+    GivenUp,
     /// A renewal was confirmed by a majority.
     Renewed,
     /// The result of a renewal was unknown.
@@ -65,7 +67,7 @@ impl Coverage {
         [Self::Together, Self::TooFewPermits, Self::Downgraded, Self::DowngradedAgain, Self::DowngradeLost];
 
     /// All other events.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::EqualGrants,
         Self::Raise,
         Self::RefusedRaise,
@@ -76,6 +78,7 @@ impl Coverage {
         Self::Quarantine,
         Self::AskedTwice,
         Self::LateGrant,
+        Self::GivenUp,
         Self::Renewed,
         Self::RenewalFailed,
         Self::TakenAway,

@@ -1,6 +1,6 @@
 //! The pending calls of a client, and their results.
 
-use fencelock_core::engine::{HoldId, WaiterId};
+use fencelock_core::engine::{HoldId, PendingRelease};
 use fencelock_core::quorum::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
 use fencelock_core::{Acquire, Downgrade, Moment, NodeSet, Release, Renew, Unknown};
 
@@ -15,7 +15,8 @@ pub(super) struct Running {
 pub(super) enum Kind {
     Claim {
         call: ClaimCall,
-        waiter: WaiterId,
+        /// The number of the task.
+        task: u64,
         sent: Moment,
     },
     Renew {
@@ -32,6 +33,7 @@ pub(super) enum Kind {
     Release {
         call: ReleaseCall,
         number: u64,
+        release: PendingRelease,
         sent: Moment,
     },
 }
@@ -67,21 +69,23 @@ pub(super) enum Done {
 }
 
 /// The claim, renewal, downgrade or release that a result belongs to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Of {
-    Claim(WaiterId, Moment),
+    Claim(u64),
     Renew { hold: HoldId, sent: Moment, invoked: u64 },
     Downgrade(HoldId),
-    Release { number: u64, sent: Moment },
+    Release { number: u64, release: PendingRelease, sent: Moment },
 }
 
 impl Kind {
-    pub(super) const fn result(&self) -> Of {
+    pub(super) fn result(&self) -> Of {
         match self {
-            Self::Claim { waiter, sent, .. } => Of::Claim(*waiter, *sent),
+            Self::Claim { task, .. } => Of::Claim(*task),
             Self::Renew { hold, sent, invoked, .. } => Of::Renew { hold: *hold, sent: *sent, invoked: *invoked },
             Self::Downgrade { hold, .. } => Of::Downgrade(*hold),
-            Self::Release { number, sent, .. } => Of::Release { number: *number, sent: *sent },
+            Self::Release { number, release, sent, .. } => {
+                Of::Release { number: *number, release: release.clone(), sent: *sent }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a client does with its key: it acquires the key, renews and uses its lease, downgrades and releases it.
 
 use super::Mutant;
-use super::client::{Client, PendingDowngrade, SimHold, SimRng, Timer, number_of};
+use super::client::{Client, PendingDowngrade, SimHold, SimRng, SimTask, Timer, number_of};
 use super::coverage::Coverage;
 use super::message::Reply;
 use super::running::{Done, Kind, Of};
@@ -9,17 +9,20 @@ use super::world::{World, holder_name};
 use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Context, Downgrading, Duty, End, Ended, Grant, HoldId, KeyEngine, LeaseSharing,
-    Leaving, PendingRelease, ReleaseOutcome, Status, TaskStep, WaiterId,
+    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, Downgrading, End, Ended, Grant, HoldId,
+    KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass, Status,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
-    Acquire, Claim, Defeat, Downgrade, Fault, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal, RenewalPlan,
-    Unknown,
+    Acquire, Claim, ClaimReply, Defeat, Downgrade, Fault, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal,
+    RenewalPlan, Sent, Unknown,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+
+type Engine = KeyEngine<(), ()>;
+type Cx<'a> = Context<'a, (), ()>;
 
 /// Most users wait for the key; some give up within this time, in parts per million.
 const GIVES_UP_PPM: u64 = 50_000;
@@ -30,11 +33,7 @@ const STUBBORN: Duration = Duration::from_secs(2);
 /// Acquires a key: a task in the engine, its claims, and its background releases.
 impl World<'_> {
     /// Calls the engine of a client, and carries out its actions.
-    fn engine<R>(
-        &mut self,
-        client: usize,
-        call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R,
-    ) -> R {
+    fn engine<R>(&mut self, client: usize, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         self.numbers += 1;
         // A new id for each attempt.
         let same = self.scenario.is(Mutant::TokenReuse);
@@ -47,11 +46,15 @@ impl World<'_> {
             &mut Context {
                 key: &self.keys[asker.key],
                 config: &self.config,
+                open: true,
                 now,
                 rng: &mut SimRng { rng: &mut self.rng, holder },
                 out: &mut out,
             },
         );
+        if out.iter().fold(false, |wakes, action| wakes | asker.memory.timers.apply(&(), action)) {
+            self.renew_after(client, 0);
+        }
         for action in out.drain() {
             self.act(client, action);
         }
@@ -60,15 +63,13 @@ impl World<'_> {
 
     fn act(&mut self, client: usize, action: Action<(), ()>) {
         match action {
-            Action::SetTimer { hold, to, .. } => self.set_hold_timer(client, hold, to),
             Action::Ended(ended) => self.ended(client, *ended),
             Action::Release(release) => self.release(client, *release),
             Action::GrantedTooLate => self.covered.saw(Coverage::TooLate),
             // Tasks get no notifications here and do not share leases.
             Action::Wake(())
             | Action::Began
-            | Action::KeptIdle
-            | Action::KeptHistory
+            | Action::SetTimer { .. }
             | Action::ClaimBegan(_)
             | Action::ClaimEnded(_)
             | Action::Queued
@@ -95,16 +96,16 @@ impl World<'_> {
             lease_sharing: LeaseSharing::Allowed,
             place: None,
         };
-        let (waiter, step) = self.engine(client, |engine, cx| {
-            let waiter = engine.enter(request, cx.now, false, cx);
-            (waiter, engine.poll(waiter, cx))
-        });
-        self.clients[client].memory.task = Some(waiter);
+        self.numbers += 1;
+        let number = self.numbers;
+        let mut acquire = AcquireKey::new(request, false);
+        let next = self.engine(client, |engine, cx| acquire.enter(engine, cx));
+        self.clients[client].memory.task = Some(SimTask { acquire, number, sleep: 0 });
         if self.rng.chance(GIVES_UP_PPM) {
             let pause = self.rng.upto(GIVES_UP_US);
-            self.after(pause, client, Timer::GiveUp(waiter));
+            self.after(pause, client, Timer::GiveUp(number));
         }
-        self.step(client, waiter, step.unwrap_or(TaskStep::Wait));
+        self.follow(client, next);
     }
 
     /// Starts a new task after a pause.
@@ -114,45 +115,62 @@ impl World<'_> {
         self.after(pause, client, Timer::Start);
     }
 
-    fn step(&mut self, client: usize, waiter: WaiterId, step: TaskStep) {
-        match step {
-            TaskStep::Wait | TaskStep::TurnLost => {}
-            TaskStep::Sleep { until, .. } => {
+    /// Calls the engine for the task of a client, and does what the task says.
+    fn run_task(
+        &mut self,
+        client: usize,
+        call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<AcquireNext>,
+    ) {
+        let Some(mut task) = self.clients[client].memory.task.take() else { return };
+        let next = self.engine(client, |engine, cx| call(&mut task.acquire, engine, cx));
+        self.clients[client].memory.task = Some(task);
+        if let Some(next) = next {
+            self.follow(client, next);
+        }
+    }
+
+    fn follow(&mut self, client: usize, next: AcquireNext) {
+        match next {
+            AcquireNext::Enter => self.run_task(client, |acquire, engine, cx| Some(acquire.enter(engine, cx))),
+            AcquireNext::Rest(until) => {
+                let Client { clock, memory, .. } = &mut self.clients[client];
+                let Some(task) = &mut memory.task else { return };
                 self.numbers += 1;
-                self.clients[client].memory.sleep = self.numbers;
-                let at = self.clients[client].clock.when(until, self.now);
-                self.after(at - self.now, client, Timer::Task(self.numbers));
+                task.sleep = self.numbers;
+                if until != Moment::NEVER {
+                    let at = clock.when(until, self.now);
+                    self.after(at - self.now, client, Timer::Task(self.numbers));
+                }
             }
-            TaskStep::Claim(claim) => {
-                self.claim(client, waiter, &claim);
-            }
-            TaskStep::Granted(grant) => self.granted(client, grant),
-            TaskStep::Failed(failure) => {
+            AcquireNext::Send(KeyRequest::Claim(claim), _) => self.claim(client, &claim),
+            AcquireNext::Granted(grant) => self.granted(client, grant),
+            AcquireNext::Failed(failure) => {
                 self.trace(|| format!("c{client} gives up: {:?}", failure.reason));
                 self.restart_task(client);
             }
-            TaskStep::Inspect | TaskStep::Leave(_) => unreachable!("only where leases are shared, or replicas confirm"),
+            AcquireNext::Send(..) | AcquireNext::Closed => {
+                unreachable!("only where leases are shared, replicas confirm, or a client is closed")
+            }
         }
     }
 
     pub(super) fn task_timer(&mut self, client: usize, number: u64) {
-        let memory = &self.clients[client].memory;
-        if let Some(waiter) = memory.task.filter(|_| memory.sleep == number) {
-            let step = self.engine(client, |engine, cx| engine.timer_fired(waiter, cx));
-            self.step(client, waiter, step);
+        if self.clients[client].memory.task.as_ref().is_some_and(|task| task.sleep == number) {
+            self.run_task(client, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
         }
     }
 
-    fn claim(&mut self, client: usize, waiter: WaiterId, claim: &Claim) {
+    fn claim(&mut self, client: usize, claim: &Claim) {
         let limit = self.settings.shortest_limit;
         let plan = self.plan(client, |health| health.limit(claim.ttl.get() / 10, limit));
         let sent = self.clients[client].clock.moment(self.now);
+        let task = self.clients[client].memory.task.as_ref().map_or(0, |task| task.number);
         let proposal = self.proposal(client);
         let holder = number_of(claim.holder.id);
         self.clients[client].memory.invoked = self.now;
         self.trace(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
-        self.call(client, Kind::Claim { call, waiter, sent }, holder, proposal);
+        self.call(client, Kind::Claim { call, task, sent }, holder, proposal);
     }
 
     /// The token that a client proposes.
@@ -164,16 +182,19 @@ impl World<'_> {
 
     pub(super) fn on_done(&mut self, client: usize, of: Of, done: Done) {
         match (of, done) {
-            (Of::Claim(waiter, sent), Done::Claim(answer)) => self.claim_answered(client, waiter, sent, answer),
+            (Of::Claim(task), Done::Claim(answer)) => self.claim_answered(client, task, answer),
             (Of::Renew { hold, sent, invoked }, Done::Renew(answers)) => {
                 for answer in answers {
                     self.renewal_answered(client, hold, sent, invoked, answer);
                 }
             }
             (Of::Downgrade(hold), Done::Downgrade(answer)) => self.downgrade_answered(client, hold, answer),
-            (Of::Release { number, sent }, Done::Release(answer)) => {
-                let outcome = if answer.is_ok() { ReleaseOutcome::Confirmed(sent) } else { ReleaseOutcome::Failed };
+            (Of::Release { number, release, sent }, Done::Release(answer)) => {
                 let (now, rng) = (self.clients[client].clock.moment(self.now), self.rng.u64(..));
+                let outcome = ReleaseOutcome::of(&release, sent, &answer, now);
+                if outcome == ReleaseOutcome::GivenUp {
+                    self.covered.saw(Coverage::GivenUp);
+                }
                 self.clients[client].memory.releases.answered(number, outcome, now, rng);
                 self.send_releases(client);
             }
@@ -181,12 +202,15 @@ impl World<'_> {
         }
     }
 
-    fn claim_answered(&mut self, client: usize, waiter: WaiterId, sent: Moment, answer: Result<Acquire, Unknown>) {
+    fn claim_answered(&mut self, client: usize, task: u64, answer: Result<Acquire, Unknown>) {
         self.trace(|| format!("c{client} has its answer: {answer:?}"));
+        if self.clients[client].memory.task.as_ref().is_none_or(|known| known.number != task) {
+            return;
+        }
         let late = self.scenario.is(Mutant::ValidityFromReply);
-        let sent = if late { self.clients[client].clock.moment(self.now) } else { sent };
-        let step = self.engine(client, |engine, cx| engine.claim_answered(waiter, sent, answer.into(), cx));
-        self.step(client, waiter, step);
+        let sent = if late { Sent::At(self.clients[client].clock.moment(self.now)) } else { Sent::AtOnce };
+        let reply = KeyReply::Claim(ClaimReply { sent, answer });
+        self.run_task(client, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
     }
 
     fn granted(&mut self, client: usize, grant: Grant) {
@@ -199,8 +223,7 @@ impl World<'_> {
         let at = self.clients[client].clock.when(until, self.now);
         self.trace(|| format!("c{client} HOLDS with {fence} until {at} us"));
         let renews = !self.rng.chance(self.scenario.overrun_ppm);
-        let timer = self.clients[client].memory.timer;
-        let held = SimHold { grant, holder, fence, until, timer, renews, renewing: false, downgrade: None };
+        let held = SimHold { grant, holder, fence, until, renews, renewing: false, downgrade: None };
         self.clients[client].memory.hold = Some(held);
         let invoked = self.clients[client].memory.invoked;
         if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {
@@ -212,20 +235,24 @@ impl World<'_> {
     }
 
     /// The user stops waiting for the key.
-    pub(super) fn give_up(&mut self, client: usize, waiter: WaiterId) {
-        if self.clients[client].memory.task != Some(waiter) {
+    pub(super) fn give_up(&mut self, client: usize, number: u64) {
+        if self.clients[client].memory.task.as_ref().is_none_or(|task| task.number != number) {
             return;
         }
         self.trace(|| format!("c{client} gives up waiting"));
-        self.drop_claims(client, waiter);
-        self.engine(client, |engine, cx| engine.leave(waiter, cx));
+        self.drop_claims(client, number);
+        self.run_task(client, |acquire, engine, cx| {
+            acquire.cancel(engine, cx);
+            None
+        });
         self.restart_task(client);
     }
 
     /// Releases in the background.
     fn release(&mut self, client: usize, release: PendingRelease) {
         if release.is_hold || !self.scenario.is(Mutant::NoRollback) {
-            self.clients[client].memory.releases.push(release);
+            let now = self.clients[client].clock.moment(self.now);
+            self.clients[client].memory.releases.push(release, now);
             self.send_releases(client);
         }
     }
@@ -238,7 +265,7 @@ impl World<'_> {
             let holder = number_of(release.holder);
             let claiming = self.claiming(client, holder);
             let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);
-            self.call(client, Kind::Release { call, number, sent }, holder, 0);
+            self.call(client, Kind::Release { call, number, release, sent }, holder, 0);
         }
         if let Some(due) = self.clients[client].memory.releases.due() {
             let at = self.clients[client].clock.when(due, self.now);
@@ -248,8 +275,8 @@ impl World<'_> {
 
     /// Shuts the client down cleanly.
     pub(super) fn quit(&mut self, client: usize) {
-        if let Some(waiter) = self.clients[client].memory.task {
-            self.give_up(client, waiter);
+        if let Some(task) = &self.clients[client].memory.task {
+            self.give_up(client, task.number);
         }
         if let Some(held) = &self.clients[client].memory.hold {
             self.done(client, held.grant.hold);
@@ -318,16 +345,11 @@ impl World<'_> {
         }
     }
 
-    fn set_hold_timer(&mut self, client: usize, id: HoldId, to: Moment) {
-        let memory = &mut self.clients[client].memory;
-        memory.timer = to;
-        if let Some(held) = &mut memory.hold {
-            held.timer = to;
-        }
-        if to != Moment::NEVER {
-            let at = self.clients[client].clock.when(to, self.now);
-            self.after(at - self.now, client, Timer::Hold(id, to));
-        }
+    /// The task that renews sleeps for this time, and no longer.
+    fn renew_after(&mut self, client: usize, pause_us: u64) {
+        self.numbers += 1;
+        self.clients[client].memory.renewal_sleep = self.numbers;
+        self.after(pause_us, client, Timer::Renewals(self.numbers));
     }
 
     /// Whether the mutant is about to revive an expired lease.
@@ -346,23 +368,42 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn hold_timer(&mut self, client: usize, id: HoldId, fired: Moment) {
-        let Some(held) = self.held(client, id) else { return };
-        if self.revives(client) {
-            if !held.renewing {
-                self.renew(client, id);
-            }
+    /// As the task of a client that renews.
+    pub(super) fn renewals_timer(&mut self, client: usize, number: u64) {
+        if self.clients[client].memory.renewal_sleep != number {
             return;
         }
-        let now = self.clients[client].clock.moment(self.now);
-        if !held.renews && now < held.until {
-            let at = self.clients[client].clock.when(held.until, self.now);
-            return self.after(at - self.now, client, Timer::Hold(id, fired));
+        if self.revives(client) {
+            let hold = self.clients[client].memory.hold.as_ref().filter(|held| !held.renewing);
+            if let Some(id) = hold.map(|held| held.grant.hold) {
+                self.renew(client, id);
+            }
+            return self.renew_after(client, 1000);
         }
-        let duty = self.engine(client, |engine, cx| engine.hold_due(id, fired, Duration::ZERO, cx.now, cx));
-        if matches!(duty, Duty::Renew(_)) {
-            self.renew(client, id);
+        let mut pass = RenewalPass::new(self.clients[client].clock.moment(self.now));
+        while let Some(before) = pass.round() {
+            for (at, (), hold) in self.clients[client].memory.timers.take_before(before) {
+                let firing = pass.firing(at);
+                let duty = self.engine(client, |engine, cx| engine.hold_due(hold, firing, cx));
+                pass.add((), hold, duty);
+            }
         }
+        for batch in pass.batches(|_| 0) {
+            // A client has at most one hold.
+            for ((), id, cause) in batch.answers(None, "quorum") {
+                if self.held(client, id).is_some_and(|held| held.renews) {
+                    self.renew(client, id);
+                } else {
+                    // No answer, until the lease is over.
+                    let now = self.clients[client].clock.moment(self.now);
+                    self.engine(client, |engine, cx| engine.renewal_answered(id, now, cause, false, cx));
+                }
+            }
+        }
+        let Client { clock, memory, .. } = &mut self.clients[client];
+        let now = clock.moment(self.now);
+        let wakes = clock.when(now + memory.timers.sleep(now), self.now);
+        self.renew_after(client, wakes - self.now);
     }
 
     fn renew(&mut self, client: usize, id: HoldId) {
@@ -405,9 +446,6 @@ impl World<'_> {
             return;
         };
         if !renewed {
-            if self.revives(client) {
-                self.after(1000, client, Timer::Hold(id, Moment::NEVER));
-            }
             return;
         }
         self.covered.saw(Coverage::Renewed);

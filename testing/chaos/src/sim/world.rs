@@ -199,8 +199,8 @@ impl<'a> World<'a> {
         match timer {
             Timer::Start => self.start(client),
             Timer::Task(number) => self.task_timer(client, number),
-            Timer::GiveUp(waiter) => self.give_up(client, waiter),
-            Timer::Hold(hold, fired) => self.hold_timer(client, hold, fired),
+            Timer::GiveUp(task) => self.give_up(client, task),
+            Timer::Renewals(number) => self.renewals_timer(client, number),
             Timer::Call(call) => self.call_timer(client, call),
             Timer::Releases => self.send_releases(client),
             Timer::Probe { node } => self.probed(client, node, false),

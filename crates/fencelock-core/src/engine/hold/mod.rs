@@ -18,6 +18,24 @@ pub enum Duty {
     Renew(Renewal),
 }
 
+/// How a timer fires: for [`super::KeyEngine::hold_due`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Firing {
+    /// What the timer was set to.
+    pub at: Moment,
+    /// The timer is not due yet, but timers of other holds are, and this one would fire within this time.
+    pub ahead: Duration,
+    /// A timer that is set again fires no earlier than this.
+    pub not_before: Moment,
+}
+
+impl Firing {
+    /// A timer that fires by itself.
+    pub const fn alone(at: Moment, now: Moment) -> Self {
+        Self { at, ahead: Duration::ZERO, not_before: now }
+    }
+}
+
 /// A lease of this client: one holder, held by one task at a time.
 ///
 /// The end is final: once a call has found the lease over, no renewal makes it valid again.

@@ -9,7 +9,7 @@ mod waiters;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
-use super::hold::{Downgrading, Duty, End, HoldId, Leaving, Status, Tenure};
+use super::hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
 use super::{Action, Config, Context, Grant, Source, TaskStep};
 use crate::{
@@ -206,11 +206,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Some(View { ahead: ahead.map(|ahead| ahead.saturating_add(before)), occupied: occupied.clone() })
     }
 
-    /// Removes and returns the driver's data of all tasks, for a client that is being closed.
-    pub fn wake_all(&mut self, cx: &mut Context<'_, W, L>) {
+    /// The client is not open any more: wakes all tasks, which then find that out, and releases the lease that is kept for the next
+    /// task, if there is one.
+    pub fn close(&mut self, cx: &mut Context<'_, W, L>) {
         for waiter in self.waiters.all_mut() {
             cx.out.push(Action::Wake(std::mem::take(&mut waiter.task)));
         }
+        if let Some((id, _)) = self.leases.idle() {
+            self.leases.end_unused(id, true, cx);
+            self.settle(None, cx);
+        }
+        self.leases.forget_history(cx);
     }
 }
 
@@ -453,25 +459,17 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         Grant { hold, tenure, source: Source::Resumed }
     }
 
-    /// The timer of a hold that was set to `fired` has fired; or timers of other holds have, and this one would fire
-    /// within `ahead`. A timer that is set again fires no earlier than `not_before`.
-    pub fn hold_due(
-        &mut self,
-        id: HoldId,
-        fired: Moment,
-        ahead: Duration,
-        not_before: Moment,
-        cx: &mut Context<'_, W, L>,
-    ) -> Duty {
+    /// The timer of a hold has fired; or timers of other holds have, and this one would fire soon.
+    pub fn hold_due(&mut self, id: HoldId, firing: Firing, cx: &mut Context<'_, W, L>) -> Duty {
         if id == HoldId::NONE {
-            self.leases.history_due(fired, not_before, cx);
+            self.leases.history_due(firing.at, firing.not_before, cx);
             return Duty::Nothing;
         }
         if id == HoldId::TURNS {
-            self.turns_due(fired, cx);
+            self.turns_due(firing.at, cx);
             return Duty::Nothing;
         }
-        let duty = self.leases.due(id, fired, ahead, not_before, cx).unwrap_or_else(|reason| {
+        let duty = self.leases.due(id, firing, cx).unwrap_or_else(|reason| {
             self.lose(id, reason, cx);
             Duty::Nothing
         });
@@ -503,15 +501,6 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         // The renewal has moved the timer.
         self.release_spares(cx);
-    }
-
-    /// Releases the lease that is kept for the next task, if there is one, and forgets the last one.
-    pub fn release_idle(&mut self, cx: &mut Context<'_, W, L>) {
-        if let Some((id, _)) = self.leases.idle() {
-            self.leases.end_unused(id, true, cx);
-            self.settle(None, cx);
-        }
-        self.leases.forget_history(cx);
     }
 
     fn lose(&mut self, id: HoldId, reason: LossReason, cx: &mut Context<'_, W, L>) {

@@ -5,7 +5,7 @@ mod task_lease;
 use super::boxed_vec::BoxedVec;
 use super::claim::AcquireRequest;
 use super::context::spread;
-use super::hold::{Duty, End, Hold, HoldId, HoldParameters, Tenure};
+use super::hold::{Duty, End, Firing, Hold, HoldId, HoldParameters, Tenure};
 use super::{Action, Config, Context, Ended, Grant, PendingRelease, SharingLimits, Source};
 use crate::{
     Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, RenewalPlan, TokenBlock,
@@ -173,11 +173,10 @@ impl<L: Default> Leases<L> {
     pub(crate) fn due<W>(
         &mut self,
         id: HoldId,
-        fired: Moment,
-        ahead: Duration,
-        not_before: Moment,
+        firing: Firing,
         cx: &mut Context<'_, W, L>,
     ) -> Result<Duty, LossReason> {
+        let Firing { at: fired, ahead, not_before } = firing;
         let Some(hold) = self.get_mut(id).filter(|hold| hold.timer == fired) else { return Ok(Duty::Nothing) };
         hold.timer = Moment::NEVER;
         if let Some(reason) = hold.lapse(cx.now) {
@@ -319,7 +318,9 @@ impl<L: Default> Leases<L> {
 
     /// Keeps the task lease after its last tenure, if no other client is known to wait for it.
     pub(crate) fn keep_idle<W>(&mut self, id: HoldId, from: Tenure, cx: &mut Context<'_, W, L>) -> bool {
-        let Some(limits) = cx.config.sharing.filter(|limits| !limits.idle_timeout.is_zero()) else { return false };
+        let Some(limits) = cx.config.sharing.filter(|limits| cx.open && !limits.idle_timeout.is_zero()) else {
+            return false;
+        };
         // Permits are not kept.
         let Some((task_lease, hold)) = self.task_hold_mut().filter(|(task_lease, _)| task_lease.hold == id) else {
             return false;
@@ -335,7 +336,6 @@ impl<L: Default> Leases<L> {
             hold.expedite(cx.now, Duration::ZERO);
         }
         hold.set_timer(cx);
-        cx.act(Action::KeptIdle);
         true
     }
 
@@ -528,10 +528,9 @@ impl<L: Default> Leases<L> {
     /// Keeps the engine for as long as the next lease depends on the last one.
     fn set_history_timer<W>(&mut self, not_before: Moment, cx: &mut Context<'_, W, L>) {
         let until = self.yield_until.max(self.history.continues_until());
-        if cx.now < until {
+        if cx.open && cx.now < until {
             self.history_timer = until.max(not_before);
             cx.act(Action::SetTimer { hold: HoldId::NONE, from: Moment::NEVER, to: self.history_timer });
-            cx.act(Action::KeptHistory);
         }
     }
 }

@@ -1,0 +1,113 @@
+use super::hold::{End, Leaving};
+use crate::{Fault, LossReason, Moment, Release, Unknown};
+use std::time::Duration;
+
+/// The number of attempts before the release continues in the background.
+const TRIES: u32 = 3;
+/// A release that is sent just before the lease ends has this time for its reply, which tells whether it was in time.
+const LAST_REPLY: Duration = Duration::from_secs(1);
+
+/// A holder that releases its hold, and waits for the confirmation. It has no I/O.
+#[derive(Debug, Clone, Hash)]
+pub struct ReleaseHold {
+    /// How the hold had ended before, if it had.
+    before: Option<End>,
+    lease_ends: Moment,
+    started: Moment,
+    attempts: u32,
+}
+
+/// What a driver does next for a [`ReleaseHold`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReleaseNext {
+    /// Send the release. If there is no reply until this moment, abandon it.
+    Send(Moment),
+    /// It is over.
+    Done {
+        /// The result.
+        released: HoldReleased,
+        /// Whether the rest is released in the background.
+        rest: bool,
+    },
+}
+
+/// The result of a release for the holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldReleased {
+    /// The hold lasted until now.
+    Released,
+    /// It had been lost before.
+    Lost(LossReason),
+    /// The backend refuses, or has not answered.
+    Unknown {
+        /// The last error.
+        cause: Unknown,
+        /// For how long.
+        waited: Duration,
+        /// How often the release was sent.
+        attempts: u32,
+    },
+}
+
+impl ReleaseHold {
+    /// Begins after [`super::KeyEngine::release`] returned `leaving`, or the hold had ended before. `lease_ends` is when its lease ends
+    /// if no renewal in flight succeeds: a release is of no use after that. A hold that was `given_away` belongs to another process.
+    pub fn begin(
+        leaving: Result<Leaving, End>,
+        lease_ends: Moment,
+        given_away: bool,
+        now: Moment,
+    ) -> (Self, ReleaseNext) {
+        let done = |released, rest| ReleaseNext::Done { released, rest };
+        let first = match &leaving {
+            Ok(Leaving::PassedOn) => Some(done(HoldReleased::Released, false)),
+            Err(End::Lost(why)) if given_away => Some(done(HoldReleased::Lost(why.clone()), false)),
+            // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
+            Err(End::Lost(why @ LossReason::Expired)) => Some(done(HoldReleased::Lost(why.clone()), true)),
+            Ok(_) | Err(_) => None,
+        };
+        let mut this = Self { before: leaving.err(), lease_ends, started: now, attempts: 0 };
+        let next = first.unwrap_or_else(|| this.send(now));
+        (this, next)
+    }
+
+    fn send(&mut self, now: Moment) -> ReleaseNext {
+        self.attempts += 1;
+        // The lease of a hold that was lost otherwise is not known: it is asked once.
+        ReleaseNext::Send(if self.before.is_some() { Moment::NEVER } else { self.lease_ends.max(now + LAST_REPLY) })
+    }
+
+    /// The release was answered; `None`: not within the limit. A claim of the holder may be in flight until `stray_until`.
+    pub fn answered(
+        &mut self,
+        answer: Option<Result<Release, Unknown>>,
+        stray_until: Moment,
+        backend: &str,
+        now: Moment,
+    ) -> ReleaseNext {
+        let is_late = answer.is_none();
+        let late = || Err(Unknown::new(backend, Fault::Timeout, "no reply before the lease ended"));
+        let (released, rest) = match (answer.unwrap_or_else(late), &self.before) {
+            (Ok(answer), before) => {
+                let released = match (before, answer) {
+                    // The lease at the server ends a little later, because of the drift allowance.
+                    (Some(End::Lost(why)), _) => HoldReleased::Lost(why.clone()),
+                    // An earlier attempt succeeded, and its reply was lost.
+                    _ if self.attempts > 1 => HoldReleased::Released,
+                    (_, Release::Released) => HoldReleased::Released,
+                    (_, Release::Absent) => HoldReleased::Lost(LossReason::Deleted),
+                    (_, Release::TakenBy(holders)) => HoldReleased::Lost(LossReason::TakenBy(holders)),
+                };
+                (released, now < stray_until)
+            }
+            // The hold is over, whatever the server answers. The rest happens in the background.
+            (Err(_), Some(End::Lost(why))) => (HoldReleased::Lost(why.clone()), true),
+            (Err(cause), _) if cause.is_permanent() || is_late || self.attempts == TRIES => {
+                let attempts = if is_late { TRIES } else { self.attempts };
+                (HoldReleased::Unknown { cause, waited: now.since(self.started), attempts }, true)
+            }
+            (Err(_), _) => return self.send(now),
+        };
+        ReleaseNext::Done { released, rest }
+    }
+}
