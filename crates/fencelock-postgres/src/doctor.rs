@@ -1,12 +1,12 @@
-//! Reports what works on the server, and tries it.
+//! What operators need: the locks that are held, their end by hand, what works on the server, and a trial of it.
 
 use crate::calls::{self, Call};
 use crate::link::Lane;
 use crate::postgres::Postgres;
 use crate::session::{Facts, Session};
 use fencelock_core::{
-    Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Fault, Feature, Finding, HolderId, Key, Level,
-    ServerReport, Topology, Trial, Tried, Unknown,
+    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Eviction, Fault, Feature, Finding,
+    HolderId, Holding, Key, Level, ServerReport, Topology, Trial, Tried, Unknown,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -27,7 +27,25 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
                WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
     current_setting('autovacuum'), current_user::text";
 
-pub(crate) async fn diagnose(postgres: &Postgres) -> BackendReport {
+impl Admin for Postgres {
+    fn list(&self) -> Answer<'_, Vec<Holding>> {
+        Box::pin(self.list_of(None))
+    }
+
+    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
+        Box::pin(self.end_holds(seen))
+    }
+
+    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(try_out(self, key))
+    }
+
+    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
+        Box::pin(diagnose(self))
+    }
+}
+
+async fn diagnose(postgres: &Postgres) -> BackendReport {
     match examine(postgres).await {
         Ok(report) => report,
         Err(cause) => {
@@ -219,7 +237,7 @@ fn notifications(usage: f64) -> Finding {
 }
 
 /// Each operation once, on a key that no program uses; its row is removed.
-pub(crate) async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
+async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     let Some((key, ids)) = names(named) else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };

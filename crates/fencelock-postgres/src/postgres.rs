@@ -2,16 +2,15 @@
 
 use crate::answers::{self, ClaimAnswer};
 use crate::calls::{self, Call, ClaimValues, id_bytes};
-use crate::doctor;
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
 use crate::session::Session;
 use crate::url::Target;
 use fencelock_core::{
-    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Completions, ConnectError, Event, Eviction, Expiry, Fault,
-    Finding, Foreign, HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Occupant, Occupied, Release,
-    Renew, Renewal, Sent, Unknown, WriteCompletion,
+    Acquire, Admin, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
+    Completion, CompletionRead, Completions, ConnectError, Event, Eviction, Expiry, Fault, Foreign, HolderId,
+    HolderInfo, Holding, Intent, Invalid, Key, Listener, Occupant, Occupied, Release, Renew, Renewal, Sent, Unknown,
+    WriteCompletion,
 };
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -173,7 +172,7 @@ impl Postgres {
         }
     }
 
-    async fn list_of(&self, key: Option<&Key>) -> Result<Vec<Holding>, Unknown> {
+    pub(crate) async fn list_of(&self, key: Option<&Key>) -> Result<Vec<Holding>, Unknown> {
         let (link, deadline) = (&self.link, self.link.deadline());
         let any = Key::new("any").map_err(|invalid| Unknown::new(self.name(), Fault::Other, invalid.to_string()))?;
         let lane = Lane::Key(key.unwrap_or(&any));
@@ -188,7 +187,7 @@ impl Postgres {
         held.map_err(|error| link.unreadable(error))
     }
 
-    async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
+    pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let (link, key) = (&self.link, seen.key.as_str());
         let holders = seen.holders.iter().filter_map(HolderInfo::holder_id).map(|holder| id_bytes(&holder).to_vec());
         let holders: Vec<_> = holders.collect();
@@ -267,24 +266,6 @@ impl Backend for Postgres {
 
     fn completions(&self) -> Option<&dyn Completions> {
         Some(self)
-    }
-}
-
-impl Admin for Postgres {
-    fn list(&self) -> Answer<'_, Vec<Holding>> {
-        Box::pin(self.list_of(None))
-    }
-
-    fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction> {
-        Box::pin(self.end_holds(seen))
-    }
-
-    fn try_out<'a>(&'a self, key: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
-        Box::pin(doctor::try_out(self, key))
-    }
-
-    fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(doctor::diagnose(self))
     }
 }
 
