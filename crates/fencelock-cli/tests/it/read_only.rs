@@ -2,10 +2,10 @@
 //! see `doctor.rs`.
 
 use crate::backend::TestBackend;
-use crate::running::wait_until;
+use crate::running::{Running, wait_until};
 use crate::test::Test;
 use fencelock_testkit::{ClusterNodes, RedisServer, Reply, redlock_url, servers_or_skip};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -198,43 +198,136 @@ fn read_only_commands_write_no_key_on_a_cluster() {
     run_all_on_servers(&backend, &cluster.url(""), &cluster.nodes.iter().collect::<Vec<_>>());
 }
 
-/// The rights of the page for a user that may write nothing, with the prefix `app:`.
-fn reader(server: &RedisServer, without: &str) -> String {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/en/operations.md")).unwrap();
-    let (_, rest) = page.split_once("```reader\n").unwrap();
-    let rights = rest.lines().next().unwrap().split_whitespace().filter(|right| *right != without);
-    let words: Vec<_> = ["ACL", "SETUSER", "reader", "reset"].into_iter().chain(rights).collect();
-    assert_eq!(server.command(&words), Reply::Simple("OK".into()));
-    format!("redis://reader:secret@127.0.0.1:{}?prefix=app:&timeout=5000", server.port())
+const PAGE: &str = include_str!("../../../../docs/en/operations.md");
+
+/// The part of the page that begins with the rights of a user that may write nothing, with the prefix `app:`.
+fn page() -> &'static str {
+    PAGE.split_once("```reader\n").unwrap().1
+}
+
+/// Its keys, and its rights to commands but those of every connection.
+fn reader() -> (Vec<&'static str>, Vec<&'static str>) {
+    let words = page().lines().next().unwrap().split_whitespace();
+    words.partition(|word| !word.starts_with('+') || ["+hello", "+auth", "+select", "+ping"].contains(word))
+}
+
+/// The commands of each line of the table below, and their rights.
+fn lines() -> Vec<(Vec<&'static str>, Vec<&'static str>)> {
+    let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+    let rows = page().lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
+    let line = |row: &'static str| {
+        let mut cells = row.split(" | ");
+        let (commands, wanted) = (quoted(cells.next().unwrap()), cells.next().unwrap());
+        let named = quoted(wanted);
+        let all = reader().1.into_iter();
+        let rights =
+            if wanted.starts_with("all") { all.filter(|right| !named.contains(right)).collect() } else { named };
+        (commands, rights)
+    };
+    rows.map(line).collect()
+}
+
+/// A server with locks of every kind under `app:`, and a waiter.
+struct Watched {
+    backend: TestBackend,
+    writer: String,
+    _waiter: Running,
+}
+
+impl Watched {
+    fn start() -> Option<Self> {
+        let backend = TestBackend::redis()?;
+        let writer = format!("{}&prefix=app:", backend.url());
+        let own = |line: &str| Test::new(&backend, line).env("FENCELOCK_URL", &writer);
+        own("acquire --ttl 1h held").ok();
+        own("acquire --ttl 1h --shared read").ok();
+        own("run --once-per 365d done -- true").ok();
+        for words in [&["SET", "app:foreign", "another value"][..], &["HSET", "app:hash", "a", "b"]] {
+            backend.server().command(words);
+        }
+        backend.server().command(&["SET", "app:long", &"x".repeat(500)]);
+        let waiter = own("-q run --label patient held -- true").start();
+        wait_until("the queue", || own("--json status held").output().stdout.contains("patient").then_some(()));
+        Some(Self { _waiter: waiter, writer, backend })
+    }
+
+    /// What the command answers to a user with these rights. Numbers differ from run to run.
+    fn answer(&self, rights: &[&str], line: &str) -> (i32, String) {
+        let server = self.backend.server();
+        let words = ["ACL", "SETUSER", "reader", "reset"].into_iter().chain(reader().0).chain(rights.iter().copied());
+        assert_eq!(server.command(&words.collect::<Vec<_>>()), Reply::Simple("OK".into()));
+        // A script that the server has needs no EVAL.
+        server.command(&["SCRIPT", "FLUSH"]);
+        let url = format!("redis://reader:secret@127.0.0.1:{}?prefix=app:&timeout=5000", server.port());
+        let output = Test::new(&self.backend, line).env("FENCELOCK_URL", &url).output();
+        let text = output.stdout + &output.stderr;
+        let is_unit = |word: &str| ["s", "ms", "min", "h", "d"].contains(&word.trim_end_matches([',', ';', ')']));
+        let words = text.split_whitespace().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
+        (output.status, words.filter(|word| !is_unit(word)).collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// What is asked of each command.
+fn questions(command: &str) -> Vec<String> {
+    match command {
+        "status" => {
+            ["free", "held --waiters", "read", "foreign", "hash", "long"].map(|key| format!("status {key}")).into()
+        }
+        "wait" => vec!["wait free".into(), "wait -w 0 held".into()],
+        "once" => vec!["once free".into(), "once done".into()],
+        "top" => vec!["top --once".into(), "--json top --once he".into()],
+        other => vec![other.into()],
+    }
 }
 
 #[test]
-fn a_user_that_may_write_nothing_runs_all_read_only_commands() {
-    let Some(backend) = TestBackend::redis() else { return };
-    let (server, url) = (backend.server(), reader(backend.server(), ""));
-    let writers = format!("{}&prefix=app:", backend.url());
-    let own = |line: &str| Test::new(&backend, line).env("FENCELOCK_URL", &writers);
-    own("acquire --ttl 100s held").ok();
-    own("acquire --ttl 100s --shared read").ok();
-    let waiter = own("-q run --label patient held -- true").start();
-    wait_until("the queue", || own("--json status held").output().stdout.contains("patient").then_some(()));
-    let commands =
-        ["list", "status free", "top --once", "--json top --once", "once free", "wait free", "doctor --read-only"];
-    for line in commands {
-        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
-        assert_eq!(output.status, 0, "{line}: {}{}", output.stdout, output.stderr);
+fn each_command_works_with_the_rights_of_its_line_as_with_all() {
+    let Some(watched) = Watched::start() else { return };
+    let rights = reader().1;
+    let lines = lines();
+    let commands: BTreeSet<_> = lines.iter().flat_map(|(commands, _)| commands.iter().copied()).collect();
+    assert_eq!(commands, BTreeSet::from(["doctor --read-only", "list", "once", "status", "top", "wait"]));
+    for (commands, of_line) in &lines {
+        for question in commands.iter().flat_map(|command| questions(command)) {
+            let (status, text) = watched.answer(of_line, &question);
+            let expected =
+                i32::from(question.contains("held") || question.starts_with("status") && !question.ends_with("free"))
+                    * 75;
+            assert_eq!(status, expected, "{question}: {text}");
+            if !question.contains("json") && !question.contains("doctor") {
+                assert_eq!((status, text), watched.answer(&rights, &question), "{question}");
+            }
+        }
     }
-    for line in ["status held", "status read", "wait -w 1 held"] {
-        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
-        assert_eq!(output.status, 75, "{line}: {}{}", output.stdout, output.stderr);
+    let status = watched.answer(&rights, "status --waiters held").1;
+    assert!(status.contains("waiting 1:") || status.contains("(patient)"), "{status}");
+}
+
+#[test]
+fn a_user_that_may_only_look_lacks_something_without_any_of_its_rights() {
+    let Some(watched) = Watched::start() else { return };
+    let rights = reader().1;
+    let questions: Vec<_> = ["status", "list"].into_iter().flat_map(questions).collect();
+    let answers = |rights: &[&str]| questions.iter().map(|line| watched.answer(rights, line)).collect::<Vec<_>>();
+    let all = answers(&rights);
+    assert_eq!(answers(&rights), all, "the same rights, the same answers");
+    for right in &rights {
+        let others: Vec<_> = rights.iter().copied().filter(|other| other != right).collect();
+        assert_ne!(answers(&others), all, "{right} is not needed");
     }
-    let status = Test::new(&backend, "status --waiters held").env("FENCELOCK_URL", &url).output();
-    assert!(status.status == 75 && status.stdout.contains("waiting 1: ") && status.stdout.contains("(patient)"));
-    for line in ["acquire other", "break --yes held", "run -n other -- true"] {
-        let output = Test::new(&backend, line).env("FENCELOCK_URL", &url).output();
-        assert!(output.status != 0, "{line} writes: {}", output.stdout);
+}
+
+#[test]
+fn a_user_that_may_only_look_changes_nothing() {
+    let Some(watched) = Watched::start() else { return };
+    for line in
+        ["acquire other", "break --yes held", "run -n other -- true", "resize --permits 2 read", "once --clear done"]
+    {
+        let (status, text) = watched.answer(&reader().1, line);
+        assert!(status != 0, "{line} writes: {text}");
     }
-    assert_eq!(server.command(&["EXISTS", "app:held"]), Reply::Int(1));
-    assert_eq!(server.command(&["EXISTS", "app:other"]), Reply::Int(0));
-    drop(waiter);
+    let server = watched.backend.server();
+    assert_eq!(server.command(&["EXISTS", "app:held", "app:read", "app:other"]), Reply::Int(2));
+    let done = Test::new(&watched.backend, "--json once done").env("FENCELOCK_URL", &watched.writer).output();
+    assert!(!done.stdout.contains(r#""done":null"#), "{}", done.stdout);
 }
