@@ -14,6 +14,12 @@ pub trait Fixture: Send + Sync {
         Box::pin(tokio::time::sleep(span))
     }
 
+    /// Lets leases end that are shorter than `span`, also for clients that see them for the first time. A store that tells its time in
+    /// seconds, or by clocks that differ, needs more than `span`.
+    fn let_leases_end(&self, span: Duration) -> BoxFuture<'_, ()> {
+        self.let_time_pass(span)
+    }
+
     /// The longest time that a waiter which does not poll keeps its position in the queue.
     fn waiter_life(&self) -> Duration {
         Duration::from_secs(3)

@@ -118,7 +118,7 @@ async fn a_completion_after_the_expiry_is_refused(fixture: &dyn Fixture) {
     let a = a.for_ttl(SHORT);
     let token = a.takes().await;
     let completion = ending_in(&a, HOUR, token).await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(writes(&a, &completion).await, WriteCompletion::NotHeld);
     assert_eq!(reads(&a).await, None);
 }

@@ -109,7 +109,7 @@ async fn a_downgrade_after_the_expiry_finds_it_absent(fixture: &dyn Fixture) {
     let [writer, next] = test_clients(fixture).await;
     let writer = writer.for_ttl(SHORT);
     writer.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(writer.downgrades().await, Downgrade::Absent);
     next.takes().await;
     assert_eq!(writer.downgrades().await, Downgrade::TakenBy(next.holders()));

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
 async fn a_hold_expires_without_renewal(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     a.for_ttl(SHORT).takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     b.takes().await;
 }
 
@@ -37,7 +37,7 @@ async fn an_expired_hold_is_not_shown(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(a.inspects().await, None);
     assert_eq!(a.lists().await, None);
 }
@@ -46,7 +46,7 @@ async fn a_poll_by_an_expired_holder_is_gone(fixture: &dyn Fixture) {
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(a.polls().await, Acquire::Gone);
     assert_eq!(b.inspects().await, None, "the late poll did not acquire the key");
 }
@@ -56,7 +56,7 @@ async fn every_hold_lasts_for_its_requested_ttl(fixture: &dyn Fixture) {
     let short = long.with_new_key().for_ttl(SHORT);
     long.takes().await;
     short.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(short.inspects().await, None);
     long.new_attempt().is_refused().await;
 }

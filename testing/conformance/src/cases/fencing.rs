@@ -37,7 +37,7 @@ async fn a_fence_increases_after_an_expiry(fixture: &dyn Fixture) {
     let mut history = Vec::new();
     for _ in 0..4 {
         note(&mut history, client.new_attempt().for_ttl(SHORT).takes().await);
-        fixture.let_time_pass(PAST_SHORT).await;
+        fixture.let_leases_end(PAST_SHORT).await;
     }
 }
 

@@ -103,7 +103,7 @@ async fn a_hold_that_another_program_replaces_is_taken(fixture: &dyn Fixture) {
 async fn a_foreign_lock_expires_with_its_ttl(fixture: &dyn Fixture) {
     let [a] = test_clients(fixture).await;
     foreign(fixture).take(&a.key, "their-token", Some(SHORT)).await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     a.takes().await;
 }
 

@@ -187,7 +187,7 @@ async fn an_eviction_after_the_expiry_changes_nothing(fixture: &dyn Fixture) {
     let [a, admin] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     let seen = in_time(SHORT, async { (a.takes().await, admin.seen().await).1 }).await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(admin.evicts(&seen).await, Eviction::Changed(None));
 }
 

@@ -180,7 +180,7 @@ async fn the_permits_of_a_holder_that_died_are_free(fixture: &dyn Fixture) {
     let [a, b, c, d] = users(fixture, 3).await;
     a.for_ttl(SHORT).in_mode(permits(2, 3)).takes().await;
     b.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     c.takes().await;
     d.takes().await;
     assert_eq!(d.new_attempt().is_refused().await.holders.count(), 3);
@@ -191,7 +191,7 @@ async fn an_expired_holder_returns_its_permits_once(fixture: &dyn Fixture) {
     let a = a.for_ttl(SHORT);
     a.takes().await;
     b.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     c.takes().await;
     assert!(!matches!(a.renews().await, Renew::Renewed { .. }));
     assert!(!matches!(a.releases().await, Release::Released));

@@ -86,7 +86,7 @@ async fn short_before(holder: TestClient, waiter: &TestClient) -> FencingToken {
 async fn a_try_after_an_expiry_does_not_overtake_a_waiter(fixture: &dyn Fixture) {
     let [a, waiter, hasty] = test_clients(fixture).await;
     short_before(a, &waiter).await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(hasty.is_refused().await.holders, waiter.holders());
     waiter.still_holds().await;
 }

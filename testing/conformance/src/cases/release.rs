@@ -63,7 +63,7 @@ async fn a_release_after_the_expiry_finds_the_key_absent(fixture: &dyn Fixture) 
     let [a] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(a.releases().await, Release::Absent);
 }
 
@@ -71,7 +71,7 @@ async fn a_release_after_expiry_and_takeover_frees_nothing(fixture: &dyn Fixture
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     let fence = b.takes().await;
     assert_eq!(a.releases().await, Release::TakenBy(b.holders()));
     b.still_holds_with(fence).await;

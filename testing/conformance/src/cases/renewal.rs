@@ -85,7 +85,7 @@ async fn a_renewed_hold_outlasts_its_first_ttl(fixture: &dyn Fixture) {
         assert!(matches!(a.renews().await, Renew::Renewed { .. }));
     })
     .await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     b.is_refused().await;
 }
 
@@ -96,7 +96,7 @@ async fn a_shorter_renewal_does_not_shorten(fixture: &dyn Fixture) {
     let shorter = a.clone().for_ttl(SHORT);
     assert!(matches!(shorter.renews().await, Renew::Renewed { .. }));
     has_at_least(&a, LONG, taken).await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     b.is_refused().await;
 }
 
@@ -123,7 +123,7 @@ async fn a_renewal_after_the_expiry_does_not_take_it_again(fixture: &dyn Fixture
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(a.renews().await, Renew::Absent);
     assert_eq!(b.inspects().await, None);
     b.takes().await;
@@ -133,7 +133,7 @@ async fn a_renewal_after_a_later_hold_was_released_finds_it_absent(fixture: &dyn
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     b.takes().await;
     assert_eq!(b.releases().await, Release::Released);
     assert_eq!(a.renews().await, Renew::Absent);
@@ -144,7 +144,7 @@ async fn a_renewal_after_a_takeover_changes_nothing_for_the_new_holder(fixture: 
     let [a, b] = test_clients(fixture).await;
     let a = a.for_ttl(SHORT);
     a.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     let b = b.for_ttl(FIVE_SECONDS);
     let fence = b.takes().await;
     let late = a.for_ttl(LONG);

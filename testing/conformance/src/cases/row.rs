@@ -148,7 +148,7 @@ async fn one_holder_expires_and_the_others_stay(fixture: &dyn Fixture) {
     let a = a.for_ttl(SHORT);
     a.takes().await;
     let fence = b.takes().await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     assert_eq!(a.renews().await, Renew::TakenBy(b.holders()));
     assert_eq!(a.polls().await, Acquire::Gone);
     assert_eq!(a.releases().await, Release::TakenBy(b.holders()));
@@ -166,7 +166,7 @@ async fn a_renewal_extends_the_lease_of_its_holder_only(fixture: &dyn Fixture) {
         assert_eq!(a.backend.renew(&[longer]).await.remove(0), Ok(Renew::Renewed { waiters: 0 }));
     })
     .await;
-    fixture.let_time_pass(PAST_SHORT).await;
+    fixture.let_leases_end(PAST_SHORT).await;
     a.still_holds().await;
     assert_eq!(b.polls().await, Acquire::Gone);
     assert_eq!(a.hold().await.holder_id(), Some(a.holder.id));
@@ -178,7 +178,7 @@ async fn a_row_ends_with_its_last_lease(fixture: &dyn Fixture) {
     let (a, b) = (a.for_ttl(SHORT), b.for_ttl(SHORT * 2));
     a.takes().await;
     b.takes().await;
-    fixture.let_time_pass(PAST_SHORT * 2).await;
+    fixture.let_leases_end(PAST_SHORT * 2).await;
     assert_eq!(writer.inspects().await, None);
     writer.takes().await;
     assert_eq!(b.renews().await, Renew::TakenBy(writer.holders()));
