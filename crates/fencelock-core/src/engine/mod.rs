@@ -42,6 +42,7 @@
 //! |---|---|
 //! | `acquire_key`, `resume_key` | one task: what it sends, how long it waits |
 //! | `renewals` | when the leases of all keys are renewed, and which in one request |
+//! | `key_map` | all keys of a client, by key and mode |
 //! | `key` | one key: its tasks, their queue and their turns |
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
@@ -61,6 +62,7 @@ mod config;
 mod context;
 mod hold;
 mod key;
+mod key_map;
 mod release;
 mod release_hold;
 mod renewals;
@@ -76,6 +78,7 @@ pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};
 pub use hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 pub use key::{KeyEngine, View, WaiterId};
+pub use key_map::KeyMap;
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};

@@ -40,13 +40,7 @@ pub(crate) struct Ids {
 impl Ids {
     /// Whether this client has made the id.
     pub(crate) fn is_of(&self, holder: HolderId) -> bool {
-        holder == Self { holders: crate::server::number(holder) as u8, ..self.clone() }.holder()
-    }
-
-    fn holder(&self) -> HolderId {
-        let mut bytes = [0; 16];
-        (bytes[0], bytes[15]) = (self.client + 1, self.holders);
-        HolderId::from_bytes(bytes)
+        crate::server::number(holder) >> 120 == u128::from(self.client + 1)
     }
 }
 
@@ -126,6 +120,8 @@ impl Rng for ScriptedRng<'_> {
 
     fn holder_id(&mut self) -> Result<HolderId, Invalid> {
         self.ids.holders += 1;
-        Ok(self.ids.holder())
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[15]) = (self.ids.client + 1, self.ids.holders);
+        Ok(HolderId::from_bytes(bytes))
     }
 }

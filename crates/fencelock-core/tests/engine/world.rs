@@ -474,22 +474,7 @@ impl World {
                 self.server.foreign_set(self.now, self.scenario.ttl);
             }
             Act::ForeignRelease => self.server.foreign_release(self.now),
-            Act::Reset(client) => {
-                self.left.resets -= 1;
-                self.reset(client);
-            }
-            Act::Reconnect(client) => {
-                self.left.reconnects -= 1;
-                self.reconnect(client);
-            }
-            Act::Close(client) => {
-                self.left.closes -= 1;
-                self.close(client);
-            }
-            Act::Refuse(index) => {
-                self.left.refusals -= 1;
-                self.refuse(index);
-            }
+            Act::Reset(_) | Act::Reconnect(_) | Act::Close(_) | Act::Refuse(_) => self.disturb(act),
             Act::Continue(client) => self.clients[client].stopped = false,
             Act::Park(user) => self.park(user, None),
             Act::ParkUnsent(user) => self.park(user, self.unsent(user)),
@@ -509,6 +494,29 @@ impl World {
             }
         }
         self.broken.take().map_or(Ok(()), Err)
+    }
+
+    /// What a client has to put up with, and leaves nothing behind.
+    fn disturb(&mut self, act: Act) {
+        match act {
+            Act::Reset(client) => {
+                self.left.resets -= 1;
+                self.reset(client);
+            }
+            Act::Reconnect(client) => {
+                self.left.reconnects -= 1;
+                self.reconnect(client);
+            }
+            Act::Close(client) => {
+                self.left.closes -= 1;
+                self.close(client);
+            }
+            Act::Refuse(index) => {
+                self.left.refusals -= 1;
+                self.refuse(index);
+            }
+            _ => {}
+        }
     }
 
     /// A fault.

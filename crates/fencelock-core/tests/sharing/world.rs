@@ -2,10 +2,10 @@
 
 use crate::backend::TestBackend;
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, Duty, End, Firing, Grant, HoldId, KeyEngine, LeaseSharing,
-    Leaving, SharingLimits, Status, TaskStep, WaiterId,
+    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Config, Context, Duty, End, Firing, Grant, HoldId,
+    KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, SharingLimits, Status,
 };
-use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, KeyTable, Mode, Moment, Owner, Ttl, Unknown};
+use fencelock_core::{Capabilities, Drift, Fault, HolderId, Key, KeyTable, Mode, Moment, Owner, Release, Ttl, Unknown};
 use fencelock_model::SplitMix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,10 +39,12 @@ pub(crate) enum Act {
     },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Task {
-    id: WaiterId,
-    sleep: Moment,
+    acquire: AcquireKey,
+    /// How many came before.
+    number: u32,
+    rests_until: Moment,
 }
 
 pub(crate) struct World {
@@ -63,6 +65,7 @@ pub(crate) struct World {
     lose: (bool, u8),
     /// A task with another TTL has come.
     odd: bool,
+    arrived: u32,
     /// What the client has released in the background.
     given_up: BTreeSet<[u8; HolderId::HEX_LEN]>,
 }
@@ -96,6 +99,7 @@ impl World {
             detached: Vec::new(),
             lose: (false, 0),
             odd: false,
+            arrived: 0,
             given_up: BTreeSet::new(),
         }
     }
@@ -140,7 +144,7 @@ impl World {
             Act::Enter { odd } => self.enter(*odd),
             Act::Cancel(which) if !self.tasks.is_empty() => {
                 let task = self.tasks.remove(which.index(self.tasks.len()));
-                self.leave(task.id);
+                self.leave(task);
             }
             Act::Release(which) if !self.guards.is_empty() => self.release(which.index(self.guards.len())),
             Act::Detach(which) if !self.guards.is_empty() => {
@@ -174,16 +178,14 @@ impl World {
             lease_sharing: LeaseSharing::Allowed,
             place: None,
         };
-        let arrived = self.now;
-        let id = self.call(|engine, cx| engine.enter(request, arrived, false, cx));
         self.odd |= odd;
-        self.tasks.push(Task { id, sleep: Moment::NEVER });
+        self.arrived += 1;
+        let task = Task { acquire: AcquireKey::new(request, false), number: self.arrived, rests_until: Moment::NEVER };
+        self.follow(task, AcquireNext::Enter);
     }
 
-    fn leave(&mut self, id: WaiterId) {
-        if let Some(grant) = self.call(|engine, cx| engine.leave(id, cx)) {
-            self.call(|engine, cx| engine.release(grant.hold, grant.tenure, true, cx));
-        }
+    fn leave(&mut self, mut task: Task) {
+        self.call(|engine, cx| task.acquire.cancel(engine, cx));
     }
 
     /// Another program deletes the holds, and the client is notified.
@@ -225,7 +227,7 @@ impl World {
     fn pass(&mut self, span: Duration) {
         let until = self.now + span;
         while self.now < until {
-            let tasks = self.tasks.iter().map(|task| task.sleep);
+            let tasks = self.tasks.iter().map(|task| task.rests_until);
             let next = self.timers.values().copied().chain(tasks).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
             self.backend.expire(self.now);
@@ -280,52 +282,55 @@ impl World {
     }
 
     /// Runs a task until it waits. Returns whether it had something to do.
-    fn run(&mut self, task: Task) -> bool {
-        let id = task.id;
-        let mut next = self.call(|engine, cx| engine.poll(id, cx));
-        if next.is_none() && task.sleep <= self.now {
-            next = Some(self.call(|engine, cx| engine.timer_fired(id, cx)));
-        }
-        let Some(mut step) = next else {
-            self.tasks.push(task);
-            return false;
+    fn run(&mut self, mut task: Task) -> bool {
+        let next = if task.rests_until <= self.now {
+            Some(self.call(|engine, cx| task.acquire.on_time(engine, cx)))
+        } else {
+            self.call(|engine, cx| task.acquire.woken(engine, cx))
         };
+        let runs = next.is_some();
+        match next {
+            Some(next) => self.follow(task, next),
+            None => self.tasks.push(task),
+        }
+        runs
+    }
+
+    fn follow(&mut self, mut task: Task, mut next: AcquireNext) {
         loop {
-            let sent = self.now;
-            step = match step {
-                TaskStep::Wait => {
-                    self.tasks.push(Task { sleep: Moment::NEVER, ..task });
-                    return true;
+            next = match next {
+                AcquireNext::Enter => self.call(|engine, cx| task.acquire.enter(engine, cx)),
+                AcquireNext::Rest(until) => {
+                    task.rests_until = until.max(self.now + Duration::from_micros(1));
+                    return self.tasks.push(task);
                 }
-                TaskStep::Sleep { until, .. } => {
-                    self.tasks.push(Task { sleep: until.max(self.now + Duration::from_micros(1)), ..task });
-                    return true;
+                AcquireNext::Send(request, _) => {
+                    let reply = match request {
+                        KeyRequest::Claim(claim) => {
+                            KeyReply::Claim(self.send(|backend, now| backend.claim(&claim, now)).into())
+                        }
+                        KeyRequest::Inspect => KeyReply::Inspect(Ok(None)),
+                        KeyRequest::Release(holder) => {
+                            self.backend.release(holder, self.now);
+                            KeyReply::Release(Ok(Release::Absent))
+                        }
+                    };
+                    self.call(|engine, cx| task.acquire.answered(reply, engine, cx))
                 }
-                TaskStep::Claim(claim) => {
-                    let answer = self.send(|backend, now| backend.claim(&claim, now));
-                    self.call(|engine, cx| engine.claim_answered(id, sent, answer.into(), cx))
-                }
-                TaskStep::Inspect => self.call(|engine, cx| engine.inspected(id, Ok(None), cx)),
-                TaskStep::Leave(holder) => {
-                    self.backend.release(holder, sent);
-                    self.call(|engine, cx| engine.left(id, Ok(fencelock_core::Release::Absent), cx))
-                }
-                TaskStep::Granted(grant) => {
-                    self.begin(task, grant);
-                    return true;
-                }
-                TaskStep::Failed(_) => return true,
-                TaskStep::TurnLost => unreachable!("the timer is off"),
+                AcquireNext::Granted(grant) => return self.begin(task.number, grant),
+                AcquireNext::Failed(_) => return,
+                AcquireNext::Closed => unreachable!("the client is open"),
             };
         }
     }
 
-    fn begin(&mut self, task: Task, grant: Grant) {
+    fn begin(&mut self, number: u32, grant: Grant) {
         // Tasks that claim something else than those in the queue claim for themselves, and readers join others.
-        let waits = |other: &&Task| other.id < task.id && self.engine.task(other.id).is_some();
+        let is_in_engine = |task: &Task| task.acquire.id().is_some_and(|id| self.engine.task(id).is_some());
+        let waits = |other: &&Task| other.number < number && is_in_engine(other);
         let ordered = !self.odd && self.mode != Mode::Shared;
         let overtaken = self.tasks.iter().filter(|_| ordered).find(waits);
-        assert!(overtaken.is_none(), "{:?} was served before {overtaken:?}", task.id);
+        assert!(overtaken.is_none(), "the task {number} was served before {overtaken:?}");
         // A lease that is over by now is waited for again.
         if let Some((holder, ..)) = self.engine.facts(grant.hold) {
             let unused = self.tokens.insert(grant.tenure.fence.get());
@@ -352,7 +357,7 @@ impl World {
     pub(crate) fn wind_down(&mut self) {
         self.lose = (false, 0);
         while let Some(task) = self.tasks.pop() {
-            self.leave(task.id);
+            self.leave(task);
         }
         while !self.guards.is_empty() {
             self.release(0);

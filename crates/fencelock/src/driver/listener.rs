@@ -46,7 +46,7 @@ impl Listener for DriverListener {
 impl Driver {
     /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
     pub(super) fn queued_here(&self, cell: &KeyCell) {
-        for other in self.keys.of_key(cell.key()).filter(|other| !std::ptr::eq(Arc::as_ptr(other), cell)) {
+        for other in self.keys.of_key(cell.key()).filter(|other| **other != *cell) {
             other.with(Engine::on_queued);
         }
     }

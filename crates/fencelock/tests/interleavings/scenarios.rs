@@ -152,7 +152,9 @@ fn explore(script: &Script) {
     let mut covered = HashMap::<_, u64>::new();
     for seed in first..first + many {
         let (_, seen) = run(script, None, seed).unwrap_or_else(|why| panic!("{why}"));
-        seen.into_iter().for_each(|sight| *covered.entry(sight).or_default() += 1);
+        for sight in seen {
+            *covered.entry(sight).or_default() += 1;
+        }
     }
     println!("{}: {many} schedules, {covered:?}", script.name);
     for sight in script.covered.iter().filter(|_| many >= USUAL) {
