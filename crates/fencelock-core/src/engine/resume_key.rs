@@ -8,7 +8,6 @@ use std::time::Duration;
 /// As [`super::AcquireKey`], it has no I/O.
 #[derive(Debug, Clone, Hash)]
 pub struct ResumeKey {
-    key: Key,
     holder: HolderId,
     request: AcquireRequest,
     called: Moment,
@@ -45,14 +44,9 @@ impl ResumeKey {
     /// The hold of this holder, requested at `now`, and the first step.
     pub fn new(key: Key, holder: HolderId, request: AcquireRequest, now: Moment) -> (Self, ResumeNext) {
         let proof = Holder { id: holder, owner: request.owner.clone() };
-        let claim = Claim::new(key.clone(), proof, request.ttl, Intent::Poll).with_mode(request.mode);
-        let this = Self { key, holder, request, called: now, granted: None };
+        let claim = Claim::new(key, proof, request.ttl, Intent::Poll).with_mode(request.mode);
+        let this = Self { holder, request, called: now, granted: None };
         (this, ResumeNext::Send(KeyRequest::Claim(Box::new(claim))))
-    }
-
-    /// Its key.
-    pub const fn key(&self) -> &Key {
-        &self.key
     }
 
     /// The request was answered.

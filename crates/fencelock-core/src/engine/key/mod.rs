@@ -126,11 +126,6 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
     }
 
-    /// Whether the task waits for other tasks of this client, so that [`KeyEngine::poll`] has no step for it.
-    pub fn is_queued(&self, id: WaiterId) -> bool {
-        self.waiters.get(id).is_some_and(Waiter::is_queued)
-    }
-
     /// Sets the driver's data that wakes the task.
     pub fn set_task(&mut self, id: WaiterId, task: W) {
         if let Some(waiter) = self.waiters.get_mut(id) {
