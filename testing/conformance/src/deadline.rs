@@ -32,7 +32,7 @@ pub(crate) async fn again_if_too_slow<Played: Future<Output = ()>>(case: impl Fn
             Ok(()) => return,
             // The panics were reported already.
             Err(failure) if was_too_slow(&*failure) => {
-                eprintln!("this machine was too slow for the case: it is repeated")
+                eprintln!("this machine was too slow for the case: it is repeated");
             }
             Err(failure) => resume_unwind(failure),
         }

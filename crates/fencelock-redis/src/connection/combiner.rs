@@ -112,8 +112,12 @@ impl InFlight<'_> {
         }
     }
 
-    /// Sends the open batch if it has a request for this lock: a later request must not overtake it.
+    /// Sends the open batch if it has a request for this lock: a later request must not overtake it. A batch has only requests that are
+    /// under way.
     pub(crate) async fn after_others(&self, redis_key: &str) {
+        if self.others == 0 {
+            return;
+        }
         poll_fn(|context| {
             self.combiner.batches.send_if_it_has(redis_key, context);
             Poll::Ready(())

@@ -229,7 +229,7 @@ impl Link {
 
     /// Drops a dead session, so that the next request connects, and notifies the listeners that messages may be lost.
     pub(crate) fn check(&self, session: &Session) {
-        if !session.is_dead() {
+        if !session.liveness.is_dead() {
             return;
         }
         {
@@ -268,7 +268,7 @@ impl Link {
             Some(Latest::Live(session)) => Arc::clone(session),
             _ => return None,
         };
-        if !live.is_dead() {
+        if !live.liveness.is_dead() {
             return Some(live);
         }
         // A cancelled request may have been the last user of the session.

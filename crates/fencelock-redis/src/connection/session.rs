@@ -223,11 +223,6 @@ impl Session {
         }
     }
 
-    /// Whether the connection is unusable.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.liveness.is_dead()
-    }
-
     fn on_reply(&self, request: PendingRequest<'_>, error: Option<&RedisError>) {
         match error.map(fault_of) {
             Some(Fault::Timeout) => request.timed_out(),

@@ -64,11 +64,6 @@ impl<'a> EpochCheck<'a> {
         Self { epoch, derives_keys: false, guards_slot: false, mark: None }
     }
 
-    /// The same for a node of a cluster.
-    pub(crate) fn guarding_slot(self, guards_slot: bool) -> Self {
-        Self { guards_slot, ..self }
-    }
-
     /// The same for a server that is no cluster.
     pub(crate) fn deriving_keys(self, derives_keys: bool) -> Self {
         Self { derives_keys, ..self }

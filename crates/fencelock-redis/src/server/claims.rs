@@ -193,7 +193,6 @@ impl Redis {
         let session = self.session().await?;
         let call = script::downgrade(&redis_key, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.call_over(&session, call).await?;
-        EpochRefusal::check(node, self.quarantine(), &answer)?;
         self.link.note_unread(&redis_key, &answer);
         let (answer, left) = reply::read_downgrade(node, answer)?;
         if left == Remaining::More {
@@ -230,7 +229,6 @@ impl Redis {
     ) -> Result<(Resize, Option<String>), Unknown> {
         let (node, redis_key, now) = (self.link.node(), self.link.target.redis_key(key), BootClock.wall_micros());
         let answer = self.call(|epoch_check| script::resize(&redis_key, limit, done, now, epoch_check)).await?;
-        EpochRefusal::check(node, self.quarantine(), &answer)?;
         self.link.note_unread(&redis_key, &answer);
         reply::read_resize(node, answer, limit)
     }

@@ -123,11 +123,12 @@ impl Redis {
         self.call_over(&session, call(self.epoch_check(&session))).await
     }
 
-    /// With sentinels, a reply is valid only while they name the server of this session.
+    /// With sentinels, a reply is valid only while they name the server of this session. A server that may have lost data refuses.
     async fn call_over(&self, session: &Session, call: Call) -> Result<Value, Unknown> {
         let answer =
             self.link.call(session, &call.of_trial(self.in_trial)).await.map_err(|error| self.unknown(&error))?;
         session.ensure_master(self.link.node()).await?;
+        EpochRefusal::check(self.link.node(), self.quarantine(), &answer)?;
         Ok(answer)
     }
 
@@ -212,7 +213,6 @@ impl Redis {
     async fn inspect_checked(&self, key: &Key) -> Result<Option<StoredLock>, Unknown> {
         let redis_key = self.link.target.redis_key(key);
         let answer = self.call(|epoch_check| script::inspect(&redis_key, epoch_check)).await?;
-        EpochRefusal::check(self.link.node(), self.quarantine(), &answer)?;
         self.check_queue(&redis_key, &answer).await?;
         reply::read_inspect(self.link.node(), answer)
     }
@@ -227,10 +227,10 @@ impl Redis {
 
     pub(crate) fn epoch_check<'a>(&'a self, session: &'a Session) -> EpochCheck<'a> {
         let ServerInfo { run_id, derives_keys, .. } = &session.server_info;
-        self.quarantine()
-            .map_or_else(|| EpochCheck::without_marker(run_id), |quarantine| quarantine.epoch_check(run_id))
-            .deriving_keys(derives_keys.load(Ordering::Relaxed) && !self.in_trial)
-            .guarding_slot(self.link.target.cluster.is_some())
+        let unmarked = || EpochCheck::without_marker(run_id);
+        let check = self.quarantine().map_or_else(unmarked, |quarantine| quarantine.epoch_check(run_id));
+        let derives_keys = derives_keys.load(Ordering::Relaxed) && !self.in_trial;
+        EpochCheck { guards_slot: self.link.target.cluster.is_some(), ..check.deriving_keys(derives_keys) }
     }
 
     /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.

@@ -41,7 +41,7 @@ fn refusing(path: &str, name: &str) -> BTreeSet<String> {
 /// A double that inherits a refusal refuses what the capabilities of its backend promise, and tests of it are skipped.
 #[test]
 fn no_double_of_a_backend_inherits_a_refusal() {
-    let traits = [("backend.rs", "Backend"), ("quorum/quorum_node.rs", "QuorumNode")];
+    let traits = [("backend.rs", "Backend"), ("mode_changes.rs", "ModeChanges")];
     let traits = traits.map(|(path, name)| (name, refusing(&format!("crates/fencelock-core/src/{path}"), name)));
     let (mut inherited, mut doubles) = (Vec::new(), 0);
     // The skeleton of the guide is no double: it has what every backend has.
