@@ -70,7 +70,7 @@ BEGIN
         EXIT WHEN o_more;
     END LOOP;
     IF v_waiter.ticket IS NULL OR o_more THEN
-        UPDATE locks SET holder = NULL, owner = NULL, channel = NULL, is_handed = false, ends = 0, head = v_head,
+        UPDATE locks SET is_handed = false, ends = 0, head = v_head,
                waiting = CASE WHEN o_more THEN greatest(waiting - v_dead, 1) ELSE 0 END
          WHERE key = p_key;
         RETURN;
@@ -190,7 +190,8 @@ DECLARE
 BEGIN
     o_handed := false;
     o_more := false;
-    UPDATE locks SET holder = NULL, owner = NULL, channel = NULL, is_handed = false, ends = 0
+    -- The rest stays as it was: then the log of the server has only what has changed.
+    UPDATE locks SET is_handed = false, ends = 0
      WHERE key = p_key AND holder = p_holder AND waiting = 0 AND ends > v_now;
     IF FOUND THEN
         o_answer := 0;

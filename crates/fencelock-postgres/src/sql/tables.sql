@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS meta (
 );
 INSERT INTO meta (layout) VALUES (1) ON CONFLICT DO NOTHING;
 
--- A key is free when `ends` has passed and `waiting` is 0. Only the key is indexed, so that every update is HOT.
+-- A key is free when `ends` has passed and `waiting` is 0; then `holder` and what follows are of its last hold. Only the key is indexed, so that every update is HOT.
 CREATE TABLE IF NOT EXISTS locks (
     key text COLLATE "C" PRIMARY KEY,
     fence bigint NOT NULL DEFAULT 0,
