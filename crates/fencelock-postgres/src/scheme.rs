@@ -18,8 +18,8 @@ impl Scheme for PostgresScheme {
     fn forms(&self) -> &[UrlForm] {
         const {
             &[
-                UrlForm::new("postgres://[HOST[:PORT]]/DB", "machines that share a PostgreSQL database; leases expire"),
-                UrlForm::new("postgresql://[HOST[:PORT]]/DB", "the same"),
+                UrlForm::new("postgres://HOST[:PORT]/DB", "machines that share a PostgreSQL database"),
+                UrlForm::new("postgresql://HOST[:PORT]/DB", "the same"),
             ]
         }
     }

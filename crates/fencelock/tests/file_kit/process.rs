@@ -130,6 +130,7 @@ fn attempt(locks: &File, name: &str, mode: Mode, held: &mut HashMap<String, Clai
             format!("granted {fence}")
         }
         Ok(Acquire::Busy(occupied)) => format!("busy {}", occupied.holders),
+        Ok(Acquire::Conflict(present)) => format!("conflict with {}", present.class()),
         Ok(other) => panic!("{other:?}"),
         Err(unknown) => format!("permanent={} {unknown}", unknown.is_permanent()),
     }
