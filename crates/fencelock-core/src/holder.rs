@@ -19,6 +19,11 @@ impl HolderId {
         Self(random)
     }
 
+    /// The 128 bits, for a backend that stores them as such.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The text form as ASCII bytes, without an allocation.
     pub fn hex(&self) -> [u8; Self::HEX_LEN] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -1,7 +1,7 @@
 //! The statements, and how values become their parameters.
 
 use crate::url::Target;
-use fencelock_core::{Claim, HolderId, Intent};
+use fencelock_core::{Claim, Intent};
 use tokio_postgres::types::{ToSql, Type};
 
 /// The statements that are sent often enough to be prepared.
@@ -97,7 +97,7 @@ impl<'a> ClaimValues<'a> {
     pub(crate) fn of(claim: &'a Claim) -> Self {
         Self {
             key: claim.key.as_str(),
-            holder: id_bytes(&claim.holder.id),
+            holder: claim.holder.id.to_bytes(),
             owner: claim.holder.owner.as_str(),
             ttl: micros(claim.ttl.get()),
             intent: match claim.queueing.intent {
@@ -116,23 +116,10 @@ pub(crate) fn micros(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(LONGEST).min(LONGEST)
 }
 
-/// The 128 bits of a holder id.
-pub(crate) fn id_bytes(holder: &HolderId) -> [u8; 16] {
-    let hex = holder.hex();
-    let digit = |byte: u8| if byte < b'a' { byte - b'0' } else { byte - b'a' + 10 };
-    std::array::from_fn(|at| digit(hex[2 * at]) << 4 | digit(hex[2 * at + 1]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn the_bytes_of_a_holder_are_those_it_was_made_of() {
-        let bytes = std::array::from_fn(|at| u8::try_from(at * 17).unwrap());
-        assert_eq!(id_bytes(&HolderId::from_bytes(bytes)), bytes);
-    }
 
     #[test]
     fn no_duration_overflows() {

@@ -157,7 +157,7 @@ impl Link {
                 let waiters = link.hub.waiters();
                 let Some((_, first)) = waiters.first() else { return };
                 let keys: Vec<_> = waiters.iter().map(|(_, key)| key.as_str()).collect();
-                let holders: Vec<_> = waiters.iter().map(|(holder, _)| calls::id_bytes(holder).to_vec()).collect();
+                let holders: Vec<_> = waiters.iter().map(|(holder, _)| holder.to_bytes().to_vec()).collect();
                 let asked = [calls::texts_of(&keys), calls::byte_strings(&holders)];
                 let deadline = link.deadline();
                 let Ok(session) = link.session(Lane::Key(first), deadline).await else { continue };

@@ -1,7 +1,7 @@
 //! The backend.
 
 use crate::answers::{self, ClaimAnswer};
-use crate::calls::{self, Call, ClaimValues, id_bytes};
+use crate::calls::{self, Call, ClaimValues};
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
 use crate::session::Session;
@@ -135,7 +135,7 @@ impl Postgres {
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renew>, Unknown> {
         let (link, deadline) = (&self.link, self.link.deadline());
         let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
-        let holders: Vec<_> = renewals.iter().map(|renewal| id_bytes(&renewal.holder).to_vec()).collect();
+        let holders: Vec<_> = renewals.iter().map(|renewal| renewal.holder.to_bytes().to_vec()).collect();
         let ttls: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.ttl.get())).collect();
         let assumed: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.assumed)).collect();
         let renew =
@@ -148,7 +148,7 @@ impl Postgres {
     }
 
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        let (link, id, deadline) = (&self.link, id_bytes(holder), self.link.deadline());
+        let (link, id, deadline) = (&self.link, holder.to_bytes(), self.link.deadline());
         link.hub.forget(holder);
         link.release_behind(key, id).await;
         let mut first: Option<Release> = None;
@@ -189,7 +189,7 @@ impl Postgres {
 
     pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
         let (link, key) = (&self.link, seen.key.as_str());
-        let holders = seen.holders.iter().filter_map(HolderInfo::holder_id).map(|holder| id_bytes(&holder).to_vec());
+        let holders = seen.holders.iter().filter_map(HolderInfo::holder_id).map(|holder| holder.to_bytes().to_vec());
         let holders: Vec<_> = holders.collect();
         let row =
             link.call(Lane::Key(&seen.key), Call::Evict, &[calls::text(&key), calls::byte_strings(&holders)]).await?;
@@ -285,7 +285,7 @@ impl Completions for Postgres {
     ) -> Answer<'a, WriteCompletion> {
         let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
         Box::pin(async move {
-            let (name, id, owner) = (key.as_str(), id_bytes(holder), completion.owner.as_str());
+            let (name, id, owner) = (key.as_str(), holder.to_bytes(), completion.owner.as_str());
             let (id, until) = (&id[..], signed(completion.until_micros));
             let (token, granted) = (i64::from(completion.token), completion.granted_micros.map(signed));
             let write = [
