@@ -1,5 +1,5 @@
 use crate::backend::TestBackend;
-use crate::running::wait_until;
+use crate::running::{wait_for_waiters, wait_until};
 use crate::test::Test;
 use serde_json::Value;
 
@@ -245,9 +245,7 @@ fn a_waiter_learns_who_is_in_front() {
     let mut holder = Test::script(&backend, "--label nightly k", "echo ready; read _; true").start();
     holder.wait_for("ready");
     let waiter = Test::new(&backend, "--json run k -- true").start();
-    wait_until("the line", || {
-        Test::new(&backend, "--json status k").output().stdout.contains("\"waiters\":1").then_some(())
-    });
+    wait_for_waiters(&backend, "k", 1);
     holder.say("\n");
     let output = waiter.end();
     let first: Value = serde_json::from_str(output.stderr.lines().nth(1).unwrap()).unwrap();

@@ -1,7 +1,7 @@
 //! `elect`: one leads, the others wait, and each change can be observed.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, wait_until};
+use crate::running::{Running, is_alive, wait_for_waiters, wait_until};
 use crate::test::Test;
 use serde_json::Value;
 use std::io::BufRead;
@@ -14,13 +14,6 @@ fn candidate(backend: &TestBackend, options: &str) -> Running {
 /// The term of a command that has just begun.
 fn term(candidate: &mut Running) -> u64 {
     candidate.wait_for("").parse().unwrap()
-}
-
-fn waiters(backend: &TestBackend, many: u64) {
-    wait_until("the queue", || {
-        let status: Value = serde_json::from_str(&Test::new(backend, "--json status e").output().stdout).unwrap();
-        (status["waiters"] == many).then_some(())
-    });
 }
 
 #[test]
@@ -58,7 +51,7 @@ fn a_standby_leads_when_the_command_of_the_leader_exits() {
     let mut first = candidate(&backend, "");
     let before = term(&mut first);
     let mut second = candidate(&backend, "");
-    waiters(&backend, 1);
+    wait_for_waiters(&backend, "e", 1);
     first.say("\n");
     assert_eq!(first.end().status, 0);
     assert!(term(&mut second) > before);
@@ -108,7 +101,7 @@ fn a_standby_leads_after_the_term_of_a_leader_that_was_killed() {
     let line = first.wait_for("");
     let (before, command) = line.split_once(' ').unwrap();
     let mut second = candidate(&backend, "--ttl 4s");
-    waiters(&backend, 1);
+    wait_for_waiters(&backend, "e", 1);
     first.kill("KILL");
     assert!(term(&mut second) > before.parse().unwrap());
     assert!(!is_alive(command), "the command died with its leader");

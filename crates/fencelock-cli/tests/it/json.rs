@@ -1,7 +1,7 @@
 //! What docs/en/json.md says, and what the program writes.
 
 use crate::backend::TestBackend;
-use crate::running::wait_until;
+use crate::running::{wait_for_waiters, wait_until};
 use crate::test::{Output, Test};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -289,7 +289,7 @@ fn a_wait_is_reported_as_documented() {
     let Some(backend) = TestBackend::redis() else { return };
     let holder = answer(&backend, "acquire --ttl 10m --label nightly k", 0)["holder"].as_str().unwrap().to_owned();
     let waiter = Test::new(&backend, "--json acquire --ttl 20s k").start();
-    wait_until("the line", || (answer(&backend, "status k", 75)["waiters"] == 1).then_some(()));
+    wait_for_waiters(&backend, "k", 1);
     answer(&backend, &format!("release k --holder {holder}"), 0);
     let output = waiter.end();
     assert_eq!(events(&output)[..2], ["backend", "waiting"]);

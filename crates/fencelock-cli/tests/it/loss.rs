@@ -1,7 +1,7 @@
 //! What becomes of a command whose lock is lost. A lock in files is lost only with its file.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, is_alive, send, wait_until};
+use crate::running::{Running, is_alive, send, wait_for_waiters, wait_until};
 use crate::test::Test;
 use fencelock_testkit::Reply;
 use std::fs;
@@ -256,10 +256,7 @@ fn a_lock_that_is_handed_over_is_held_by_a_full_lease() {
     let mut first = Test::script(&backend, "k", "echo ready; read _; true").start();
     first.wait_for("ready");
     let second = Test::script(&backend, "k", "sleep 0.1").start();
-    wait_until("the line", || {
-        let status = Test::new(&backend, "--json status k").output().stdout;
-        status.contains("\"waiters\":1").then_some(())
-    });
+    wait_for_waiters(&backend, "k", 1);
     first.say("\n");
     assert_eq!(first.end().status, 0);
     let output = second.end();

@@ -1,4 +1,5 @@
-use crate::test::{BINARY, Output};
+use crate::backend::TestBackend;
+use crate::test::{BINARY, Output, Test};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -151,6 +152,15 @@ pub(crate) fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -
         sleep(Duration::from_millis(5));
     }
     panic!("{what} did not come within {PATIENCE:?}");
+}
+
+/// Until so many wait for the key.
+pub(crate) fn wait_for_waiters(backend: &TestBackend, key: &str, many: u64) {
+    wait_until("the queue", || {
+        let output = Test::new(backend, &format!("--json status {key}")).output();
+        let status: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+        (status["waiters"] == many).then_some(())
+    });
 }
 
 /// Whether a process is alive. A zombie is not.

@@ -1,7 +1,7 @@
 //! `fencelock top` on a terminal of 80x24, and without one.
 
 use crate::backend::TestBackend;
-use crate::running::{Running, wait_until};
+use crate::running::{Running, wait_for_waiters, wait_until};
 use crate::terminal::{TYPESCRIPT, on_a_terminal};
 use crate::test::{BINARY, Test};
 use fencelock_testkit::Reply;
@@ -86,6 +86,8 @@ fn the_screen_shows_locks_and_waiters_and_follows_them() {
     let Some(backend) = TestBackend::redis() else { return };
     let (_quiet, mut busy) = (hold(&backend, "quiet"), hold(&backend, "report/daily"));
     let waiter = Test::new(&backend, "-q run --label patient report/daily -- true").start();
+    // The first list already has it: the lock that is selected stays selected when a later list has another order.
+    wait_for_waiters(&backend, "report/daily", 1);
     let mut top = Shown::start(&backend, "--interval 1s");
     let lines = top.shows(&["2 locks, 1 waiting, longest wait ", "report/daily"]);
     assert!(lines[0].starts_with("fencelock top  redis://127.0.0.1:"), "{lines:#?}");
