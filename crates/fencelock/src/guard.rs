@@ -211,14 +211,14 @@ impl Guard {
         modes::check(&config.backend, lock.held.key(), config.capabilities.modes, Mode::Shared)?;
         let before = lock.held.tenure;
         let lease = lock.held.lease.clone();
-        let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
+        let Some((downgrade, next)) = lease.begin_downgrade(before) else {
             lock.held.check()?;
             return Err(modes::not_exclusive(lock.held.key(), before.mode));
         };
         // From here on a drop releases the tenure that reads.
-        lock.held.tenure = tenure;
-        lock.client.telemetry.downgraded(lock.held.key(), &before, &tenure, tenure.since);
-        lock.held.tenure = lease.downgrade(tenure, &renewal).await?;
+        lock.held.tenure = downgrade.tenure();
+        lock.client.telemetry.downgraded(lock.held.key(), &before, &lock.held.tenure, lock.held.tenure.since);
+        lock.held.tenure = lease.downgrade(downgrade, next).await?;
         Ok(self)
     }
 

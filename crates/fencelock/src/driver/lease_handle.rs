@@ -3,8 +3,8 @@ use super::lease_state::LeaseState;
 use crate::closing::Releasing;
 use crate::error::{Error, unreachable_once};
 use crate::loss::RenewalFailure;
-use fencelock_core::engine::{Downgrading, End, Grant, Leaving, PendingRelease, Status, Tenure};
-use fencelock_core::{Fault, HolderId, Key, LossReason, Moment, Renewal, RenewalPlan, Unknown};
+use fencelock_core::engine::{DowngradeHold, DowngradeNext, End, Grant, Leaving, PendingRelease, Status, Tenure};
+use fencelock_core::{HolderId, Key, LossReason, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,31 +130,35 @@ impl LeaseHandle {
         self.cell.with(|engine, cx| engine.limit_hold(self.state.hold, tenure, max_hold, cx));
     }
 
-    /// Begins a downgrade of this tenure. Returns the new tenure and the request to send; `None` if the tenure has ended, or is
-    /// not exclusive.
-    pub(crate) fn begin_downgrade(&self, tenure: Tenure) -> Option<(Tenure, Renewal)> {
-        self.cell.with(|engine, cx| engine.downgrade(self.state.hold, tenure, cx))
+    /// Begins a downgrade of this tenure; `None` if the tenure has ended, or is not exclusive.
+    pub(crate) fn begin_downgrade(&self, tenure: Tenure) -> Option<(DowngradeHold, DowngradeNext)> {
+        self.cell.with(|engine, cx| DowngradeHold::begin(self.state.hold, tenure, engine, cx))
     }
 
-    /// Sends a downgrade, and repeats it until there is a reply.
-    pub(crate) async fn downgrade(&self, tenure: Tenure, renewal: &Renewal) -> Result<Tenure, Error> {
+    /// Carries a downgrade out. Returns the tenure that reads.
+    pub(crate) async fn downgrade(&self, mut of: DowngradeHold, mut next: DowngradeNext) -> Result<Tenure, Error> {
         let driver = self.cell.driver();
-        let limit = RenewalPlan::answer_limit(self.state.ttl.get());
+        let left = |until: Moment| until.since(driver.clock.now());
         loop {
-            let sent = driver.clock.now();
-            let answer = tokio::time::timeout(limit, driver.backend.downgrade(renewal)).await.unwrap_or_else(|_| {
-                let text = "no reply to the downgrade within a fifth of the lease";
-                Err(Unknown::new(driver.config.backend.clone(), Fault::Timeout, text))
-            });
-            match self.cell.with(|engine, cx| engine.downgrade_answered(self.state.hold, tenure, sent, answer, cx)) {
-                Downgrading::Done(tenure) => return Ok(tenure),
-                Downgrading::Again(at) => tokio::time::sleep(at.since(driver.clock.now())).await,
-                Downgrading::Refused(cause) => return Err(unreachable_once(Some(self.key()), cause)),
-                Downgrading::Over => {
-                    let reason = self.loss(tenure).unwrap_or(LossReason::Expired);
+            let answer = match next {
+                DowngradeNext::Send(limit) => {
+                    tokio::time::timeout(left(limit), driver.backend.downgrade(of.request())).await.ok()
+                }
+                DowngradeNext::Rest(until) => {
+                    tokio::time::sleep(left(until)).await;
+                    None
+                }
+                DowngradeNext::Done(tenure) => return Ok(tenure),
+                DowngradeNext::Refused(cause) => return Err(unreachable_once(Some(self.key()), cause)),
+                DowngradeNext::Over => {
+                    let reason = self.loss(of.tenure()).unwrap_or(LossReason::Expired);
                     return Err(Error::Lost { key: self.key().clone(), reason });
                 }
-            }
+            };
+            next = self.cell.with(|engine, cx| match answer {
+                Some(answer) => of.answered(answer, engine, cx),
+                None => of.on_time(engine, cx),
+            });
         }
     }
 

@@ -1,4 +1,4 @@
-use crate::{FencingToken, LossReason, Mode, Moment, Unknown};
+use crate::{FencingToken, LossReason, Mode, Moment};
 
 /// The id of a hold of one key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,18 +60,5 @@ pub enum Leaving {
     /// The caller must release it on the backend.
     Release,
     /// The lease was already over.
-    Over,
-}
-
-/// The result of a downgrade for its task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Downgrading {
-    /// It is a reader, with the token of this tenure.
-    Done(Tenure),
-    /// The backend has not answered: send the same request again at this moment.
-    Again(Moment),
-    /// The backend refuses permanently.
-    Refused(Unknown),
-    /// The hold is over.
     Over,
 }

@@ -9,9 +9,9 @@ mod waiters;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
-use super::hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
+use super::hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
-use super::{Action, Config, Context, Grant, Source, TaskStep};
+use super::{Action, Config, Context, DowngradeNext, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
     TokenBlock, Unknown,
@@ -559,10 +559,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// Downgrades: a writer becomes a reader.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Starts a downgrade. The request may be executed although its reply is lost, so the hold counts as shared from
-    /// now on: this tenure ends, and no other task gets the lease. `None` if the tenure has ended already, or is not
-    /// exclusive.
-    pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
+    /// See [`super::DowngradeHold::begin`]. Returns the tenure that reads, and the request.
+    pub(super) fn downgrade(
+        &mut self,
+        id: HoldId,
+        tenure: Tenure,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<(Tenure, Renewal)> {
         let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
         if is_over || tenure.mode != Mode::Exclusive {
             return None;
@@ -578,40 +581,40 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
-    pub fn downgrade_answered(
+    pub(super) fn downgrade_answered(
         &mut self,
         id: HoldId,
         tenure: Tenure,
         sent: Moment,
         answer: Result<Downgrade, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Downgrading {
+    ) -> DowngradeNext {
         // A lease that has expired ended by itself, whatever the reply is.
         if !matches!(self.status(id, tenure, cx), Status::Held(_)) {
-            return Downgrading::Over;
+            return DowngradeNext::Over;
         }
         let random = cx.rng.next_u64();
-        let Some(hold) = self.leases.get_mut(id) else { return Downgrading::Over };
+        let Some(hold) = self.leases.get_mut(id) else { return DowngradeNext::Over };
         let lost = match answer {
             Ok(Downgrade::Downgraded { token }) => {
                 match hold.downgraded(token, sent, cx.config.drift, cx.now, random) {
                     Ok(tenure) => {
                         hold.set_timer(cx);
-                        return Downgrading::Done(tenure);
+                        return DowngradeNext::Done(tenure);
                     }
                     Err(reason) => reason,
                 }
             }
             Ok(Downgrade::Absent) => LossReason::Deleted,
             Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
-            Err(cause) if cause.is_permanent() => return Downgrading::Refused(cause),
+            Err(cause) if cause.is_permanent() => return DowngradeNext::Refused(cause),
             // Like a renewal that is not confirmed.
             Err(_) => {
                 let pause = (hold.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
-                return Downgrading::Again(cx.now + pause);
+                return DowngradeNext::Rest(cx.now + pause);
             }
         };
         self.lose(id, lost, cx);
-        Downgrading::Over
+        DowngradeNext::Over
     }
 }
