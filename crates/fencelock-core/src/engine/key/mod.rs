@@ -63,11 +63,11 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
 
 /// The known holder of the key. No request is sent for this.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub(crate) struct View {
     /// The number of waiters before; `None` if the backend has no queue.
-    pub ahead: Option<u32>,
+    pub(crate) ahead: Option<u32>,
     /// The holder.
-    pub occupied: Occupied,
+    pub(crate) occupied: Occupied,
 }
 
 /// Tasks that acquire the key.
@@ -78,7 +78,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
-    pub fn enter(
+    pub(crate) fn enter(
         &mut self,
         request: AcquireRequest,
         arrived: Moment,
@@ -105,7 +105,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The next step of a task that is new or was woken; `None` if it keeps waiting.
-    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
+    pub(crate) fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         if !self.is_present(id) {
             return Some(TaskStep::TurnLost);
         }
@@ -139,7 +139,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The timer of [`TaskStep::Sleep`] has fired.
-    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+    pub(crate) fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         match self.claiming(id).map(|claiming| &claiming.phase) {
             Some(Phase::Delayed) => self.attempt(id, cx),
             Some(Phase::Sleeping) => {
@@ -151,7 +151,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
-    pub fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
+    pub(crate) fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if let Some(step) = self.waiters.take_served(id) {
             self.settle(None, cx);
             return match step {
@@ -166,7 +166,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// An idle lease for a task outside the queue, if it matches the request. One that does not, also because these tasks use another
     /// mode, is released, because it counts as a free key.
-    pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
+    pub(crate) fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         if let Some(grant) = self.join_now(request, cx) {
             return IdleLease::Taken(grant);
         }
@@ -190,7 +190,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The known holder of the key, for a queued task.
-    pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
+    pub(crate) fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
@@ -442,7 +442,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Resumes an existing hold by the proof of its holder.
-    pub fn resume(
+    pub(crate) fn resume(
         &mut self,
         holder: HolderId,
         request: &AcquireRequest,
@@ -560,7 +560,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 /// Downgrades: a writer becomes a reader.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// See [`super::DowngradeHold::begin`]. Returns the tenure that reads, and the request.
-    pub(super) fn downgrade(
+    pub(crate) fn downgrade(
         &mut self,
         id: HoldId,
         tenure: Tenure,
@@ -581,7 +581,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
-    pub(super) fn downgrade_answered(
+    pub(crate) fn downgrade_answered(
         &mut self,
         id: HoldId,
         tenure: Tenure,
