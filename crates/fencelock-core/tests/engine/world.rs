@@ -588,10 +588,9 @@ impl World {
         self.users[user].let_go = true;
         let Some(guard) = self.users[user].guard.clone() else { return };
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
-        let rest = self.clients[client].engine.rest(hold, self.now);
-        let lease_ends = rest.map_or(self.now, |rest| self.now + rest);
         let leaving = if self.mutant == Some(Mutant::ReleaseUnmarked) {
-            Leaving::Release
+            let rest = self.clients[client].engine.rest(hold, self.now);
+            Leaving::Release(rest.map_or(self.now, |rest| self.now + rest))
         } else {
             self.call(client, |engine, cx| engine.release(hold, tenure, false, cx))
         };
@@ -603,8 +602,7 @@ impl World {
             return;
         }
         let lost = self.users[user].lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason));
-        let leaving = if leaving == Leaving::Over { Err(lost) } else { Ok(leaving) };
-        let (release, next) = ReleaseHold::begin(leaving, lease_ends, false, self.now);
+        let (release, next) = ReleaseHold::begin(leaving, || lost, guard.holder, self.now);
         self.follow_release(user, release, guard, next);
     }
 

@@ -2,7 +2,8 @@
 
 use super::{ClientInner, acquire};
 use crate::error::Error;
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::held::Held;
 use crate::loss::Loss;
 use crate::request::{OnWait, Request, SetRequest, Waiting};
 use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};

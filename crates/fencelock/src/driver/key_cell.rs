@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
+pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
-pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
+pub(crate) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// How the engine wakes a task.
 pub(super) trait WakeBy {
@@ -60,7 +60,7 @@ impl KeyCell {
         self.mode
     }
 
-    pub(super) const fn driver(&self) -> &Arc<Driver> {
+    pub(crate) const fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }
 
@@ -70,7 +70,7 @@ impl KeyCell {
     }
 
     /// Calls the engine and executes its actions.
-    pub(super) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+    pub(crate) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         self.with_report(call).0
     }
 

@@ -2,14 +2,14 @@
 
 use super::ClientInner;
 use super::key_cell::{Cx, Engine, KeyCell, WakeBy};
-use super::lease_handle::LeaseHandle;
 use crate::closing::Releasing;
 use crate::error::modes;
 use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::request::{Request, Waiting};
 use fencelock_core::engine::{
-    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, Grant, KeyReply, KeyRequest, ResumeFailure,
+    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, ResumeFailure,
     ResumeKey, ResumeNext, Source,
 };
 use fencelock_core::{
@@ -41,8 +41,8 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     task.enter_and_wait().await
 }
 
-/// A step, and the lease of a grant.
-type Next = (AcquireNext, Option<LeaseHandle>);
+/// A step, and the lock of a grant.
+type Next = (AcquireNext, Option<Held>);
 
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
@@ -92,11 +92,11 @@ impl KeyTask<'_> {
     fn done(&self, next: Next) -> Result<Guard, Error> {
         let (client, now) = (self.client, self.client.clock.now());
         match next {
-            (AcquireNext::Granted(grant), Some(lease)) => {
+            (AcquireNext::Granted(grant), Some(held)) => {
                 if grant.source != Source::Shared {
                     client.outages.ends(now);
                 }
-                Ok(guard(client, grant, lease, grant.tenure.since.since(self.acquire.arrived())))
+                Ok(guard(client, grant.source, held, grant.tenure.since.since(self.acquire.arrived())))
             }
             (AcquireNext::Failed(failure), _) => Err(error(self.request, *failure)),
             _ => Err(client.check_open().err().unwrap_or_else(|| client.closed_error())),
@@ -110,7 +110,7 @@ impl KeyTask<'_> {
             let stirs = cell.stirs();
             let entered = cell.try_with(|engine, cx| {
                 let next = self.acquire.enter(engine, cx);
-                with_lease(&self.acquire, &cell, context, next, engine)
+                with_lock(&self.acquire, &cell, context, next, engine)
             });
             self.cell = Some(cell);
             if let Some((next, report)) = entered {
@@ -134,7 +134,7 @@ impl KeyTask<'_> {
             if let (None, Some(id)) = (&next, self.acquire.id()) {
                 engine.wake_by(id, context);
             }
-            next.map(|next| with_lease(&self.acquire, &cell, context, next, engine))
+            next.map(|next| with_lock(&self.acquire, &cell, context, next, engine))
         });
         self.on_report(report);
         next
@@ -242,7 +242,7 @@ impl KeyTask<'_> {
 }
 
 /// A task that stays in the engine is woken by this context.
-fn with_lease(
+fn with_lock(
     acquire: &AcquireKey,
     cell: &Arc<KeyCell>,
     context: &Context<'_>,
@@ -252,8 +252,8 @@ fn with_lease(
     if let Some(id) = acquire.id() {
         engine.wake_by(id, context);
     }
-    let lease = if let AcquireNext::Granted(grant) = &next { LeaseHandle::of(cell, engine, grant) } else { None };
-    (next, lease)
+    let held = if let AcquireNext::Granted(grant) = &next { Held::of(cell, engine, grant) } else { None };
+    (next, held)
 }
 
 impl Drop for KeyTask<'_> {
@@ -303,9 +303,9 @@ fn error(Request { key, options, .. }: &Request, failure: AcquireFailure) -> Err
     }
 }
 
-fn guard(client: &Arc<ClientInner>, grant: Grant, lease: LeaseHandle, waited: Duration) -> Guard {
-    client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
-    Guard::new(Arc::clone(client), lease, grant)
+fn guard(client: &Arc<ClientInner>, source: Source, held: Held, waited: Duration) -> Guard {
+    client.telemetry.acquired(held.key(), &held.tenure, waited, source);
+    Guard::new(Arc::clone(client), held)
 }
 
 pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
@@ -328,10 +328,10 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
                 let cell = client.keys.get_or_insert(key, mode, client);
                 let begun = cell.try_with(|engine, cx| {
                     let grant = resume.begin(engine, cx)?;
-                    LeaseHandle::of(&cell, engine, &grant).map(|lease| (grant, lease))
+                    Held::of(&cell, engine, &grant)
                 });
                 match begun {
-                    Some((Some((grant, lease)), _)) => return Ok(guard(client, grant, lease, Duration::ZERO)),
+                    Some((Some(held), _)) => return Ok(guard(client, Source::Resumed, held, Duration::ZERO)),
                     Some((None, _)) => return Err(ended()),
                     None => ResumeNext::Begin(mode),
                 }

@@ -1,7 +1,6 @@
 use crate::loss::RenewalFailure;
 use fencelock_core::engine::{End, Ended, HoldId, Tenure};
 use fencelock_core::{Fault, HolderId, Moment, NodeFault, Renew, Ttl, Unknown};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -31,26 +30,23 @@ struct Events {
 
 /// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
 #[derive(Debug)]
-pub(super) struct LeaseState {
-    pub(super) hold: HoldId,
-    pub(super) holder: HolderId,
-    pub(super) ttl: Ttl,
+pub(crate) struct LeaseState {
+    pub(crate) hold: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
-    pub(super) stray_until: Moment,
+    pub(crate) stray_until: Moment,
     /// In a box, because there may be very many leases, and few have ended or fail.
     events: Mutex<Option<Box<Events>>>,
-    /// Its holder id belongs to another process, so this client does not release it.
-    given_away: AtomicBool,
     ended: Notify,
 }
 
 impl LeaseState {
-    pub(super) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
-        let (events, given_away, ended) = (Mutex::new(None), AtomicBool::new(false), Notify::new());
-        Self { hold, holder, ttl, stray_until, events, given_away, ended }
+    pub(crate) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
+        Self { hold, holder, ttl, stray_until, events: Mutex::new(None), ended: Notify::new() }
     }
 
-    pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
+    pub(crate) fn set_end<L>(&self, ended: &Ended<L>) {
         let Ended { tenure, others, end, .. } = ended;
         // No loss is recorded, so every tenure was released.
         if *end == End::Released {
@@ -62,7 +58,7 @@ impl LeaseState {
     }
 
     /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
-    pub(super) fn end(&self, tenure: Tenure) -> End {
+    pub(crate) fn end(&self, tenure: Tenure) -> End {
         let lasted = |ending: &&Ending| {
             ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
         };
@@ -72,7 +68,7 @@ impl LeaseState {
     }
 
     /// Records the result of a renewal that was sent at `sent`. Returns whether it failed in another way than the one before.
-    pub(super) fn note_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
+    pub(crate) fn note_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
         let mut events = self.events();
         let Err(cause) = answer else {
             events.take_if(|events| events.ending.is_none());
@@ -86,7 +82,7 @@ impl LeaseState {
     }
 
     /// Why its renewals fail, if the last one did.
-    pub(super) fn renewal_failure(&self, now: Moment) -> Option<RenewalFailure> {
+    pub(crate) fn renewal_failure(&self, now: Moment) -> Option<RenewalFailure> {
         let events = self.events();
         let failing = events.as_ref().and_then(|events| events.failing.as_ref());
         failing.map(|failing| RenewalFailure { cause: failing.cause.clone(), lasts: now.since(failing.since) })
@@ -97,20 +93,12 @@ impl LeaseState {
     }
 
     /// Wakes the tasks that wait for the end.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.ended.notify_waiters();
     }
 
-    pub(super) fn ended(&self) -> Notified<'_> {
+    pub(crate) fn ended(&self) -> Notified<'_> {
         self.ended.notified()
-    }
-
-    pub(super) fn give_away(&self) {
-        self.given_away.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_given_away(&self) -> bool {
-        self.given_away.load(Ordering::Relaxed)
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
 //! | `key_task`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
-//! | `lease_handle`, `lease_state` | what a guard sees; what the guards of one hold share |
+//! | `lease_state` | what the guards of one hold share, also after its end |
 //! | `renewals` | the task that renews |
 //! | `listener` | the events of the backend |
 
@@ -17,7 +17,6 @@ mod inner;
 mod key_cell;
 mod key_task;
 mod keys;
-mod lease_handle;
 mod lease_state;
 mod listener;
 mod renewals;
@@ -31,7 +30,6 @@ use crate::reaper::{IdleLeases, Reaper};
 use crate::telemetry::Telemetry;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
-use key_cell::Engine;
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -39,8 +37,9 @@ use std::sync::Arc;
 pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use inner::ClientInner;
+pub(crate) use key_cell::{Engine, KeyCell};
 pub(crate) use key_task::{acquire, resume};
-pub(crate) use lease_handle::{Departure, LeaseHandle};
+pub(crate) use lease_state::LeaseState;
 
 /// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]

@@ -490,7 +490,7 @@ impl World<'_> {
         let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
-        if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
+        if matches!(self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)), Leaving::Release(_)) {
             self.trace(|| format!("c{client} releases"));
             self.lines.extend(line);
             self.clients[client].memory.hold = None;
