@@ -102,7 +102,7 @@ impl KeyCell {
         let state = self.lock();
         if state.gone {
             drop(state);
-            self.driver.keys.forget(self);
+            self.driver.forget(self);
             return None;
         }
         Some(self.with_state(state, call))
@@ -131,7 +131,7 @@ impl KeyCell {
         drop(state);
         let report = self.carry_out(&mut out);
         if empty && !was_gone {
-            self.driver.keys.forget(self);
+            self.driver.forget(self);
         }
         (answer, report)
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
 use crate::process::Process;
-use crate::reaper::{IdleLeases, Reaper};
+use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
@@ -57,12 +57,6 @@ pub(crate) struct Driver {
     outages: OutageLog,
 }
 
-impl IdleLeases for Driver {
-    fn release_idle_leases(&self) {
-        self.stop();
-    }
-}
-
 impl Driver {
     /// From now on, refuses new claims, and ends the waiting ones.
     pub(crate) fn close(&self) {
@@ -77,7 +71,7 @@ impl Driver {
 
     /// Stops the renewals, refuses new claims and ends the waiting ones, and releases the leases that no task uses. In a forked
     /// child, the leases belong to the parent.
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         if self.process().is_current() {
             // First, by this thread: the task of the renewals does the same as soon as the timers are stopped, and the end of the
             // program would not wait for what that task has taken and not added to the releases yet.
@@ -96,8 +90,15 @@ impl Driver {
 
     /// After the client was closed, waits until nothing is held, no task waits or claims, and every release is confirmed.
     pub(crate) async fn drained(&self) {
-        self.closing.ends(|| self.keys.is_empty()).await;
-        self.reaper.idle().await;
+        // In this order: what ends has been added to what is looked at next.
+        let is_over = || self.keys.is_empty() && !self.closing.is_releasing() && self.reaper.pending() == 0;
+        self.closing.until(is_over).await;
+    }
+
+    /// Removes a key that no task waits for or holds.
+    fn forget(&self, cell: &KeyCell) {
+        self.keys.forget(cell);
+        self.closing.emptied();
     }
 
     /// Whether a claim may begin.
