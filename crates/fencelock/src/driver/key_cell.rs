@@ -1,8 +1,6 @@
 use super::Driver;
 use super::lease_state::LeaseState;
-use fencelock_core::engine::{
-    Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine, WaiterId,
-};
+use fencelock_core::engine::{Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine};
 use fencelock_core::{Key, Mode};
 use std::cmp::Ordering as Order;
 use std::fmt;
@@ -13,21 +11,6 @@ use std::task::Waker;
 pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(crate) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
-
-/// How the engine wakes a task.
-pub(super) trait WakeBy {
-    /// Sets the waker of the task to that of this context.
-    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>);
-}
-
-impl WakeBy for Engine {
-    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>) {
-        let known = self.task(id).and_then(Option::as_ref);
-        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
-            self.set_task(id, Some(context.waker().clone()));
-        }
-    }
-}
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
