@@ -471,8 +471,9 @@ impl World<'_> {
     /// Handles the end of a hold that the engine reports.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
-        if self.held(client, ended.hold).is_none() {
-            return;
+        let Some(held) = self.held(client, ended.hold) else { return };
+        if held.downgrade.is_some() {
+            self.covered.saw(Coverage::DowngradeLost);
         }
         self.covered.saw(match reason {
             LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
@@ -569,7 +570,7 @@ impl World<'_> {
                 self.downgraded(client, tenure);
             }
             // The engine has reported the loss.
-            DowngradeNext::Over | DowngradeNext::Refused(_) => self.covered.saw(Coverage::DowngradeLost),
+            DowngradeNext::Over | DowngradeNext::Refused(_) => {}
         }
     }
 
