@@ -3,13 +3,13 @@
 use super::{ClientInner, acquire};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::held::Held;
+use crate::guards::{Guards, HeldAll};
 use crate::loss::Loss;
 use crate::request::{OnWait, Request, SetRequest, Waiting};
 use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};
 use fencelock_core::{Mode, Moment};
 use futures_util::FutureExt;
-use futures_util::future::{join_all, select_all};
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,20 +101,22 @@ impl Attempt<'_> {
             self.all.on_granted()
         }
         // The other leases were not watched while the last reply was in flight.
-        self.first_loss().map(|loss| self.on_lost(loss))
+        self.views().loss().map(|loss| self.on_lost(loss))
     }
 
     /// The output of `claims`, unless a lease is lost before.
     async fn unless_lost<T>(&self, claims: impl Future<Output = T>) -> Result<T, Loss> {
-        let losses: Vec<_> = self.held.iter().flatten().map(|guard| Box::pin(loss_of(guard.held()))).collect();
-        if losses.is_empty() {
-            return Ok(claims.await);
-        }
+        let held = self.views();
         tokio::select! {
             biased;
-            (loss, ..) = select_all(losses) => Err(loss),
+            loss = held.lost() => Err(loss),
             output = claims => Ok(output),
         }
+    }
+
+    /// What is held.
+    fn views(&self) -> HeldAll {
+        Guards::new(self.held.iter().flatten().map(Guard::held).collect())
     }
 
     fn request_for(&self, key: usize, wait: Option<Duration>) -> Request {
@@ -139,14 +141,10 @@ impl Attempt<'_> {
         loss.into()
     }
 
-    fn first_loss(&self) -> Option<Loss> {
-        self.held.iter().flatten().find_map(|guard| guard.held().loss())
-    }
-
     async fn release(&mut self) {
-        let releases = self.held.iter_mut().filter_map(Option::take).map(Guard::release);
+        let held = Guards::new(self.held.iter_mut().filter_map(Option::take).collect());
         // A release that is not confirmed in time continues in the background.
-        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(releases)).await;
+        let _ = tokio::time::timeout(RELEASE_LIMIT, held.release()).await;
     }
 
     fn granted(&mut self) -> Vec<Guard> {
@@ -167,10 +165,4 @@ impl Attempt<'_> {
     fn total(&self, error: Error) -> Error {
         error.after(self.waited(), self.all.rounds() - 1)
     }
-}
-
-/// Waits until this lock is lost.
-async fn loss_of(held: Held) -> Loss {
-    let reason = held.lost().await;
-    held.loss_by(reason)
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::slot_set::SlotSet;
-use fencelock_core::engine::{AcquireSlot, LAST_ANSWER, SlotStep};
+use fencelock_core::engine::{AcquireSlot, SlotStep};
 use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -33,22 +33,15 @@ pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
     let mut larger_set = pin!(report_larger_set(client, set, start));
     let (mut last, mut answered) = (None::<Error>, 0);
     loop {
-        let (now, last_answer) = (client.clock.now(), slots.end() + LAST_ANSWER);
+        let now = client.clock.now();
         let until = match slots.step(now) {
             SlotStep::Try(slot) => {
                 if !std::mem::replace(&mut trying, true) {
                     claims.push(claim(set.lock_of(slot).wait(Duration::ZERO), slot, false));
                 }
-                last_answer
+                slots.end()
             }
-            // The claims that wait end by themselves, and leave their queues. Dropping them at the same moment would leave twice.
-            SlotStep::Wait(until) => {
-                if until < slots.end() {
-                    until
-                } else {
-                    last_answer
-                }
-            }
+            SlotStep::Wait(until) => until,
             // A slot that was granted was returned already.
             SlotStep::Granted(_) | SlotStep::Refused => {
                 let waited = now.since(begun);
@@ -82,7 +75,7 @@ pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
                 on_error(&mut slots, &error, waits, now);
                 answered += 1;
                 // A holder that was reported before is a better answer than none.
-                if last.is_none() || !error.is_silence() || now < slots.end() {
+                if last.is_none() || !error.is_silence() || !slots.is_over(now) {
                     last = Some(error);
                 }
             }
