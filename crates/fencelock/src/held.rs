@@ -25,7 +25,7 @@ pub struct Held {
 impl Held {
     /// The key of the lock.
     pub fn key(&self) -> &Key {
-        self.cell.key()
+        &self.cell.key
     }
 
     /// See [`Guard::fencing_token`](crate::Guard::fencing_token).
@@ -60,7 +60,7 @@ impl Held {
     /// Why the renewals fail, if the last one did: what to tell when [`Held::remaining`] becomes short, and after a loss. The client
     /// repeats them until the lease ends.
     pub fn renewal_failure(&self) -> Option<RenewalFailure> {
-        self.lease.renewal_failure(self.cell.driver().clock.now())
+        self.lease.renewal_failure(self.cell.driver.clock.now())
     }
 
     /// See [`Guard::lost`](crate::Guard::lost). It never completes if the lock is released instead.
@@ -124,7 +124,7 @@ impl Held {
 
     /// Whether this is a copy in a forked child of the process that holds the lock.
     pub(crate) fn is_forked(&self) -> bool {
-        !self.cell.driver().process().is_current()
+        !self.cell.driver.identity.process.is_current()
     }
 }
 
@@ -145,13 +145,13 @@ impl Held {
     /// See [`fencelock_core::Backend::descriptors`].
     #[cfg(unix)]
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-        self.cell.driver().backend.descriptors(self.key(), &self.lease.holder)
+        self.cell.driver.backend.descriptors(self.key(), &self.lease.holder)
     }
 
     /// Its holder no longer needs it. Returns what is to be done, and when that was decided; with a [`Releasing`] if the caller releases
     /// it. This is made with the key locked, so that closing the client waits for the hold or for the release.
     pub(crate) fn leave(&self, background: bool) -> (Leaving, Moment, Option<Releasing>) {
-        let closing = &self.cell.driver().closing;
+        let closing = &self.cell.driver.closing;
         self.cell.with(|engine, cx| {
             let leaving = engine.release(self.lease.hold, self.tenure, background, cx);
             let releasing = (!background && leaving != Leaving::PassedOn).then(|| closing.releasing());
@@ -170,7 +170,7 @@ impl Held {
         if self.lease.end(self.tenure).is_given_away(holder) {
             return;
         }
-        let (driver, key) = (self.cell.driver(), self.key().clone());
+        let (driver, key) = (&self.cell.driver, self.key().clone());
         let until = driver.clock.now() + ttl.get();
         driver.reaper.take(PendingRelease { key, holder, until, stray_until, is_hold: true });
     }
@@ -200,7 +200,7 @@ impl Held {
 
     /// Carries the downgrade out.
     pub(crate) async fn downgrade(&mut self, mut of: DowngradeHold, mut next: DowngradeNext) -> Result<(), Error> {
-        let driver = Arc::clone(self.cell.driver());
+        let driver = Arc::clone(&self.cell.driver);
         let left = |until: Moment| until.since(driver.clock.now());
         loop {
             let answer = match next {

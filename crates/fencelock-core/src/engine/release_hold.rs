@@ -118,3 +118,20 @@ impl ReleaseHold {
         ReleaseNext::Done { released, rest }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Holder, Occupant, Owner};
+
+    #[test]
+    fn a_holder_id_that_was_given_away_is_not_released_and_one_whose_key_was_taken_is() {
+        let holder = |id| Holder { id: HolderId::from_bytes([id; 16]), owner: Owner::from_text("task") };
+        let first_step = |taken_by| {
+            let end = || End::Lost(LossReason::TakenBy(Occupant::Holder(holder(taken_by)).into()));
+            ReleaseHold::begin(Leaving::Over, end, holder(1).id, Moment::default()).1
+        };
+        assert!(matches!(first_step(1), ReleaseNext::Done { rest: false, .. }));
+        assert!(matches!(first_step(2), ReleaseNext::Send(_)));
+    }
+}

@@ -14,10 +14,10 @@ pub(crate) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
-    key: Key,
+    pub(crate) key: Key,
     /// The mode that its tasks request.
-    mode: Mode,
-    driver: Arc<Driver>,
+    pub(super) mode: Mode,
+    pub(crate) driver: Arc<Driver>,
     /// How often a timer of the key has fired or a task was woken.
     stirs: AtomicU32,
     state: Mutex<State>,
@@ -35,26 +35,9 @@ impl KeyCell {
         Self { key, mode, driver, stirs: AtomicU32::new(0), state }
     }
 
-    pub(crate) const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(super) const fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    pub(crate) const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    /// The number of tasks of this client that wait for the key.
-    pub(crate) fn waiting(self: &Arc<Self>) -> usize {
-        self.with(|engine, _| engine.waiting())
-    }
-
     /// Calls the engine and executes its actions.
     pub(crate) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
-        self.with_report(call).0
+        self.with_state(self.lock(), call).0
     }
 
     /// As [`KeyCell::with`]. Also returns the report for the task that claims.

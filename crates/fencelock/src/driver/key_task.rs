@@ -240,7 +240,7 @@ impl KeyTask<'_> {
 
 impl Drop for KeyTask<'_> {
     fn drop(&mut self) {
-        if self.acquire.is_over() || !self.client.process().is_current() {
+        if self.acquire.is_over() || !self.client.identity.process.is_current() {
             return;
         }
         if let Some(cell) = &self.cell {

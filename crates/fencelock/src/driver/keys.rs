@@ -42,8 +42,8 @@ impl Keys {
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
         let mut cells = self.cells();
-        if cells.get(cell.key(), cell.mode()).is_some_and(|known| **known == *cell) {
-            cells.remove(cell.key(), cell.mode());
+        if cells.get(&cell.key, cell.mode).is_some_and(|known| **known == *cell) {
+            cells.remove(&cell.key, cell.mode);
         }
     }
 

@@ -33,7 +33,7 @@ impl Listener for Driver {
 impl Driver {
     /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
     pub(super) fn queued_here(&self, cell: &KeyCell) {
-        for other in self.keys.of_key(cell.key()).filter(|other| **other != *cell) {
+        for other in self.keys.of_key(&cell.key).filter(|other| **other != *cell) {
             other.with(Engine::on_queued);
         }
     }

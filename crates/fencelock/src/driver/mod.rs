@@ -25,7 +25,6 @@ use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
-use crate::process::Process;
 use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use fencelock_core::engine::Config;
@@ -72,7 +71,7 @@ impl Driver {
     /// Stops the renewals, refuses new claims and ends the waiting ones, and releases the leases that no task uses. In a forked
     /// child, the leases belong to the parent.
     pub(crate) fn stop(&self) {
-        if self.process().is_current() {
+        if self.identity.process.is_current() {
             // First, by this thread: the task of the renewals does the same as soon as the timers are stopped, and the end of the
             // program would not wait for what that task has taken and not added to the releases yet.
             self.end_waits();
@@ -124,12 +123,12 @@ impl Driver {
     }
 
     fn runtime_has_ended(&self) -> bool {
-        self.timers.is_stopped() && self.process().is_current()
+        self.timers.is_stopped() && self.identity.process.is_current()
     }
 
     /// In a forked child, the tasks do not run.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
-        self.process().check()
+        self.identity.process.check()
     }
 
     /// The result of a request if the wait ended before its reply arrived.
@@ -139,10 +138,6 @@ impl Driver {
 
     pub(crate) fn closed_error(&self) -> Error {
         Error::Closed { held: self.timers.holds(), pending: self.reaper.pending() }
-    }
-
-    pub(crate) const fn process(&self) -> Process {
-        self.identity.process()
     }
 
     /// The number of holds that are renewed, and of their timers.

@@ -19,12 +19,6 @@ pub(super) struct ReaperTask {
     wake: Arc<Notify>,
 }
 
-/// The next work.
-enum Work {
-    Send(Vec<(u64, PendingRelease)>, Option<Duration>),
-    Done,
-}
-
 impl ReaperTask {
     /// The task of the client.
     pub(super) fn of(reaper: &Arc<Reaper>) -> Self {
@@ -36,8 +30,7 @@ impl ReaperTask {
     /// The task ends when all clients and guards are dropped and the queue is empty; the thread when the queue is empty.
     pub(super) async fn run(self) {
         let mut sent = FuturesUnordered::new();
-        loop {
-            let Work::Send(batch, pause) = self.work() else { return };
+        while let Some((batch, pause)) = self.work() {
             for (number, release) in batch {
                 sent.push(self.send(number, release));
             }
@@ -49,18 +42,19 @@ impl ReaperTask {
         }
     }
 
-    fn work(&self) -> Work {
+    /// What to send now, and when there is more; `None` if it is done.
+    fn work(&self) -> Option<(Vec<(u64, PendingRelease)>, Option<Duration>)> {
         let mut state = self.reaper.state();
         if !self.is_in_charge(&state) {
-            return Work::Done;
+            return None;
         }
         if state.queue.pending() == 0 && (state.closed || self.worker == Worker::Thread) {
             state.worker = Worker::None;
-            return Work::Done;
+            return None;
         }
         let now = self.reaper.clock.now();
         let batch = state.queue.next(now);
-        Work::Send(batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP)))
+        Some((batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP))))
     }
 
     fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {
