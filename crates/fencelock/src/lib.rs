@@ -92,8 +92,8 @@ pub use error::Error;
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken,
-    Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment,
-    NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
+    Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, Liveness, LossReason, Mode, Modes,
+    Moment, NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
     WaiterInfo,
 };
 pub use guard::{Guard, Released};
