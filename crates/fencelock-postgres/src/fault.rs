@@ -11,6 +11,8 @@ pub(crate) const NOT_INSTALLED: [SqlState; 3] =
 /// Nothing was executed.
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
 
+const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
+
 /// The rest by the first two characters of their code.
 const CLASSES: [(&str, Fault); 5] = [
     ("28", Fault::Denied),
@@ -23,7 +25,12 @@ const CLASSES: [(&str, Fault); 5] = [
 /// What `error` of a request to `node` means.
 pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
     let Some(error) = error.as_db_error() else {
-        return Unknown::new(node, Fault::Unreachable, with_causes(error));
+        let text = with_causes(error);
+        // The driver has only a text for this: the server asks for a password, and there is none.
+        if text.ends_with("password missing") {
+            return Unknown::new(node, Fault::Denied, format!("the server asks for a password: {PASSWORD}"));
+        }
+        return Unknown::new(node, Fault::Unreachable, text);
     };
     if error.message().contains("statement pooling mode") {
         let text = "the pooler allows no transaction: use pool_mode = transaction, or another port";
@@ -66,6 +73,10 @@ fn remedy(error: &DbError) -> Option<&'static str> {
         SqlState::INSUFFICIENT_PRIVILEGE => {
             Some("the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them")
         }
+        SqlState::INVALID_PASSWORD => Some(PASSWORD),
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Some(
+            "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`",
+        ),
         SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
         SqlState::READ_ONLY_SQL_TRANSACTION => Some("name the primary in the URL"),
         _ => None,

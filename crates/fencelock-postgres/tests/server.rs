@@ -275,6 +275,25 @@ async fn dead_waiters_are_passed_over_in_bounded_steps() {
 }
 
 #[tokio::test]
+async fn a_cycle_writes_at_most_400_bytes_to_the_log() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let cycles = async |times: u32| {
+        for _ in 0..times {
+            let held = claim("k", LONG);
+            granted(&client, &held).await;
+            client.release(&held.key, &held.holder.id).await.unwrap();
+        }
+        server.sql("SELECT pg_current_wal_insert_lsn()")
+    };
+    // The first change of a page writes all of it.
+    let before = cycles(100).await;
+    let after = cycles(300).await;
+    let bytes: u32 = server.sql(&format!("SELECT '{after}'::pg_lsn - '{before}'::pg_lsn")).parse().unwrap();
+    assert!((300 * 100..=300 * 400).contains(&bytes), "{} bytes for a cycle", bytes / 300);
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released() {
     let Some(server) = postgres_or_skip() else { return };
     let client = Postgres::open(&url(&server).replace("10000", "300")).await.unwrap();

