@@ -64,12 +64,45 @@ impl PostgresServer {
         own(dir.path());
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let mut server = Self { programs, dir, port, settings, child: None };
-        let mut initdb = as_postgres(&server.programs.join("initdb"));
-        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"]);
-        let made = initdb.arg(server.data()).output().expect("initdb runs");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let initdb = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"];
+        server.make("initdb", &initdb);
         server.launch();
         Ok(server)
+    }
+
+    /// A standby of this server, which streams from it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
+        own(dir.path());
+        let (programs, port) = (self.programs.clone(), Port::free().expect("a free port"));
+        let mut standby = Self { programs, dir, port, settings: self.settings.clone(), child: None };
+        let from = format!("--dbname=postgres://postgres@127.0.0.1:{}", self.port());
+        standby.make("pg_basebackup", &[&from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
+        standby.launch();
+        let begun = Instant::now();
+        while self.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "1" {
+            assert!(begun.elapsed() < START, "no standby streams: {}", standby.last_words());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        standby
+    }
+
+    /// Makes a standby a server that takes writes.
+    ///
+    /// # Panics
+    /// If it does not become one.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t", "{}", self.last_words());
+    }
+
+    /// Runs a program whose last argument is the data directory, which it makes.
+    fn make(&self, program: &str, args: &[&str]) {
+        let made = as_postgres(&self.programs.join(program)).args(args).arg(self.data()).output().expect(program);
+        assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&made.stderr));
     }
 
     fn launch(&mut self) {
