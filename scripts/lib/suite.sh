@@ -48,7 +48,7 @@ run_postgres() {
     for programs in /usr/lib/postgresql/*/bin; do
         [ -x "$programs/postgres" ] || continue
         any=yes
-        for suite in '-p fencelock-postgres' '-p fencelock --all-features --test everywhere -- --include-ignored postgres::' '-p fencelock-chaos --test runs -- --include-ignored postgres::'; do
+        for suite in '-p fencelock-postgres -- --include-ignored' '-p fencelock --all-features --test everywhere -- --include-ignored postgres::' '-p fencelock-chaos --test runs -- --include-ignored postgres::'; do
             read -ra words <<<"$suite"
             log=$into/postgres-$(basename "$(dirname "$programs")")-${words[1]}.log
             FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 ||

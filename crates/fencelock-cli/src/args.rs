@@ -375,7 +375,8 @@ pub(crate) struct List {
 /// it may have granted has ended. The command is idempotent. Clients with another list or another `max_ttl=` fail
 /// afterwards.
 ///
-/// It also applies to redis:// with quarantine=on. With postgres:// it makes the schema, or updates its functions.
+/// It also applies to redis:// with quarantine=on. With postgres:// it makes the schema, or updates its functions
+/// and its quarantine.
 #[allow(clippy::doc_markdown, reason = "this is help text")]
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]

@@ -8,13 +8,17 @@ use tokio_postgres::error::{DbError, SqlState};
 pub(crate) const NOT_INSTALLED: [SqlState; 3] =
     [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];
 
+/// Behind a pooler, another server answers than before.
+pub(crate) const OTHER_SERVER: &str = "FL003";
+
 /// Nothing was executed.
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
 
 const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
 
 /// The rest by the first two characters of their code.
-const CLASSES: [(&str, Fault); 5] = [
+const CLASSES: [(&str, Fault); 6] = [
+    (OTHER_SERVER, Fault::Unreachable),
     ("28", Fault::Denied),
     ("53", Fault::Full),
     ("57", Fault::Unreachable),
@@ -48,7 +52,8 @@ fn fault_of(code: &SqlState) -> Fault {
     match *code {
         SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
         SqlState::INVALID_CATALOG_NAME => Fault::Unsupported,
-        SqlState::READ_ONLY_SQL_TRANSACTION => Fault::ReadOnly,
+        // A standby does not even begin a transaction that writes.
+        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => Fault::ReadOnly,
         SqlState::CANNOT_CONNECT_NOW => Fault::Loading,
         SqlState::QUERY_CANCELED => Fault::Timeout,
         SqlState::TOO_MANY_CONNECTIONS
@@ -78,7 +83,9 @@ fn remedy(error: &DbError) -> Option<&'static str> {
             "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`",
         ),
         SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
-        SqlState::READ_ONLY_SQL_TRANSACTION => Some("name the primary in the URL"),
+        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
+            Some("it is a standby: name the primary in the URL")
+        }
         _ => None,
     }
 }
@@ -110,6 +117,7 @@ mod tests {
             ("3F000", Fault::Unsupported),
             ("42883", Fault::Unsupported),
             ("25006", Fault::ReadOnly),
+            ("FL003", Fault::Unreachable),
             ("57P03", Fault::Loading),
             ("57P01", Fault::Unreachable),
             ("57014", Fault::Timeout),

@@ -2,18 +2,20 @@
 
 use crate::calls::{CALLS, Call};
 use crate::dial::{Watched, dial};
-use crate::fault::{NOT_INSTALLED, unknown};
+use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, LAYOUT, Made};
-use crate::url::{Host, Target};
-use fencelock_core::{Fault, Unknown};
+use crate::url::{Host, Quarantine, Target};
+use fencelock_core::{Change, Fault, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::NoTlsStream;
@@ -23,6 +25,19 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row
 /// The oldest version that the tests run on.
 const OLDEST: i32 = 140_000;
 
+/// Why a server is in quarantine.
+const FORGOTTEN: &str = "it may have lost its locks: promoted, or restored from a backup";
+
+/// What an asynchronous failover means.
+pub(crate) fn may_lose(span: Duration) -> String {
+    let then = if span.is_zero() {
+        "a second holder gets in; quarantine=on prevents that".to_owned()
+    } else {
+        format!("none is granted for {} then", Span(span))
+    };
+    format!("no commit waits for its standbys, so a failover may lose locks: {then}")
+}
+
 /// What a server says of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -30,10 +45,17 @@ pub(crate) struct Facts {
     pub(crate) is_pooled: bool,
     /// This role may update the table: the common case is one plain statement.
     pub(crate) is_direct: bool,
-    /// Identifies the database cluster, and what it has written since the last fail-over.
+    /// Identifies the database cluster, and what it has written since the last failover.
     pub(crate) run: String,
     pub(crate) commit: String,
     pub(crate) isolation: String,
+    /// Its standbys may lack the last commits.
+    pub(crate) is_async: bool,
+    /// How long its quarantine lasts, if it has one.
+    pub(crate) span: Duration,
+    /// The end of the quarantine that it is in.
+    grants_from: Instant,
+    longest_ttl: Option<Duration>,
 }
 
 pub(crate) struct Session {
@@ -59,6 +81,8 @@ pub(crate) struct Session {
 struct State {
     /// The server has warned that it does not know whether something that it reports as done is replicated.
     doubt: AtomicBool,
+    /// A pooler has another server now.
+    moved: AtomicBool,
     /// The warnings of a new connection are about the database.
     ready: AtomicBool,
     /// Notifications arrive, until it ends.
@@ -105,7 +129,7 @@ impl Session {
         let named = named.load(Ordering::Relaxed);
         let facts = match examine(&client, target, named).await {
             Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
-                schema::create(&client, target).await.map_err(|error| unknown(&node, &error))?;
+                schema::create(&client, target, false).await.map_err(|error| unknown(&node, &error))?;
                 examine(&client, target, named).await
             }
             examined => examined,
@@ -117,23 +141,54 @@ impl Session {
             client.batch_execute(&all).await.map_err(|error| unknown(&node, &error))?;
         }
         state.ready.store(true, Ordering::Relaxed);
-        Ok(Self {
+        let mut begin = begin(target);
+        if target.quarantine != Quarantine::Off {
+            begin = format!("{begin}; SELECT {}.check_1('{}')", target.quoted_schema(), facts.run);
+        }
+        let session = Self {
             node,
             facts,
             client,
             texts: Arc::clone(texts),
             prepared: std::array::from_fn(|_| OnceCell::new()),
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
-            begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true)),
+            begin,
             order: Mutex::default(),
             waiting: AtomicU32::new(0),
             state,
             driver,
-        })
+        };
+        session.warn(hub);
+        Ok(session)
+    }
+
+    /// Logs what a failover may lose, once, and that nothing is granted.
+    fn warn(&self, hub: &Hub) {
+        let Facts { is_async, span, .. } = self.facts;
+        if is_async && !hub.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{}: {}", self.node, may_lose(span));
+        }
+        if let Err(cause) = self.check_quarantine() {
+            tracing::warn!("{cause}");
+        }
+    }
+
+    /// Whether the server may grant now what fits its quarantine.
+    pub(crate) fn check_claim(&self, ttl: Ttl) -> Result<(), Unknown> {
+        let within = ttl.within(self.facts.longest_ttl);
+        within.map_err(|invalid| Unknown::new(&self.node, Fault::Misconfigured, invalid.to_string()))?;
+        self.check_quarantine()
+    }
+
+    fn check_quarantine(&self) -> Result<(), Unknown> {
+        let rest = self.facts.grants_from.saturating_duration_since(Instant::now());
+        let fault = NodeFault::new(&self.node, Fault::Quarantined, FORGOTTEN).with_passes_in(rest);
+        if rest.is_zero() { Ok(()) } else { Err(Unknown::of_nodes(vec![fault])) }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed() || self.state.doubt.load(Ordering::Relaxed)
+        let [doubt, moved] = [&self.state.doubt, &self.state.moved].map(|flag| flag.load(Ordering::Relaxed));
+        self.client.is_closed() || doubt || moved
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -153,7 +208,12 @@ impl Session {
             let text = "the server stopped waiting for its replicas";
             return Err(Unknown::new(&self.node, Fault::NotReplicated { confirmed: 0, wanted: 1 }, text));
         }
-        rows.map_err(|error| unknown(&self.node, &error))
+        rows.map_err(|error| {
+            if error.code().is_some_and(|code| code.code() == OTHER_SERVER) {
+                self.state.moved.store(true, Ordering::Relaxed);
+            }
+            unknown(&self.node, &error)
+        })
     }
 
     /// The first use of a statement needs one round trip, and the third and later ones no parsing.
@@ -169,26 +229,7 @@ impl Session {
 
     /// A pooler may have no named statements, and gives settings to other clients.
     async fn call_pooled(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
-        let text = &self.texts[call as usize];
-        let (first, query, last) = (
-            self.client.batch_execute(&self.begin),
-            self.client.query_typed(text, params),
-            self.client.batch_execute("COMMIT"),
-        );
-        let mut all = pin!(join3(first, query, last));
-        let mut is_sent = false;
-        let (begun, rows, committed) = std::future::poll_fn(|cx| {
-            let together = (!is_sent).then(|| self.order.lock().unwrap_or_else(PoisonError::into_inner));
-            is_sent = true;
-            let polled = all.as_mut().poll(cx);
-            drop(together);
-            polled
-        })
-        .await;
-        begun?;
-        let rows = rows?;
-        committed?;
-        Ok(rows)
+        in_transaction(&self.client, &self.order, &self.begin, &self.texts[call as usize], params).await
     }
 
     /// Asks for the notifications of this client, once. Those of a pooler never arrive.
@@ -203,6 +244,37 @@ impl Session {
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
         self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
     }
+}
+
+/// What begins a transaction on a connection whose settings are those of others.
+fn begin(target: &Target) -> String {
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true))
+}
+
+/// Runs one statement, in one round trip. The lock keeps the three messages together.
+async fn in_transaction(
+    client: &Client,
+    order: &Mutex<()>,
+    begin: &str,
+    text: &str,
+    params: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, Error> {
+    let (first, query, last) =
+        (client.batch_execute(begin), client.query_typed(text, params), client.batch_execute("COMMIT"));
+    let mut all = pin!(join3(first, query, last));
+    let mut is_sent = false;
+    let (first, rows, last) = std::future::poll_fn(|cx| {
+        let together = (!is_sent).then(|| order.lock().unwrap_or_else(PoisonError::into_inner));
+        is_sent = true;
+        let polled = all.as_mut().poll(cx);
+        drop(together);
+        polled
+    })
+    .await;
+    first?;
+    let rows = rows?;
+    last?;
+    Ok(rows)
 }
 
 /// A request that waits for its reply, or is cancelled.
@@ -233,8 +305,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Connects to the server of a URL without a look at its schema, and makes it.
-pub(crate) async fn install(target: &Target) -> Result<bool, Unknown> {
+/// Connects to the server of a URL without a look at its schema, and makes it. Returns the rest of its quarantine.
+pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Duration), Unknown> {
     let (node, mut last) = (&target.name, None);
     for host in &target.hosts {
         let opened = async {
@@ -243,15 +315,16 @@ pub(crate) async fn install(target: &Target) -> Result<bool, Unknown> {
             let (client, connection) =
                 config.connect_raw(stream, NoTls).await.map_err(|error| unknown(node, &error))?;
             let driver = tokio::spawn(connection);
-            let made = schema::create(&client, target).await.map_err(|error| unknown(node, &error));
+            let made = schema::create(&client, target, trust).await.map_err(|error| unknown(node, &error));
             drop(client);
             // It sends its farewell.
             let _ = driver.await;
             made
         };
         match opened.await {
-            Ok(Made::Later(layout)) => return Err(Unknown::new(node, Fault::Unsupported, later(layout))),
-            Ok(made) => return Ok(made == Made::New),
+            Ok(Made::Other(layout)) => return Err(Unknown::new(node, Fault::Unsupported, other(layout))),
+            Ok(Made::New) => return Ok((Change::New, Duration::ZERO)),
+            Ok(Made::Again(rest)) => return Ok((Change::None, rest)),
             Err(cause) => last = Some(cause),
         }
     }
@@ -274,40 +347,57 @@ fn config(target: &Target) -> Result<Config, String> {
     Ok(config)
 }
 
-/// What the server is; refused if its tables are those of a later version, or it is a replica.
+/// What the server is; refused if its tables are those of another version, or its quarantine has another length.
 async fn examine(client: &Client, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
     let schema = target.quoted_schema();
     let text = format!(
-        "SELECT o_layout, coalesce(o_system || '/' || o_timeline, ''), current_setting('server_version_num')::int, pg_backend_pid(), \
-         pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('default_transaction_isolation'), \
-         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') FROM {schema}.hello_1()",
-        schema.replace('\'', "''")
+        "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
+         (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('default_transaction_isolation'), \
+         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') \
+         FROM {schema}.hello_1({1}, {2})",
+        schema.replace('\'', "''"),
+        target.span().as_micros(),
+        target.longest_ttl().is_some()
     );
-    let rows = client.query_typed(&text, &[]).await?;
+    let rows = in_transaction(client, &Mutex::default(), &begin(target), &text, &[]).await?;
     let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
     let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
-    let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(2)?);
+    let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
     if version < OLDEST {
         return refused(Fault::Unsupported, format!("PostgreSQL {} is older than 14", version / 10_000));
     }
     if layout != LAYOUT {
-        return refused(Fault::Unsupported, later(layout));
+        return refused(Fault::Unsupported, other(layout));
     }
-    if row.try_get(4)? {
-        return refused(Fault::ReadOnly, "it is a standby: name the primary in the URL".to_owned());
+    let process: i32 = row.try_get(2)?;
+    let [span, rest] =
+        [row.try_get::<_, i64>(4)?, row.try_get(5)?].map(|micros| Duration::from_micros(micros.unsigned_abs()));
+    if target.quarantine == Quarantine::On && span != target.span() {
+        let [theirs, ours] = [Span(span), Span(target.span())];
+        let text = format!("its quarantine lasts {theirs}, and with the max_ttl= of this URL it would be {ours}");
+        return refused(Fault::Misconfigured, text);
     }
-    let process: i32 = row.try_get(3)?;
+    let [span, rest] = if target.quarantine == Quarantine::Off { [Duration::ZERO; 2] } else { [span, rest] };
     Ok(Ok(Facts {
         is_pooled: process != named,
-        is_direct: row.try_get(7)?,
-        run: row.try_get(1)?,
-        commit: row.try_get(5)?,
-        isolation: row.try_get(6)?,
+        run: row.try_get(3)?,
+        is_async: row.try_get(6)?,
+        commit: row.try_get(7)?,
+        isolation: row.try_get(8)?,
+        is_direct: row.try_get(9)?,
+        span,
+        grants_from: Instant::now() + rest,
+        longest_ttl: target.longest_ttl(),
     }))
 }
 
-fn later(layout: i32) -> String {
-    format!("its tables have layout {layout}, and this version of fencelock knows {LAYOUT}: use a later one")
+fn other(layout: i32) -> String {
+    let remedy = if layout > LAYOUT {
+        "use a later one"
+    } else {
+        "while no lock is held, drop the schema and run `fencelock init`"
+    };
+    format!("its tables have layout {layout}, and this version of fencelock knows {LAYOUT}: {remedy}")
 }
 
 /// A commit that was cancelled while it waited for replicas is reported as done, with a warning whose text depends on the language of

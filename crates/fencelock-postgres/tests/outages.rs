@@ -155,7 +155,7 @@ async fn a_pooler_that_restarts_costs_neither_a_lock_nor_its_client() {
 #[tokio::test]
 async fn a_failover_to_a_standby_that_commits_wait_for_loses_no_lock() {
     let Some(mut server) = postgres_or_skip() else { return };
-    let standby = server.standby();
+    let standby = server.synchronous_standby();
     // The first server of the URL that takes writes is used.
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", server.port(), standby.port());
     let client = Postgres::open(&with_schema(&format!("postgres://postgres@{hosts}/postgres"))).await.unwrap();

@@ -2,7 +2,7 @@
 
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Release, Renew, Renewal, Scheme, Unknown,
+    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Mode, Release, Renew, Renewal, Scheme, Unknown,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
@@ -83,6 +83,18 @@ async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
 }
 
 #[tokio::test]
+async fn tables_of_an_earlier_layout_are_neither_used_nor_changed() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    server.sql("UPDATE fencelock.meta SET layout = 0; DROP FUNCTION fencelock.tell_1");
+    let (refused, text) = fault(&url(&server)).await;
+    assert!(refused == Fault::Unsupported && text.contains("layout 0") && text.contains("drop the schema"), "{text}");
+    let refused = PostgresScheme.commands().unwrap().init(&url(&server), false).await.unwrap_err().to_string();
+    assert!(refused.contains("layout 0"), "{refused}");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_proc WHERE proname = 'tell_1'"), "0");
+}
+
+#[tokio::test]
 async fn many_clients_may_make_the_schema_at_the_same_time() {
     let Some(server) = postgres_or_skip() else { return };
     let url = url(&server);
@@ -100,6 +112,66 @@ async fn a_default_of_read_only_transactions_does_not_apply() {
     server.sql("SELECT pg_reload_conf()");
     let client = open(&server).await;
     granted(&client, &claim("k", LONG)).await;
+}
+
+#[tokio::test]
+async fn the_defaults_of_a_role_do_not_apply_to_its_locks() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    server.sql(
+        "CREATE ROLE \"App\" LOGIN; GRANT USAGE ON SCHEMA fencelock TO \"App\"; \
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO \"App\"; ALTER ROLE \"App\" SET statement_timeout = '1s'; \
+         ALTER ROLE \"App\" SET idle_in_transaction_session_timeout = '1s'; ALTER ROLE \"App\" SET lock_timeout = '1s'; \
+         ALTER ROLE \"App\" SET standard_conforming_strings = off; ALTER ROLE \"App\" SET TimeZone = 'Asia/Kathmandu'; \
+         ALTER ROLE \"App\" SET DateStyle = 'German'; ALTER ROLE \"App\" SET search_path = nowhere",
+    );
+    let client = Postgres::open(&url(&server).replace("postgres@", "App@")).await.unwrap();
+    let odd = claim(r"it's\047 \ 锁", LONG);
+    granted(&client, &odd).await;
+    let seen = client.inspect(&odd.key).await.unwrap().expect("it is held");
+    assert!(seen.key == odd.key && seen.has(odd.holder.id), "{seen:?}");
+    let left = seen.first().expiry.span().expect("a lease");
+    assert!(left <= LONG && left > LONG / 2, "{left:?}");
+    assert_eq!(client.release(&odd.key, &odd.holder.id).await, Ok(Release::Released));
+    // A claim waits for a row for longer than the statements of its role may take.
+    let (holder, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    holder.batch_execute("BEGIN; SELECT fencelock.lock_in('k')").await.unwrap();
+    let ends = async {
+        holder.batch_execute("SELECT pg_sleep(2)").await.unwrap();
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let waits = claim("k", LONG);
+    tokio::join!(ends, granted(&client, &waits));
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_ended_for_its_idleness_leaves_its_key_free() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let (holder, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    holder.batch_execute("SET idle_in_transaction_session_timeout = '100ms'; BEGIN").await.unwrap();
+    holder.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap();
+    granted(&client, &claim("k", LONG)).await;
+    assert!(holder.batch_execute("COMMIT").await.is_err(), "its session has ended");
+}
+
+#[tokio::test]
+async fn a_key_that_no_client_can_name_is_refused_in_sql_too() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
+    for (key, named) in [("a\0b".to_owned(), "control"), ("x".repeat(1 << 20), "512")] {
+        let refused = Key::new(key).unwrap_err().to_string();
+        assert!(refused.contains(named), "{refused}");
+    }
+    for key in ["repeat('x', 1048576)", "''"] {
+        let refused = server.try_sql("postgres", &format!("SELECT fencelock.lock_in({key})")).unwrap_err();
+        assert!(refused.contains("a_key_has_1_to_512_bytes"), "{refused}");
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
 }
 
 #[tokio::test]
@@ -168,9 +240,8 @@ async fn a_pooler_without_transactions_is_refused() {
     open(&server).await;
     let Some(pooler) = PgBouncer::start_or_skip(&server, "statement") else { return };
     let url = format!("{}?timeout=10000", pooler.url("postgres"));
-    let client = Postgres::open(&url).await.unwrap();
-    let refused = client.acquire(&claim("k", LONG)).await.answer.unwrap_err();
-    assert!(refused.is_permanent() && refused.to_string().contains("pool_mode"), "{refused}");
+    let (refused, text) = fault(&url).await;
+    assert!(refused == Fault::Unsupported && text.contains("pool_mode"), "{text}");
     assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
 }
 
@@ -294,8 +365,51 @@ async fn a_cycle_writes_at_most_400_bytes_to_the_log() {
 }
 
 #[tokio::test]
+async fn many_readers_are_let_in_in_bounded_steps_and_their_rows_do_not_stay() {
+    const READERS: u32 = 100;
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let writer = claim("k", LONG);
+    granted(&client, &writer).await;
+    let readers: Vec<_> = (0..READERS).map(|_| claim("k", LONG).with_mode(Mode::Shared)).collect();
+    for reader in &readers {
+        client.acquire(&queued(reader)).await.answer.unwrap();
+    }
+    // On a machine that is busy, none counts as dead.
+    server.sql("UPDATE fencelock.waiters SET alive_till = alive_till + 600000000");
+    assert_eq!(client.release(&writer.key, &writer.holder.id).await, Ok(Release::Released));
+    assert_eq!(server.sql("SELECT count(*) FROM fencelock.holds"), READERS.to_string());
+    server.sql("UPDATE fencelock.waiters SET alive_till = 1; UPDATE fencelock.locks SET ends = 1, since = 1");
+    // Over: a writer takes the key, and the rows go with the next readers, or that of the key.
+    granted(&client, &writer).await;
+    assert_eq!(client.release(&writer.key, &writer.holder.id).await, Ok(Release::Released));
+    server.sql("UPDATE fencelock.locks SET since = 1");
+    server.sql("SET search_path = fencelock; SELECT purge(100, 2)");
+    assert_eq!(
+        server.sql("SELECT (SELECT count(*) FROM fencelock.locks), (SELECT count(*) FROM fencelock.waiters)"),
+        "0|0"
+    );
+}
+
+#[tokio::test]
+async fn a_transaction_is_kept_out_by_readers_and_permits() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    for mode in [Mode::Shared, Mode::permits(1, 3).unwrap()] {
+        let (one, other) = (claim("k", LONG).with_mode(mode), claim("k", LONG).with_mode(mode));
+        granted(&client, &one).await;
+        granted(&client, &other).await;
+        client.release(&other.key, &other.holder.id).await.unwrap();
+        assert_eq!(server.sql("SELECT fencelock.lock_in('k')"), "", "a client holds it");
+        client.release(&one.key, &one.holder.id).await.unwrap();
+        assert_ne!(server.sql("SELECT fencelock.lock_in('k')"), "");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released() {
     let Some(server) = postgres_or_skip() else { return };
+    open(&server).await;
     let client = Postgres::open(&url(&server).replace("10000", "300")).await.unwrap();
     let late = claim("k", LONG);
     // The row exists, and a transaction keeps the claim waiting for longer than the client does.

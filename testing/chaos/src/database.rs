@@ -33,7 +33,7 @@ impl Database {
         let start = |mode| PgBouncer::to_port_or_skip(proxy.port(), mode).ok_or("there is no pgbouncer");
         let pooler = pooler.mode().map(start).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let standby = server.standby();
+        let standby = server.synchronous_standby();
         Ok(Self { server, standby, proxy, pooler, runtime, viewer: RefCell::default() })
     }
 
@@ -52,7 +52,7 @@ impl Database {
         let kept = self.standby.sql(&format!("SELECT sum(fence) >= {tokens} FROM fencelock.locks"));
         std::mem::swap(&mut self.server, &mut self.standby);
         self.proxy.forward_to(self.server.port());
-        self.standby = self.server.standby();
+        self.standby = self.server.synchronous_standby();
         if kept == "t" { Ok(()) } else { Err("the standby has lost a lock".into()) }
     }
 

@@ -104,23 +104,13 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn standby(&self) -> Self {
+    #[must_use]
+    pub fn synchronous_standby(&self) -> Self {
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
         // A standby that has lost its server tries again after this time.
         self.sql("ALTER SYSTEM SET wal_retrieve_retry_interval = '50ms'");
         self.sql("SELECT pg_reload_conf()");
-        let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
-        own(dir.path());
-        let (programs, port) = (self.programs.clone(), Port::free().expect("a free port"));
-        let settings = self.settings.clone();
-        let mut standby = Self { programs, dir, port, settings, child: None, tls: None, disk: None };
-        let from = ["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port().to_string()].map(str::to_owned);
-        let from: Vec<&str> = from.iter().map(String::as_str).collect();
-        standby.make(
-            "pg_basebackup",
-            &[&from[..], &["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-D"]].concat(),
-        );
-        standby.launch();
+        let standby = self.standby();
         self.until_replicated();
         standby
     }
@@ -130,10 +120,31 @@ impl PostgresServer {
     /// # Panics
     /// If none does.
     pub fn until_replicated(&self) {
+        self.until_streaming("sync_state = 'sync'");
+    }
+
+    /// A standby of this server, which streams from it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
+        own(dir.path());
+        let (programs, port) = (self.programs.clone(), Port::free().expect("a free port"));
+        let settings = self.settings.clone();
+        let mut standby = Self { programs, dir, port, settings, child: None, tls: None, disk: None };
+        let from = format!("--dbname=postgres://postgres@127.0.0.1:{}", self.port());
+        standby.make("pg_basebackup", &[&from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
+        standby.launch();
+        self.until_streaming("true");
+        standby
+    }
+
+    fn until_streaming(&self, how: &str) {
         let begun = Instant::now();
-        while self.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
-            != "1"
-        {
+        let count = format!("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND {how}");
+        while self.sql(&count) != "1" {
             assert!(begun.elapsed() < START, "no standby streams: {}", self.last_words());
             std::thread::sleep(Duration::from_millis(20));
         }
