@@ -44,13 +44,13 @@ async fn a_repeated_claim_extends_the_lease(fixture: &dyn Fixture) {
     let tries = polls.with_new_key();
     let fences = (polls.takes().await, tries.takes().await);
     fixture.let_time_pass(AGAIN).await;
-    let (tried, polled) = (tries.tries().await, polls.polls().await);
+    let (again, polled) = (tries.tries().await, polls.polls().await);
     if polled == Acquire::Gone {
         // The machine has stopped for the rest of the lease, perhaps before the other claim.
         return;
     }
     polls.is_granted_again(&polled, fences.0);
-    tries.is_granted_again(&tried, fences.1);
+    tries.is_granted_again(&again, fences.1);
     fixture.let_time_pass(LEASE * 7 / 10).await;
     for held in [polls, tries] {
         let answer = held.new_attempt().tries().await;
