@@ -64,6 +64,7 @@ mod election;
 mod error;
 mod guard;
 mod guards;
+mod held;
 mod identity;
 mod lock;
 mod lock_all;
@@ -95,8 +96,9 @@ pub use fencelock_core::{
     NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
     WaiterInfo,
 };
-pub use guard::{Guard, Held, Released};
+pub use guard::{Guard, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};
+pub use held::Held;
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use loss::{Loss, RenewalFailure};

@@ -263,7 +263,7 @@ impl World {
             }
             ReleaseNext::Done { released, rest } => {
                 if rest {
-                    self.let_go_in_background(client, &guard);
+                    self.let_go_in_background(user, &guard);
                 }
                 let ended = match released {
                     HoldReleased::Released => Ended::Released,

@@ -2,7 +2,9 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{AcquireKey, DowngradeHold, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey};
+use fencelock_core::engine::{
+    AcquireKey, DowngradeHold, End, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey,
+};
 use fencelock_core::{HolderId, LossReason, Moment};
 use std::time::Duration;
 
@@ -112,6 +114,16 @@ impl User {
             checks,
             parked: None,
         }
+    }
+
+    /// How its last hold ended.
+    pub(crate) fn end(&self) -> End {
+        self.lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason))
+    }
+
+    /// Another task that shared its hold has given the holder id away.
+    pub(crate) fn has_given_away(&self, holder: HolderId) -> bool {
+        self.end().is_given_away(holder)
     }
 
     /// It neither waits nor holds.

@@ -471,8 +471,9 @@ impl World<'_> {
     /// Handles the end of a hold that the engine reports.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
-        if self.held(client, ended.hold).is_none() {
-            return;
+        let Some(held) = self.held(client, ended.hold) else { return };
+        if held.downgrade.is_some() {
+            self.covered.saw(Coverage::DowngradeLost);
         }
         self.covered.saw(match reason {
             LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
@@ -490,7 +491,7 @@ impl World<'_> {
         let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
-        if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
+        if matches!(self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)), Leaving::Release(_)) {
             self.trace(|| format!("c{client} releases"));
             self.lines.extend(line);
             self.clients[client].memory.hold = None;
@@ -517,7 +518,7 @@ impl World<'_> {
             held.grant.tenure = of.tenure();
             held.downgrade = Some(PendingDowngrade { of, timer: 0, invoked });
         }
-        self.follow_downgrade(client, id, next);
+        self.follow_downgrade(client, id, &next);
     }
 
     fn pending_downgrade(&mut self, client: usize, id: HoldId) -> Option<&mut PendingDowngrade> {
@@ -551,11 +552,11 @@ impl World<'_> {
         if let Some(pending) = self.pending_downgrade(client, id) {
             pending.of = of;
         }
-        self.follow_downgrade(client, id, next);
+        self.follow_downgrade(client, id, &next);
     }
 
-    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: DowngradeNext) {
-        match next {
+    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: &DowngradeNext) {
+        match *next {
             DowngradeNext::Send(limit) => {
                 self.set_downgrade_timer(client, id, limit);
                 self.send_downgrade(client, id);
@@ -569,7 +570,7 @@ impl World<'_> {
                 self.downgraded(client, tenure);
             }
             // The engine has reported the loss.
-            DowngradeNext::Over | DowngradeNext::Refused(_) => self.covered.saw(Coverage::DowngradeLost),
+            DowngradeNext::Over | DowngradeNext::Refused(_) => {}
         }
     }
 

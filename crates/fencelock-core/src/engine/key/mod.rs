@@ -408,6 +408,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.leases.leave(id, tenure) {
             return Leaving::PassedOn;
         }
+        let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.rest(cx.now));
         if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
@@ -417,7 +418,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         self.leases.end_unused(id, background, cx);
         self.settle(None, cx);
-        Leaving::Release
+        Leaving::Release(cx.now + rest)
     }
 
     /// Detaches the hold from this client: it is no longer renewed.
