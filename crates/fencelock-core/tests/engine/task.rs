@@ -315,7 +315,7 @@ impl World {
         if let Some(guard) = &mut self.users[user].guard {
             guard.grant.tenure = of.tenure();
         }
-        self.follow_downgrade(user, of, self.now, next);
+        self.follow_downgrade(user, of, self.now, &next);
     }
 
     /// The time for the answer is over, or it is time for the next request.
@@ -346,12 +346,12 @@ impl World {
     ) {
         let Some(GuardDowngrade { mut of, request, .. }) = self.users[user].downgrading.take() else { return };
         let next = self.call(self.client_of(user), |engine, cx| call(&mut of, engine, cx));
-        self.follow_downgrade(user, of, request.map_or(self.now, |(_, sent)| sent), next);
+        self.follow_downgrade(user, of, request.map_or(self.now, |(_, sent)| sent), &next);
     }
 
     /// Does what the downgrade says; an answer is to the request that was sent at `sent`.
-    fn follow_downgrade(&mut self, user: usize, of: DowngradeHold, sent: Moment, next: DowngradeNext) {
-        match next {
+    fn follow_downgrade(&mut self, user: usize, of: DowngradeHold, sent: Moment, next: &DowngradeNext) {
+        match *next {
             DowngradeNext::Send(due) => {
                 let op = self.send(self.client_of(user), Call::Downgrade(of.request().clone()));
                 let request = Some((op, self.now));

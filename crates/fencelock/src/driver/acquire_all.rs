@@ -96,9 +96,9 @@ impl Attempt<'_> {
             return self.busy.iter_mut().find_map(|busy| busy.take_if(|_| silent)).or(Some(error));
         }
         if tries {
-            self.all.on_tried(kept)
+            self.all.on_tried(kept);
         } else {
-            self.all.on_granted()
+            self.all.on_granted();
         }
         // The other leases were not watched while the last reply was in flight.
         self.views().loss().map(|loss| self.on_lost(loss))

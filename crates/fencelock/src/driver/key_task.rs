@@ -109,7 +109,8 @@ impl KeyTask<'_> {
             let stirs = cell.stirs();
             let entered = cell.try_with(|engine, cx| {
                 let next = self.acquire.enter(engine, cx);
-                self.taken(next, &cell, context, engine)
+                self.wake_by(context, engine);
+                taken(next, &cell, engine)
             });
             self.cell = Some(cell);
             if let Some((next, report)) = entered {
@@ -128,22 +129,13 @@ impl KeyTask<'_> {
     ) -> Option<Next> {
         let cell = Arc::clone(self.cell.as_ref()?);
         self.knows(cell.stirs(), context);
-        let (next, report) = cell.with_report(|engine, cx| match step(&mut self.acquire, engine, cx) {
-            Some(next) => Some(self.taken(next, &cell, context, engine)),
-            None => {
-                self.wake_by(context, engine);
-                None
-            }
+        let (next, report) = cell.with_report(|engine, cx| {
+            let next = step(&mut self.acquire, engine, cx);
+            self.wake_by(context, engine);
+            next.map(|next| taken(next, &cell, engine))
         });
         self.on_report(report);
         next
-    }
-
-    /// The step with the lock, if it is granted.
-    fn taken(&self, next: AcquireNext, cell: &Arc<KeyCell>, context: &Context<'_>, engine: &mut Engine) -> Next {
-        self.wake_by(context, engine);
-        let held = if let AcquireNext::Granted(grant) = &next { Held::of(cell, engine, grant) } else { None };
-        (next, held)
     }
 
     /// If it stays in the engine, it is woken by this context.
@@ -247,6 +239,12 @@ impl Drop for KeyTask<'_> {
             cell.with(|engine, cx| self.acquire.cancel(engine, cx));
         }
     }
+}
+
+/// The step with the lock, if it is granted.
+fn taken(next: AcquireNext, cell: &Arc<KeyCell>, engine: &mut Engine) -> Next {
+    let held = if let AcquireNext::Granted(grant) = &next { Held::of(cell, engine, grant) } else { None };
+    (next, held)
 }
 
 async fn send(client: &ClientInner, key: &Key, request: &KeyRequest) -> KeyReply {

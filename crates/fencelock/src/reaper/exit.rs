@@ -41,7 +41,9 @@ impl Drop for AtExit {
         let clients: Vec<_> = self.clients.take().iter().filter_map(Weak::upgrade).collect();
         // All clients send before the first is waited for.
         clients.iter().for_each(Reaper::at_exit);
-        clients.iter().for_each(|reaper| reaper.settle());
+        for reaper in &clients {
+            reaper.settle();
+        }
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) struct ReaperTask {
     wake: Arc<Notify>,
 }
 
+/// What to send now, and after which pause there is more.
+type Work = (Vec<(u64, PendingRelease)>, Option<Duration>);
+
 impl ReaperTask {
     /// The task of the client.
     pub(super) fn of(reaper: &Arc<Reaper>) -> Self {
@@ -42,8 +45,8 @@ impl ReaperTask {
         }
     }
 
-    /// What to send now, and when there is more; `None` if it is done.
-    fn work(&self) -> Option<(Vec<(u64, PendingRelease)>, Option<Duration>)> {
+    /// `None` if it is done.
+    fn work(&self) -> Option<Work> {
         let mut state = self.reaper.state();
         if !self.is_in_charge(&state) {
             return None;

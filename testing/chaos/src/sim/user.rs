@@ -518,7 +518,7 @@ impl World<'_> {
             held.grant.tenure = of.tenure();
             held.downgrade = Some(PendingDowngrade { of, timer: 0, invoked });
         }
-        self.follow_downgrade(client, id, next);
+        self.follow_downgrade(client, id, &next);
     }
 
     fn pending_downgrade(&mut self, client: usize, id: HoldId) -> Option<&mut PendingDowngrade> {
@@ -552,11 +552,11 @@ impl World<'_> {
         if let Some(pending) = self.pending_downgrade(client, id) {
             pending.of = of;
         }
-        self.follow_downgrade(client, id, next);
+        self.follow_downgrade(client, id, &next);
     }
 
-    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: DowngradeNext) {
-        match next {
+    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: &DowngradeNext) {
+        match *next {
             DowngradeNext::Send(limit) => {
                 self.set_downgrade_timer(client, id, limit);
                 self.send_downgrade(client, id);
