@@ -6,8 +6,9 @@ use crate::fault::{NOT_INSTALLED, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, LAYOUT, Made};
 use crate::url::{Host, Target};
-use fencelock_core::{Fault, Unknown};
+use fencelock_core::{Fault, HolderId, Unknown};
 use futures_util::future::join3;
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -50,6 +51,8 @@ pub(crate) struct Session {
     order: Mutex<()>,
     /// How many requests wait for their replies.
     waiting: AtomicU32,
+    /// The holders with a claim that it may still execute, although nobody waits for its reply.
+    late: Mutex<HashSet<HolderId>>,
     state: Arc<State>,
     driver: JoinHandle<()>,
 }
@@ -127,6 +130,7 @@ impl Session {
             begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true)),
             order: Mutex::default(),
             waiting: AtomicU32::new(0),
+            late: Mutex::default(),
             state,
             driver,
         })
@@ -134,6 +138,16 @@ impl Session {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed() || self.state.doubt.load(Ordering::Relaxed)
+    }
+
+    /// Begins a claim, which counts as late if this ends without an answer.
+    pub(crate) fn claiming(&self, holder: HolderId) -> Claiming<'_> {
+        Claiming { session: self, holder, is_answered: false }
+    }
+
+    /// Whether it may still execute a claim of this holder, which is asked once.
+    pub(crate) fn is_late(&self, holder: &HolderId) -> bool {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(holder)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -202,6 +216,21 @@ impl Session {
     /// For `doctor`.
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
         self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
+    }
+}
+
+/// A claim that waits for its answer, or is cancelled.
+pub(crate) struct Claiming<'a> {
+    session: &'a Session,
+    holder: HolderId,
+    pub(crate) is_answered: bool,
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.session.late.lock().unwrap_or_else(PoisonError::into_inner).insert(self.holder);
+        }
     }
 }
 

@@ -104,6 +104,7 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If it does not start.
+    #[must_use]
     pub fn standby(&self) -> Self {
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
         // A standby that has lost its server tries again after this time.
@@ -277,6 +278,9 @@ impl PostgresServer {
     }
 
     /// Puts a line in front of those that say who may connect how.
+    ///
+    /// # Panics
+    /// If the file cannot be changed.
     pub fn allow_first(&self, line: &str) {
         let file = self.data().join("pg_hba.conf");
         let before = fs::read_to_string(&file).expect("a file of the server");
