@@ -128,14 +128,19 @@ impl Link {
     }
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends them.
-    pub(crate) async fn release_behind(&self, key: &Key, holder: [u8; 16]) {
+    /// Another holder is not released there: its release over the new connection might come second, and report a loss.
+    pub(crate) async fn release_behind(&self, key: &Key, holder: &HolderId) {
         let silent = {
             let mut slot = self.slot(Lane::Key(key)).lock().await;
             slot.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
+            // There, the release follows the claim in any case.
+            if let Some(session) = &slot.current {
+                session.is_late(holder);
+            }
             slot.silent.as_ref().map(|(session, _)| Arc::clone(session))
         };
-        let Some(session) = silent else { return };
-        let key = key.clone();
+        let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
+        let (key, holder) = (key.clone(), holder.to_bytes());
         tokio::spawn(async move {
             let (key, holder): (_, &[u8]) = (key.as_str(), &holder);
             let release = [calls::text(&key), calls::bytes(&holder)];

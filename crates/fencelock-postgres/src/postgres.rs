@@ -77,6 +77,7 @@ impl Postgres {
             return ClaimReply::not_sent(cause);
         }
         let sent = Sent::At(BootClock.now());
+        let mut claiming = session.claiming(claim.holder.id);
         let answer = match self.claim_over(&session, claim, deadline).await {
             // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
             Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
@@ -84,6 +85,8 @@ impl Postgres {
             }
             answer => answer,
         };
+        claiming.is_answered = answer.is_ok();
+        drop(claiming);
         if session.facts.is_pooled {
             self.note_waiting(claim, &answer);
         }
@@ -157,7 +160,7 @@ impl Postgres {
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (link, id, deadline) = (&self.link, holder.to_bytes(), self.link.deadline());
         link.hub.forget(holder);
-        link.release_behind(key, id).await;
+        link.release_behind(key, holder).await;
         let mut first: Option<Release> = None;
         loop {
             let (name, id) = (key.as_str(), &id[..]);

@@ -6,8 +6,9 @@ use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, LAYOUT, Made};
 use crate::url::{Host, Quarantine, Target};
-use fencelock_core::{Change, Fault, NodeFault, Span, Ttl, Unknown};
+use fencelock_core::{Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -72,6 +73,8 @@ pub(crate) struct Session {
     order: Mutex<()>,
     /// How many requests wait for their replies.
     waiting: AtomicU32,
+    /// The holders with a claim that it may still execute, although nobody waits for its reply.
+    late: Mutex<HashSet<HolderId>>,
     state: Arc<State>,
     driver: JoinHandle<()>,
 }
@@ -155,6 +158,7 @@ impl Session {
             begin,
             order: Mutex::default(),
             waiting: AtomicU32::new(0),
+            late: Mutex::default(),
             state,
             driver,
         };
@@ -189,6 +193,16 @@ impl Session {
     pub(crate) fn is_closed(&self) -> bool {
         let [doubt, moved] = [&self.state.doubt, &self.state.moved].map(|flag| flag.load(Ordering::Relaxed));
         self.client.is_closed() || doubt || moved
+    }
+
+    /// Begins a claim, which counts as late if this ends without an answer.
+    pub(crate) fn claiming(&self, holder: HolderId) -> Claiming<'_> {
+        Claiming { session: self, holder, is_answered: false }
+    }
+
+    /// Whether it may still execute a claim of this holder, which is asked once.
+    pub(crate) fn is_late(&self, holder: &HolderId) -> bool {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(holder)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -275,6 +289,21 @@ async fn in_transaction(
     let rows = rows?;
     last?;
     Ok(rows)
+}
+
+/// A claim that waits for its answer, or is cancelled.
+pub(crate) struct Claiming<'a> {
+    session: &'a Session,
+    holder: HolderId,
+    pub(crate) is_answered: bool,
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.session.late.lock().unwrap_or_else(PoisonError::into_inner).insert(self.holder);
+        }
+    }
 }
 
 /// A request that waits for its reply, or is cancelled.

@@ -60,13 +60,12 @@ impl Database {
     pub(crate) fn held(&self, key: &str) -> Vec<(String, i64)> {
         let known = self.viewer.take().filter(|client| !client.is_closed());
         let read = async {
-            let client = match known {
-                Some(client) => client,
-                None => {
-                    let (client, connection) = tokio_postgres::connect(&self.server.url("postgres"), NoTls).await?;
-                    tokio::spawn(connection);
-                    client
-                }
+            let client = if let Some(client) = known {
+                client
+            } else {
+                let (client, connection) = tokio_postgres::connect(&self.server.url("postgres"), NoTls).await?;
+                tokio::spawn(connection);
+                client
             };
             let rows = client.query_typed(HELD, &[(&key, Type::TEXT)]).await?;
             Ok::<_, tokio_postgres::Error>((client, rows))

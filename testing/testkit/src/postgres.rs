@@ -288,6 +288,9 @@ impl PostgresServer {
     }
 
     /// Puts a line in front of those that say who may connect how.
+    ///
+    /// # Panics
+    /// If the file cannot be changed.
     pub fn allow_first(&self, line: &str) {
         let file = self.data().join("pg_hba.conf");
         let before = fs::read_to_string(&file).expect("a file of the server");
