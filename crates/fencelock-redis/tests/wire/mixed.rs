@@ -102,7 +102,7 @@ fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn to_join_the_queue_costs_the_server_what_it_costs_for_a_first_client() {
+async fn to_join_the_queue_costs_the_server_no_more_than_for_a_first_client() {
     let Some(server) = redis_or_skip() else { return };
     Current::new(&server, 9).await.granted(Intent::Try).await;
     let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
@@ -118,8 +118,9 @@ async fn to_join_the_queue_costs_the_server_what_it_costs_for_a_first_client() {
         let more = |(name, count): (&String, &u64)| (name.clone(), count - counts[step].get(name).unwrap_or(&0));
         counts[step + 1].iter().map(more).filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
     };
-    assert_eq!(of(0), of(1));
-    assert!(of(1)["zadd"] == 2 && of(1).len() > 5, "{:?}", of(1));
+    let (before, now) = (of(0), of(1));
+    assert!(now.iter().all(|(name, count)| before.get(name) >= Some(count)), "{before:?} {now:?}");
+    assert!(now["zadd"] == 2 && now.len() > 5, "{now:?}");
 }
 
 #[tokio::test]
