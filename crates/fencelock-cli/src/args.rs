@@ -190,6 +190,7 @@ pub(crate) struct Run {
     /// node_exporter: one for each KEY.
     ///
     /// What cannot be written is a warning, and does not change the exit status.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
     pub(crate) metrics_file: Option<PathBuf>,
     #[command(flatten)]

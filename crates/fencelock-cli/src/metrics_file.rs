@@ -1,4 +1,4 @@
-//! `--metrics-file`: what became of the last run, for the textfile collector of node_exporter.
+//! `--metrics-file`: what became of the last run, for the textfile collector of `node_exporter`.
 //!
 //! Each key has a file of its own: a series that is in two files makes the collector fail. A file keeps what a run does not change, so
 //! a run that did not get the lock leaves the times of the one that has it.
@@ -7,11 +7,13 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::report::{Event, Reporter};
+use fencelock::Clock;
+use fencelock::backends::BootClock;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use std::{fs, io};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
@@ -62,7 +64,7 @@ pub(crate) struct RunMetrics<'a> {
     began: Instant,
     /// When the command was started, and how long it took.
     started: Option<Instant>,
-    took: Option<(SystemTime, Duration)>,
+    took: Option<(Duration, Duration)>,
     waited: Duration,
 }
 
@@ -75,13 +77,13 @@ impl<'a> RunMetrics<'a> {
     /// The command is about to start.
     pub(crate) async fn start(&mut self) {
         (self.started, self.waited) = (Some(Instant::now()), self.began.elapsed());
-        let numbers = [(START, seconds_of(SystemTime::now())), (WAIT, self.waited.as_secs_f64())];
+        let numbers = [(START, now().as_secs_f64()), (WAIT, self.waited.as_secs_f64())];
         self.write(numbers.into(), None).await;
     }
 
     /// The command has ended.
     pub(crate) fn end(&mut self) {
-        self.took = self.started.map(|started| (SystemTime::now(), started.elapsed()));
+        self.took = self.started.map(|started| (now(), started.elapsed()));
     }
 
     /// The run has ended.
@@ -92,8 +94,8 @@ impl<'a> RunMetrics<'a> {
         let waited = if self.started.is_some() { self.waited } else { self.began.elapsed() };
         let mut numbers = vec![(WAIT, waited.as_secs_f64()), (STATUS, exit.code().into())];
         if let Some((at, took)) = self.took {
-            numbers.extend([(END, seconds_of(at)), (DURATION, took.as_secs_f64())]);
-            numbers.extend((exit.code() == 0).then_some((SUCCESS, seconds_of(at))));
+            numbers.extend([(END, at.as_secs_f64()), (DURATION, took.as_secs_f64())]);
+            numbers.extend((exit.code() == 0).then_some((SUCCESS, at.as_secs_f64())));
         }
         let outcome = outcome(exit, self.started.is_some());
         self.write(numbers, Some(outcome)).await;
@@ -119,13 +121,8 @@ impl<'a> RunMetrics<'a> {
 fn outcome(exit: Exit, started: bool) -> &'static str {
     match exit {
         Exit::Lost => "lost",
-        exit if started => {
-            if exit.code() == 0 {
-                "succeeded"
-            } else {
-                "failed"
-            }
-        }
+        exit if started && exit.code() == 0 => "succeeded",
+        _ if started => "failed",
         Exit::Success => "already_done",
         Exit::Busy | Exit::BusyAs(_) => "busy",
         Exit::Unreachable => "unreachable",
@@ -134,8 +131,9 @@ fn outcome(exit: Exit, started: bool) -> &'static str {
     }
 }
 
-fn seconds_of(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+/// The time since 1970.
+fn now() -> Duration {
+    Duration::from_micros(BootClock.wall_micros())
 }
 
 /// Replaces the file of a key. A reader sees the one before, or the new one.
@@ -247,7 +245,9 @@ mod tests {
         thread::scope(|scope| {
             for name in [START, END] {
                 scope.spawn(move || {
-                    (1..=50).for_each(|at| update(directory, "k", &[(name, f64::from(at))], None).unwrap())
+                    for at in 1..=50 {
+                        update(directory, "k", &[(name, f64::from(at))], None).unwrap();
+                    }
                 });
             }
             for _ in 0..200 {
@@ -278,7 +278,7 @@ mod tests {
         let names: BTreeSet<_> = keys.iter().map(|key| file_name(key)).collect();
         assert_eq!(names.len(), keys.len(), "{names:?}");
         assert!(
-            names.iter().all(|name| name.len() < 230 && !name.contains('/') && name.ends_with(".prom")),
+            names.iter().all(|name| name.len() < 230 && !name.contains('/') && name.strip_suffix(".prom").is_some()),
             "{names:?}"
         );
         assert_eq!(escaped("a\\\"b"), "a\\\\\\\"b");

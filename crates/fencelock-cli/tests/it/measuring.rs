@@ -1,11 +1,14 @@
 //! `--metrics-file`: what a collector reads after each run.
+#![allow(clippy::float_cmp, reason = "numbers that are kept stay the same")]
 
 use crate::backend::TestBackend;
 use crate::running::wait_for_waiters;
 use crate::test::{BINARY, Test, shell};
+use fencelock::Clock;
+use fencelock::backends::BootClock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::SystemTime;
+use std::time::Duration;
 
 /// The series of the file of a key, without `fencelock_run_last_` and the label of the key.
 fn measured(backend: &TestBackend, key: &str) -> BTreeMap<String, f64> {
@@ -25,7 +28,7 @@ fn outcome(samples: &BTreeMap<String, f64>) -> String {
 }
 
 fn now() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+    Duration::from_micros(BootClock.wall_micros()).as_secs_f64()
 }
 
 fn with_directory(backend: TestBackend) -> TestBackend {
@@ -115,12 +118,12 @@ fn a_wait_that_a_signal_ends_is_cancelled_and_one_that_succeeds_is_measured() {
     let begun = tokio::time::Instant::now();
     let waiter = run(&backend, "-q k", "true").start();
     wait_for_waiters(&backend, "k", 1);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     holder.say("\n");
     assert_eq!((holder.end().status, waiter.end().status), (0, 0));
     let seen = measured(&backend, "k");
-    let waited = seen["wait_seconds"];
-    assert!(0.3 <= waited && waited <= begun.elapsed().as_secs_f64(), "{waited}");
+    let wait = seen["wait_seconds"];
+    assert!(0.3 <= wait && wait <= begun.elapsed().as_secs_f64(), "{wait}");
     assert_eq!(outcome(&seen), "succeeded");
 }
 

@@ -103,7 +103,7 @@ fn a_full_memory_is_named_and_more_memory_is_enough() {
     assert!(page.contains("CONFIG SET maxmemory BYTES"));
     let holder = Test::new(&backend, "acquire --ttl 100s held").output().stdout;
     let set = |bytes: &str| {
-        assert_eq!(backend.server().command(&["CONFIG", "SET", "maxmemory", bytes]), Reply::Simple("OK".into()))
+        assert_eq!(backend.server().command(&["CONFIG", "SET", "maxmemory", bytes]), Reply::Simple("OK".into()));
     };
     set("1");
     let doctor = Test::new(&backend, "doctor --read-only").output();

@@ -102,12 +102,13 @@ fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn to_join_the_queue_costs_the_server_what_it_costs_for_a_first_client() {
+async fn to_join_the_queue_costs_the_server_no_more_than_for_a_first_client() {
     let Some(server) = redis_or_skip() else { return };
     Current::new(&server, 9).await.granted(Intent::Try).await;
     let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
-    // What a connection sends is over.
+    // What a connection sends is over, and what only the first waiter of a queue needs.
     second.seen().await.unwrap();
+    waits(&mut Before::new(&server, 3));
     let mut counts = vec![commands(&server)];
     waits(&mut first);
     counts.push(commands(&server));
@@ -117,8 +118,9 @@ async fn to_join_the_queue_costs_the_server_what_it_costs_for_a_first_client() {
         let more = |(name, count): (&String, &u64)| (name.clone(), count - counts[step].get(name).unwrap_or(&0));
         counts[step + 1].iter().map(more).filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
     };
-    assert_eq!(of(0), of(1));
-    assert!(of(1)["zadd"] == 2 && of(1).len() > 5, "{:?}", of(1));
+    let (before, now) = (of(0), of(1));
+    assert!(now.iter().all(|(name, count)| before.get(name) >= Some(count)), "{before:?} {now:?}");
+    assert!(now["zadd"] == 2 && now.len() > 5, "{now:?}");
 }
 
 #[tokio::test]
@@ -132,15 +134,15 @@ async fn waiters_stay_in_their_order_when_the_clock_of_the_server_goes_back() {
     let holder = Current::new(&server, 9).await;
     holder.granted(Intent::Try).await;
     Current::new(&server, 1).await.waits().await;
-    let hour = Duration::from_secs(3600);
-    clock.set(Shift::Back(hour)).unwrap();
+    clock.set(Shift::Back(Duration::from_secs(60))).unwrap();
     Current::new(&server, 2).await.waits().await;
     stand_still(&server);
     assert_eq!(waits_shown(&holder).await, [(id(1), None), (id(2), None)], "both arrive in the future");
-    clock.set(Shift::Forward(hour)).unwrap();
+    clock.set(Shift::None).unwrap();
     let shown = waits_shown(&holder).await;
     assert_eq!(shown.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [id(1), id(2)]);
-    assert!(shown[0].1 >= Some(hour), "{shown:?}");
+    let is_sane = |waited: &Option<Duration>| waited.is_some_and(|waited| waited < Duration::from_secs(60));
+    assert!(shown.iter().all(|(_, waited)| is_sane(waited)), "{shown:?}");
 }
 
 #[tokio::test]

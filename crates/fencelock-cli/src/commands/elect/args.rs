@@ -48,6 +48,7 @@ pub(crate) struct Elect {
     /// node_exporter: one for each KEY.
     ///
     /// What cannot be written is a warning, and does not change the exit status.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.

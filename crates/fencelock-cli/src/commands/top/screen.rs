@@ -12,11 +12,13 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table as Columns};
 use ratatui::{Frame, Terminal};
 use std::io::{Stdout, stdout};
+use std::mem::ManuallyDrop;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The terminal. It is as before when this value is dropped.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: it would say on stderr if it cannot show the cursor, and panic if that is gone too. [`Restores`] shows it.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     _restores: Restores,
 }
 
@@ -54,7 +56,7 @@ impl Screen {
                 }
             }
         });
-        Ok((Self { terminal, _restores: restores }, keys))
+        Ok((Self { terminal: ManuallyDrop::new(terminal), _restores: restores }, keys))
     }
 
     pub(super) fn draw(&mut self, table: &mut Table) -> Result<(), Failure> {

@@ -354,7 +354,7 @@ fn odd() -> Table {
         "1\u{fe0f}\u{20e3}",
     ];
     let mut locks: Vec<_> = keys.iter().map(|key| held(key, 1, 3)).collect();
-    let label = format!("{}\u{1b}[31mred\r\n\u{9b}", wide);
+    let label = format!("{wide}\u{1b}[31mred\r\n\u{9b}");
     let by = Occupant::from_wire(&format!("{} 主机:7 {label}", "ab".repeat(16)));
     locks.push(Holding::new(Key::new("label").unwrap(), HolderInfo::new(by, Expiry::Never)));
     table(locks)

@@ -35,12 +35,16 @@ impl Watch {
     /// before `now`.
     pub(super) fn on_list(&mut self, mut held: Vec<Holding>, (asked, now): (Instant, Instant)) -> Vec<Holding> {
         let before = std::mem::take(&mut self.holds);
-        held.iter().for_each(|held| self.look(held, (asked, now), &before));
+        for held in &held {
+            self.look(held, (asked, now), &before);
+        }
         let new = self.holds.keys().filter(|hold| !before.contains_key(hold)).count();
         let since = self.listed.replace(now).map(|listed| now.saturating_duration_since(listed).as_secs_f64());
         let rate = |since| f64::from(u32::try_from(new).unwrap_or(u32::MAX)) / since;
         self.grants_per_second = since.filter(|since| *since > 0.0).map(rate);
-        held.iter_mut().for_each(|held| self.tell(held));
+        for held in &mut held {
+            self.tell(held);
+        }
         held
     }
 
@@ -63,9 +67,9 @@ impl Watch {
     fn look(&mut self, held: &Holding, times: (Instant, Instant), before: &HashMap<(Key, HolderId), Seen>) {
         for hold in held.holders.iter() {
             let (Some(id), Some(left)) = (hold.holder_id(), hold.expiry.span()) else { continue };
-            let hold = (held.key.clone(), id);
-            let seen = Seen::next(before.get(&hold), times, left);
-            self.holds.insert(hold, seen);
+            let name = (held.key.clone(), id);
+            let seen = Seen::next(before.get(&name), times, left);
+            self.holds.insert(name, seen);
         }
     }
 
