@@ -2,6 +2,7 @@
 #![cfg(feature = "metrics")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[allow(unreachable_pub, reason = "users copy this file into programs of their own")]
 #[path = "../../../contrib/prometheus/buckets.rs"]
 mod buckets;
 
