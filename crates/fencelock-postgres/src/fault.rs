@@ -17,8 +17,10 @@ pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such a
 const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
 
 /// The rest by the first two characters of their code.
-const CLASSES: [(&str, Fault); 6] = [
+const CLASSES: [(&str, Fault); 7] = [
     (OTHER_SERVER, Fault::Unreachable),
+    // A superuser must not make functions in the schema of another role.
+    ("FL004", Fault::Denied),
     ("28", Fault::Denied),
     ("53", Fault::Full),
     ("57", Fault::Unreachable),

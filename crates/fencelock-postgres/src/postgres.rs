@@ -157,6 +157,22 @@ impl Postgres {
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
     }
 
+    /// Renews all but those whose rows somebody has locked: no lease is lost with that of another key.
+    async fn renew_unlocked(
+        &self,
+        renewals: &[Renewal],
+        locked: &Unknown,
+    ) -> Result<Vec<Result<Renew, Unknown>>, Unknown> {
+        let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
+        let row = self.link.call(Lane::Renewals, Call::Locked, &[calls::texts_of(&keys)]).await?;
+        let others: Vec<String> = answers::get(&row, 0).map_err(|error| self.link.unreadable(error))?;
+        let is_locked = |renewal: &Renewal| others.iter().any(|key| key == renewal.key.as_str());
+        let rest: Vec<_> = renewals.iter().filter(|renewal| !is_locked(renewal)).cloned().collect();
+        let mut answers = self.renew_all(&rest).await?.into_iter();
+        let mut answer = |renewal| if is_locked(renewal) { None } else { answers.next() };
+        Ok(renewals.iter().map(|renewal| answer(renewal).ok_or_else(|| locked.clone())).collect())
+    }
+
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (link, id, deadline) = (&self.link, holder.to_bytes(), self.link.deadline());
         link.hub.forget(holder);
@@ -262,6 +278,12 @@ impl Backend for Postgres {
         Box::pin(async move {
             match self.renew_all(renewals).await {
                 Ok(answers) => answers.into_iter().map(Ok).collect(),
+                Err(cause) if renewals.len() > 1 && is_locked(&cause) => {
+                    match self.renew_unlocked(renewals, &cause).await {
+                        Ok(answers) => answers,
+                        Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
+                    }
+                }
                 Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
             }
         })

@@ -2,6 +2,7 @@
 
 use crate::url::Target;
 use std::time::Duration;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 const TABLES: &str = include_str!("sql/tables.sql");
@@ -29,10 +30,15 @@ pub(crate) async fn create(client: &Client, target: &Target, trust: bool) -> Res
     let schema = target.quoted_schema();
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL client_min_messages = warning; \
-         SELECT pg_advisory_xact_lock({TURN}); CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path = {schema}, pg_temp"
+         SELECT pg_advisory_xact_lock({TURN}); SET LOCAL search_path = {schema}, pg_temp"
     );
     let made = async {
         client.batch_execute(&begin).await?;
+        // A role that owns the schema need not be allowed to make others, which also IF NOT EXISTS asks for.
+        let missing = client.query_typed("SELECT to_regnamespace($1) IS NULL", &[(&schema, Type::TEXT)]).await?;
+        if missing.first().is_some_and(|row| row.try_get(0).unwrap_or_default()) {
+            client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+        }
         let found = client.query_typed("SELECT to_regclass('meta') IS NOT NULL", &[]).await?;
         let is_there = found.first().is_some_and(|row| row.try_get(0).unwrap_or_default());
         let layout = if is_there { client.query_typed("SELECT layout FROM meta", &[]).await? } else { Vec::new() };

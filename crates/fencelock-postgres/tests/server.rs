@@ -135,9 +135,7 @@ async fn the_defaults_of_a_role_do_not_apply_to_its_locks() {
     assert!(left <= LONG && left > LONG / 2, "{left:?}");
     assert_eq!(client.release(&odd.key, &odd.holder.id).await, Ok(Release::Released));
     // A claim waits for a row for longer than the statements of its role may take.
-    let (holder, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
-    tokio::spawn(connection);
+    let holder = session(&server).await;
     holder.batch_execute("BEGIN; SELECT fencelock.lock_in('k')").await.unwrap();
     let ends = async {
         holder.batch_execute("SELECT pg_sleep(2)").await.unwrap();
@@ -151,9 +149,7 @@ async fn the_defaults_of_a_role_do_not_apply_to_its_locks() {
 async fn a_transaction_that_is_ended_for_its_idleness_leaves_its_key_free() {
     let Some(server) = postgres_or_skip() else { return };
     let client = open(&server).await;
-    let (holder, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
-    tokio::spawn(connection);
+    let holder = session(&server).await;
     holder.batch_execute("SET idle_in_transaction_session_timeout = '100ms'; BEGIN").await.unwrap();
     holder.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap();
     granted(&client, &claim("k", LONG)).await;
@@ -246,6 +242,65 @@ async fn a_pooler_without_transactions_is_refused() {
     assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
 }
 
+/// A session other than those of the clients.
+async fn session(server: &PostgresServer) -> tokio_postgres::Client {
+    let (session, connection) =
+        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    session
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_locks_loses_no_lease_of_another_key() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = Postgres::open(&url(&server).replace("10000", "2000")).await.unwrap();
+    let held = ["a", "b", "c"].map(|key| claim(key, LONG));
+    for claim in &held {
+        granted(&client, claim).await;
+    }
+    let curious = session(&server).await;
+    curious.batch_execute("BEGIN; SELECT * FROM fencelock.locks WHERE key = 'b' FOR UPDATE").await.unwrap();
+    let renewals = held.each_ref().map(|claim| Renewal::new(claim.key.clone(), claim.holder.id, claim.ttl));
+    let answers = client.renew(&renewals).await;
+    assert!(matches!(answers[..], [Ok(Renew::Renewed { .. }), Err(_), Ok(Renew::Renewed { .. })]), "{answers:?}");
+    curious.batch_execute("ROLLBACK").await.unwrap();
+    let answers = client.renew(&renewals).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Renew::Renewed { .. }))), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_key_whose_row_is_removed_meanwhile_is_granted() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = open(&server).await;
+    let first = claim("k", LONG);
+    let token = granted(&client, &first).await;
+    client.release(&first.key, &first.holder.id).await.unwrap();
+    let purge = session(&server).await;
+    purge.batch_execute("BEGIN; SELECT fencelock.forget_1('k')").await.unwrap();
+    let removes = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let begun = Instant::now();
+        while server.sql(waits) == "0" && begun.elapsed() < SOON {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        purge.batch_execute("COMMIT").await.unwrap();
+    };
+    let next = queued(&claim("k", LONG));
+    let (granted, ()) = tokio::join!(granted(&client, &next), removes);
+    assert!(granted > token, "{granted} after {token}");
+}
+
+#[tokio::test]
+async fn a_superuser_makes_nothing_in_the_schema_of_another_role() {
+    let Some(server) = postgres_or_skip() else { return };
+    server.sql("CREATE ROLE mallory LOGIN; CREATE SCHEMA fencelock AUTHORIZATION mallory");
+    let (denied, text) = fault(&url(&server)).await;
+    assert!(denied == Fault::Denied && text.contains("belongs to mallory"), "{text}");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_class WHERE relnamespace = 'fencelock'::regnamespace"), "0");
+    let own = url(&server).replace("postgres@", "mallory@");
+    Postgres::open(&own).await.expect("a role makes its tables in its schema");
+}
+
 #[tokio::test]
 async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
     let Some(server) = postgres_or_skip() else { return };
@@ -257,9 +312,7 @@ async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
     let other = claim("other", LONG);
     granted(&client, &other).await;
     // Another session than that of the client.
-    let (holder, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
-    tokio::spawn(connection);
+    let holder = session(&server).await;
     holder.batch_execute("BEGIN").await.unwrap();
     let locked: i64 = holder.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap().get(0);
     assert!(u64::try_from(locked).unwrap() > token);
@@ -421,9 +474,7 @@ async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released
     let late = claim("k", LONG);
     // The row exists, and a transaction keeps the claim waiting for longer than the client does.
     server.sql("INSERT INTO fencelock.locks (key) VALUES ('k')");
-    let (holder, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.expect("a session");
-    tokio::spawn(connection);
+    let holder = session(&server).await;
     holder.batch_execute("BEGIN; LOCK TABLE fencelock.locks IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let refused = client.acquire(&queued(&late)).await.answer.unwrap_err();
     assert!(matches!(refused.nodes()[0].fault, Fault::Busy | Fault::Timeout), "{refused}");

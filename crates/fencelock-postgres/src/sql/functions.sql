@@ -264,11 +264,12 @@ BEGIN
             o_answer := 3;
             RETURN;
         END IF;
-        IF NOT FOUND THEN
+        -- Again if a purge has removed the row meanwhile.
+        WHILE v.key IS NULL LOOP
             PERFORM make(p_key);
             v_is_new := true;
             SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
-        END IF;
+        END LOOP;
         -- The lock may have been waited for.
         o_now := micros();
         v := settled(v, o_now);
@@ -477,6 +478,13 @@ BEGIN
            LEFT JOIN LATERAL (SELECT * FROM held(l, v_now) WHERE d.key IS NULL OFFSET 0) h ON true
      ORDER BY a.nth;
 END $$;
+
+-- Which of these rows somebody else has locked.
+CREATE OR REPLACE FUNCTION locked_1(p_keys text[]) RETURNS text[]
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT array(SELECT key FROM locks WHERE key = ANY (p_keys)
+                 EXCEPT SELECT key FROM (SELECT key FROM locks WHERE key = ANY (p_keys) FOR UPDATE SKIP LOCKED) AS free)
+$$;
 
 -- All holds, or those of one key.
 CREATE OR REPLACE FUNCTION list_1(p_key text)

@@ -1,6 +1,16 @@
 -- Layout 1. Times are microseconds since 1970 by the clock of the server, and durations microseconds. Columns are only added, with
 -- defaults, so clients of every version can share the tables.
 
+-- Its functions run with the rights of who makes them, and their tables with the triggers of whom they belong to.
+DO $$
+DECLARE
+    v_owner text := (SELECT rolname FROM pg_roles JOIN pg_namespace ON nspowner = pg_roles.oid WHERE nspname = current_schema() AND NOT rolsuper);
+BEGIN
+    IF v_owner IS NOT NULL AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        RAISE EXCEPTION 'the schema % belongs to %: use a URL with that role, or another schema', current_schema(), v_owner USING ERRCODE = 'FL004';
+    END IF;
+END $$;
+
 CREATE TABLE IF NOT EXISTS meta (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     layout int NOT NULL,
