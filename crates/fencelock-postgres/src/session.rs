@@ -10,9 +10,10 @@ use fencelock_core::{Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
 use std::collections::HashSet;
 use std::fmt;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -63,14 +64,14 @@ pub(crate) struct Session {
     /// For messages.
     pub(crate) node: String,
     pub(crate) facts: Facts,
-    client: Client,
+    client: Arc<Client>,
     texts: Arc<[String; CALLS]>,
     prepared: [OnceCell<Statement>; CALLS],
     uses: [AtomicU32; CALLS],
     /// What begins a transaction that a pooler may run on any connection.
     begin: String,
-    /// The three messages of such a transaction are sent together.
-    order: Mutex<()>,
+    /// On a connection of a pooler, one transaction is under way at a time.
+    order: Order,
     /// How many requests wait for their replies.
     waiting: AtomicU32,
     /// The holders with a claim that it may still execute, although nobody waits for its reply.
@@ -127,6 +128,7 @@ impl Session {
         let (stream, named) = dial(target, host).await?;
         let config = config(target).map_err(|text| Unknown::new(&node, Fault::Denied, text))?;
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| unknown(&node, &error))?;
+        let client = Arc::new(client);
         let state = Arc::new(State::default());
         let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
         let named = named.load(Ordering::Relaxed);
@@ -156,7 +158,7 @@ impl Session {
             prepared: std::array::from_fn(|_| OnceCell::new()),
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
             begin,
-            order: Mutex::default(),
+            order: Order::default(),
             waiting: AtomicU32::new(0),
             late: Mutex::default(),
             state,
@@ -265,30 +267,57 @@ fn begin(target: &Target) -> String {
     format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true))
 }
 
-/// Runs one statement, in one round trip. The lock keeps the three messages together.
+/// Runs one statement, in one round trip, when the earlier one on this connection has ended: if a client disappears between two that were
+/// sent together, `PgBouncer` 1.18 gives the reply to the second one to another client.
 async fn in_transaction(
-    client: &Client,
-    order: &Mutex<()>,
+    client: &Arc<Client>,
+    order: &Order,
     begin: &str,
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<Vec<Row>, Error> {
-    let (first, query, last) =
-        (client.batch_execute(begin), client.query_typed(text, params), client.batch_execute("COMMIT"));
-    let mut all = pin!(join3(first, query, last));
-    let mut is_sent = false;
-    let (first, rows, last) = std::future::poll_fn(|cx| {
-        let together = (!is_sent).then(|| order.lock().unwrap_or_else(PoisonError::into_inner));
-        is_sent = true;
-        let polled = all.as_mut().poll(cx);
-        drop(together);
-        polled
-    })
-    .await;
+    let (turn, committer) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
+    let commit = async move {
+        let committed = committer.batch_execute("COMMIT").await;
+        drop(turn);
+        committed
+    };
+    let commit = Commit { future: Some(Box::pin(commit)), is_sent: false };
+    let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
     first?;
     let rows = rows?;
     last?;
     Ok(rows)
+}
+
+/// Whose turn it is to have a transaction on a connection.
+type Order = Arc<tokio::sync::Mutex<()>>;
+
+/// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
+struct Commit {
+    future: Option<Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>>,
+    is_sent: bool,
+}
+
+impl Future for Commit {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.is_sent = true;
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let committed = ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(committed)
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(future), Ok(runtime)) = (self.future.take().filter(|_| self.is_sent), runtime) {
+            runtime.spawn(future);
+        }
+    }
 }
 
 /// A claim that waits for its answer, or is cancelled.
@@ -377,7 +406,7 @@ fn config(target: &Target) -> Result<Config, String> {
 }
 
 /// What the server is; refused if its tables are those of another version, or its quarantine has another length.
-async fn examine(client: &Client, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
+async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
     let schema = target.quoted_schema();
     let text = format!(
         "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
@@ -388,7 +417,7 @@ async fn examine(client: &Client, target: &Target, named: i32) -> Result<Result<
         target.span().as_micros(),
         target.longest_ttl().is_some()
     );
-    let rows = in_transaction(client, &Mutex::default(), &begin(target), &text, &[]).await?;
+    let rows = in_transaction(client, &Order::default(), &begin(target), &text, &[]).await?;
     let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
     let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
     let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
