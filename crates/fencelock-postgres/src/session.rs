@@ -6,7 +6,7 @@ use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, LAYOUT, Made};
 use crate::url::{Host, Quarantine, Target};
-use fencelock_core::{Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
+use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
 use std::collections::HashSet;
 use std::fmt;
@@ -276,11 +276,11 @@ async fn in_transaction(
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<Vec<Row>, Error> {
-    let (turn, committer) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
+    let (turn, committing) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
     let commit = async move {
-        let committed = committer.batch_execute("COMMIT").await;
+        let answer = committing.batch_execute("COMMIT").await;
         drop(turn);
-        committed
+        answer
     };
     let commit = Commit { future: Some(Box::pin(commit)), is_sent: false };
     let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
@@ -295,7 +295,7 @@ type Order = Arc<tokio::sync::Mutex<()>>;
 
 /// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
 struct Commit {
-    future: Option<Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>>,
+    future: Option<BoxFuture<'static, Result<(), Error>>>,
     is_sent: bool,
 }
 
