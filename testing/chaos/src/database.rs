@@ -11,7 +11,7 @@ use tokio_postgres::{Client, NoTls};
 /// No lock may depend on these defaults.
 const DEFAULTS: [&str; 2] = ["default_transaction_isolation=serializable", "synchronous_commit=on"];
 const HELD: &str = "SELECT encode(holder, 'hex') || ' ' || owner, \
-    (ends / 1000 - date_part('epoch', clock_timestamp()) * 1000)::bigint FROM fencelock.locks \
+    (ends / 1000 - date_part('epoch', clock_timestamp()) * 1000)::bigint FROM fencelock.holds \
     WHERE key = $1 AND ends > date_part('epoch', clock_timestamp()) * 1000000";
 
 #[derive(Debug)]
