@@ -3,9 +3,11 @@
 use crate::freezing::{freeze, thaw};
 use crate::port::Port;
 use crate::redis::{TlsFiles, say_skipped, spawner};
+use crate::until::until;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -239,11 +241,7 @@ impl PostgresServer {
     /// If one stays.
     pub fn crash(&mut self) {
         self.kill();
-        let begun = Instant::now();
-        while !self.processes().is_empty() {
-            assert!(begun.elapsed() < START, "processes of the killed server are left");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(START, "the end of all processes of the killed server", || self.processes().is_empty());
     }
 
     /// Kills a running server, and starts it on the same port with its data.
@@ -425,11 +423,7 @@ impl PgBouncer {
         command.arg("-q").arg(self.dir.path().join("config"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(spawner::spawn(command).expect("pgbouncer starts"));
-        let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", self.port.number())).is_err() {
-            assert!(begun.elapsed() < START, "pgbouncer did not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(START, "the start of pgbouncer", || TcpStream::connect(("127.0.0.1", self.port.number())).is_ok());
     }
 
     fn kill(&mut self) {
@@ -497,6 +491,6 @@ mod tests {
         assert_eq!(server.sql("SELECT n FROM t"), "7");
         let port = server.port();
         drop(server);
-        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     }
 }
