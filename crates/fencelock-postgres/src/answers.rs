@@ -13,7 +13,7 @@ use tokio_postgres::types::FromSql;
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) String);
 
-type Read<T> = Result<T, Unreadable>;
+pub(crate) type Read<T> = Result<T, Unreadable>;
 
 /// The reply to a claim.
 pub(crate) enum ClaimAnswer {

@@ -1,6 +1,6 @@
 //! The connections of a client, which open when they are needed, and again after they end.
 
-use crate::answers::{self, Unreadable};
+use crate::answers::{self, Read, Unreadable};
 use crate::calls::{self, CALLS, Call, Param};
 use crate::hub::Hub;
 use crate::session::Session;
@@ -63,8 +63,9 @@ impl Link {
         Unknown::new(&self.target.name, Fault::Timeout, "")
     }
 
-    pub(crate) fn unreadable(&self, Unreadable(why): Unreadable) -> Unknown {
-        Unknown::new(&self.target.name, Fault::Other, why)
+    /// What was read from a reply.
+    pub(crate) fn read<T>(&self, read: Read<T>) -> Result<T, Unknown> {
+        read.map_err(|Unreadable(why)| Unknown::new(&self.target.name, Fault::Other, why))
     }
 
     fn slot(&self, lane: Lane<'_>) -> &Mutex<Slot> {
@@ -124,7 +125,7 @@ impl Link {
         let deadline = self.deadline();
         let session = self.session(lane, deadline).await?;
         let rows = self.call_over(&session, call, params, deadline).await?;
-        rows.into_iter().next().ok_or_else(|| self.unreadable(Unreadable("an empty reply".to_owned())))
+        self.read(rows.into_iter().next().ok_or_else(|| Unreadable("an empty reply".to_owned())))
     }
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends them.

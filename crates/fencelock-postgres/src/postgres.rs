@@ -102,7 +102,7 @@ impl Postgres {
             let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
             let rows = link.call_over(session, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
-                return answers::taken(row).map_err(|error| link.unreadable(error));
+                return link.read(answers::taken(row));
             }
         }
         let rest = [calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)];
@@ -115,7 +115,7 @@ impl Postgres {
                 Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
                 Intent::Try => asked.await?,
             };
-            let answer = rows.first().map(answers::claim).transpose().map_err(|error| link.unreadable(error))?;
+            let answer = link.read(rows.first().map(answers::claim).transpose())?;
             match answer {
                 Some(ClaimAnswer::Known { answer, is_handed }) => {
                     if is_handed {
@@ -153,19 +153,19 @@ impl Postgres {
         let session = link.session(Lane::Renewals, deadline).await?;
         let rows = link.call_over(&session, Call::Renew, &renew, deadline).await?;
         let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
-        let answers = answers.map_err(|error| link.unreadable(error))?;
+        let answers = link.read(answers)?;
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
     }
 
-    /// Renews all but those whose rows somebody has locked: no lease is lost with that of another key.
-    async fn renew_unlocked(
-        &self,
-        renewals: &[Renewal],
-        locked: &Unknown,
-    ) -> Result<Vec<Result<Renew, Unknown>>, Unknown> {
+    /// The same. If somebody has locked a row, it renews the others: no lease is lost with that of another key.
+    async fn renew_each(&self, renewals: &[Renewal]) -> Result<Vec<Result<Renew, Unknown>>, Unknown> {
+        let locked = match self.renew_all(renewals).await {
+            Err(cause) if renewals.len() > 1 && is_locked(&cause) => cause,
+            answers => return Ok(answers?.into_iter().map(Ok).collect()),
+        };
         let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
         let row = self.link.call(Lane::Renewals, Call::Locked, &[calls::texts_of(&keys)]).await?;
-        let others: Vec<String> = answers::get(&row, 0).map_err(|error| self.link.unreadable(error))?;
+        let others: Vec<String> = self.link.read(answers::get(&row, 0))?;
         let is_locked = |renewal: &Renewal| others.iter().any(|key| key == renewal.key.as_str());
         let rest: Vec<_> = renewals.iter().filter(|renewal| !is_locked(renewal)).cloned().collect();
         let mut answers = self.renew_all(&rest).await?.into_iter();
@@ -186,7 +186,7 @@ impl Postgres {
                 // The first one was executed, so a later error is not its result.
                 Err(cause) => return first.ok_or(cause),
             };
-            let answer = answers::release(&row).map_err(|error| link.unreadable(error))?;
+            let answer = link.read(answers::release(&row))?;
             let answer = first.unwrap_or(answer);
             if !self.tell_next(key, &row).await? || Instant::now() >= deadline {
                 return Ok(answer);
@@ -197,7 +197,7 @@ impl Postgres {
 
     /// Notifies those that a request has handed the key to. `true` if there may be more of them.
     async fn tell_next(&self, key: &Key, row: &Row) -> Result<bool, Unknown> {
-        let (is_handed, is_more) = answers::queue(row).map_err(|error| self.link.unreadable(error))?;
+        let (is_handed, is_more) = self.link.read(answers::queue(row))?;
         if is_handed {
             self.link.tell(key).await;
         }
@@ -224,7 +224,7 @@ impl Postgres {
             let text = format!("more than {LISTED} locks are held, so they are not listed: read the table locks");
             return Err(Unknown::new(self.name(), Fault::Other, text));
         }
-        answers::holdings(&rows).map_err(|error| link.unreadable(error))
+        link.read(answers::holdings(&rows))
     }
 
     pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
@@ -234,7 +234,7 @@ impl Postgres {
         let row =
             link.call(Lane::Key(&seen.key), Call::Evict, &[calls::text(&key), calls::byte_strings(&holders)]).await?;
         self.tell_all(&seen.key, &row).await?;
-        if !answers::get::<bool>(&row, 0).map_err(|error| link.unreadable(error))? {
+        if !link.read(answers::get::<bool>(&row, 0))? {
             return Ok(Eviction::Changed(self.inspect(&seen.key).await?.map(Box::new)));
         }
         link.hub.listeners.send(&Event::Changed { key: seen.key.clone() });
@@ -276,16 +276,8 @@ impl Backend for Postgres {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
         Box::pin(async move {
-            match self.renew_all(renewals).await {
-                Ok(answers) => answers.into_iter().map(Ok).collect(),
-                Err(cause) if renewals.len() > 1 && is_locked(&cause) => {
-                    match self.renew_unlocked(renewals, &cause).await {
-                        Ok(answers) => answers,
-                        Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
-                    }
-                }
-                Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
-            }
+            let answers = self.renew_each(renewals).await;
+            answers.unwrap_or_else(|cause| renewals.iter().map(|_| Err(cause.clone())).collect())
         })
     }
 
@@ -322,7 +314,7 @@ impl ModeChanges for Postgres {
             let downgrade = [calls::text(&name), calls::bytes(&id), calls::number(&ttl)];
             let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
             self.tell_all(key, &row).await?;
-            Ok(match answers::downgraded(&row).map_err(|error| self.link.unreadable(error))? {
+            Ok(match self.link.read(answers::downgraded(&row))? {
                 Some(token) => Downgrade::Downgraded { token },
                 None => match self.inspect(key).await? {
                     Some(holding) => Downgrade::TakenBy(holding.holders.map(|hold| hold.occupant)),
@@ -339,7 +331,7 @@ impl ModeChanges for Postgres {
             let resize = [calls::text(&name), calls::small(&wanted)];
             let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
             self.tell_all(key, &row).await?;
-            if let Some(resized) = answers::resized(&row, limit).map_err(|error| self.link.unreadable(error))? {
+            if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
                 return Ok(Resize::Resized(resized));
             }
             Ok(match self.inspect(key).await? {
@@ -357,7 +349,7 @@ impl Completions for Postgres {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async move {
             let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &[calls::text(&key.as_str())]).await?;
-            answers::completion(&row).map_err(|error| self.link.unreadable(error))
+            self.link.read(answers::completion(&row))
         })
     }
 
@@ -381,7 +373,7 @@ impl Completions for Postgres {
                 calls::text(&owner),
             ];
             let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
-            let is_written = answers::get(&row, 0).map_err(|error| self.link.unreadable(error))?;
+            let is_written = self.link.read(answers::get(&row, 0))?;
             Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
         })
     }
@@ -391,7 +383,7 @@ impl Completions for Postgres {
             let (name, token) = (key.as_str(), i64::from(seen.token));
             let clear = [calls::text(&name), calls::number(&token)];
             let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
-            answers::cleared(&row).map_err(|error| self.link.unreadable(error))
+            self.link.read(answers::cleared(&row))
         })
     }
 }

@@ -108,14 +108,7 @@ fn settings(target: &Target, local: bool) -> String {
 impl Session {
     /// Connects to the first server of the URL that takes writes, and makes the schema if the URL says so.
     pub(crate) async fn open(target: &Target, hub: &Arc<Hub>, texts: &Arc<[String; CALLS]>) -> Result<Self, Unknown> {
-        let mut last = None;
-        for host in &target.hosts {
-            match Self::open_at(target, host, hub, texts).await {
-                Ok(session) => return Ok(session),
-                Err(cause) => last = Some(cause),
-            }
-        }
-        Err(last.unwrap_or_else(|| Unknown::new(&target.name, Fault::Unsupported, "the URL names no server")))
+        first(target, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
     }
 
     async fn open_at(
@@ -125,13 +118,10 @@ impl Session {
         texts: &Arc<[String; CALLS]>,
     ) -> Result<Self, Unknown> {
         let node = target.name.clone();
-        let (stream, named) = dial(target, host).await?;
-        let config = config(target).map_err(|text| Unknown::new(&node, Fault::Denied, text))?;
-        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| unknown(&node, &error))?;
+        let (client, connection, named) = connect(target, host).await?;
         let client = Arc::new(client);
         let state = Arc::new(State::default());
         let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
-        let named = named.load(Ordering::Relaxed);
         let facts = match examine(&client, target, named).await {
             Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
                 schema::create(&client, target, false).await.map_err(|error| unknown(&node, &error))?;
@@ -365,28 +355,44 @@ impl fmt::Debug for Session {
 
 /// Connects to the server of a URL without a look at its schema, and makes it. Returns the rest of its quarantine.
 pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Duration), Unknown> {
-    let (node, mut last) = (&target.name, None);
+    let made = async |host| {
+        let (client, connection, _) = connect(target, host).await?;
+        let driver = tokio::spawn(connection);
+        let made = schema::create(&client, target, trust).await.map_err(|error| unknown(&target.name, &error));
+        drop(client);
+        // It sends its farewell.
+        let _ = driver.await;
+        made
+    };
+    match first(target, |host| Box::pin(made(host))).await? {
+        Made::Other(layout) => Err(Unknown::new(&target.name, Fault::Unsupported, other(layout))),
+        Made::New => Ok((Change::New, Duration::ZERO)),
+        Made::Again(rest) => Ok((Change::None, rest)),
+    }
+}
+
+/// The result of the first server of the URL with which this succeeds, or the last error.
+async fn first<'a, T>(
+    target: &'a Target,
+    open: impl Fn(&'a Host) -> BoxFuture<'a, Result<T, Unknown>>,
+) -> Result<T, Unknown> {
+    let mut result = Err(Unknown::new(&target.name, Fault::Unsupported, "the URL names no server"));
     for host in &target.hosts {
-        let opened = async {
-            let (stream, _) = dial(target, host).await?;
-            let config = config(target).map_err(|text| Unknown::new(node, Fault::Denied, text))?;
-            let (client, connection) =
-                config.connect_raw(stream, NoTls).await.map_err(|error| unknown(node, &error))?;
-            let driver = tokio::spawn(connection);
-            let made = schema::create(&client, target, trust).await.map_err(|error| unknown(node, &error));
-            drop(client);
-            // It sends its farewell.
-            let _ = driver.await;
-            made
-        };
-        match opened.await {
-            Ok(Made::Other(layout)) => return Err(Unknown::new(node, Fault::Unsupported, other(layout))),
-            Ok(Made::New) => return Ok((Change::New, Duration::ZERO)),
-            Ok(Made::Again(rest)) => return Ok((Change::None, rest)),
-            Err(cause) => last = Some(cause),
+        result = open(host).await;
+        if result.is_ok() {
+            break;
         }
     }
-    Err(last.unwrap_or_else(|| Unknown::new(node, Fault::Unsupported, "the URL names no server")))
+    result
+}
+
+/// Logs in. The last value is the process that the server names in its greeting.
+async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, NoTlsStream>, i32), Unknown> {
+    let (stream, named) = dial(target, host).await?;
+    let config = config(target).map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
+    let connected = config.connect_raw(stream, NoTls).await;
+    let (client, connection) = connected.map_err(|error| unknown(&target.name, &error))?;
+    Ok((client, connection, named.load(Ordering::Relaxed)))
 }
 
 /// The stream is encrypted already, if it has to be.

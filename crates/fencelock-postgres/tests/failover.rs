@@ -1,8 +1,9 @@
 //! What a standby that takes over grants, and what it may have lost.
 
-use fencelock_core::{
-    Acquire, Admin, Backend, Change, Claim, ConnectError, Fault, Intent, Release, Renew, Renewal, Scheme,
-};
+mod common;
+
+use common::{SOON, fault, granted};
+use fencelock_core::{Acquire, Admin, Backend, Change, Claim, Fault, Intent, Release, Renew, Renewal, Scheme};
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
 use std::time::Duration;
@@ -12,29 +13,13 @@ use tokio::time::Instant;
 const LONGEST: Duration = Duration::from_secs(2);
 /// The least that `fencelock_core::quarantine` allows.
 const QUARANTINE: Duration = Duration::from_millis(4010);
-/// A generous limit for what happens at once.
-const SOON: Duration = Duration::from_secs(20);
 
 fn with_options(url: &str, more: &str) -> String {
     format!("{url}?create=true&timeout=10000&max_ttl=2000{more}")
 }
 
 async fn open(server: &PostgresServer, more: &str) -> Postgres {
-    Postgres::open(&with_options(&server.url("postgres"), more)).await.expect("a server to connect to")
-}
-
-async fn refusal(url: &str) -> (Fault, String) {
-    match Postgres::open(url).await {
-        Err(ConnectError::Unknown(cause)) => (cause.nodes()[0].fault, cause.to_string()),
-        other => panic!("{url}: {other:?}"),
-    }
-}
-
-async fn granted(client: &Postgres, claim: &Claim) -> u64 {
-    match client.acquire(claim).await.answer {
-        Ok(Acquire::Granted { tokens }) => tokens.last().get(),
-        other => panic!("should be granted: {other:?}"),
-    }
+    common::open(&with_options(&server.url("postgres"), more)).await
 }
 
 /// How long the server grants nothing; `None` if it grants.
@@ -118,7 +103,7 @@ async fn a_standby_that_commits_wait_for_has_all_locks_and_grants_at_once() {
     let standby = server.standby();
     set_synchronous(&server, "*");
     let hosts = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres", standby.port(), server.port());
-    let (fault, text) = refusal(&with_options(&standby.url("postgres"), "")).await;
+    let (fault, text) = fault(&with_options(&standby.url("postgres"), "")).await;
     assert!(fault == Fault::ReadOnly && text.contains("name the primary"), "{text}");
     let client = Postgres::open(&with_options(&hosts, "")).await.expect("the second host takes writes");
     let held = claim("k", Duration::from_secs(60));
@@ -172,7 +157,7 @@ async fn a_quarantine_is_ended_by_trust_and_changed_by_init() {
     let too_long = client.acquire(&claim("k", LONGEST * 2)).await.answer.unwrap_err();
     assert!(too_long.to_string().contains("max_ttl="), "{too_long}");
     let longer = url.replace("max_ttl=2000", "max_ttl=9000");
-    let (fault, text) = refusal(&longer).await;
+    let (fault, text) = fault(&longer).await;
     assert!(fault == Fault::Misconfigured && text.contains("max_ttl=") && text.contains("fencelock init"), "{text}");
     let commands = PostgresScheme.commands().expect("it has some");
     fail_over(&mut server);

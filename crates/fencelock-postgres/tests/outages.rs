@@ -1,29 +1,12 @@
 //! How a client reaches a server, what it says of one that it cannot reach, and what locks survive.
 
-use fencelock_core::{Acquire, Backend, Claim, ConnectError, Fault, Intent, Release, Renew, Renewal, Unknown};
+mod common;
+
+use common::{LONG, SOON, fault, open, token, url, with_schema};
+use fencelock_core::{Acquire, Backend, Claim, Fault, Intent, Release, Renew, Renewal, Unknown};
 use fencelock_postgres::Postgres;
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
-use std::time::Duration;
 use tokio::time::Instant;
-
-const LONG: Duration = Duration::from_secs(60);
-/// A generous limit for what happens at once.
-const SOON: Duration = Duration::from_secs(20);
-
-fn with_schema(url: &str) -> String {
-    format!("{url}?create=true&timeout=10000")
-}
-
-async fn open(server: &PostgresServer) -> Postgres {
-    Postgres::open(&with_schema(&server.url("postgres"))).await.expect("a server to connect to")
-}
-
-async fn fault(url: &str) -> (Fault, String) {
-    match Postgres::open(url).await {
-        Err(ConnectError::Unknown(cause)) => (cause.nodes()[0].fault, cause.to_string()),
-        other => panic!("{url}: {other:?}"),
-    }
-}
 
 async fn try_claim(client: &Postgres, claim: &Claim) -> Result<Acquire, Unknown> {
     client.acquire(claim).await.answer
@@ -41,10 +24,7 @@ async fn answered<T>(request: impl AsyncFn() -> Result<T, Unknown>) -> T {
 }
 
 async fn granted(client: &Postgres, claim: &Claim) -> u64 {
-    match answered(async || try_claim(client, claim).await).await {
-        Acquire::Granted { tokens } => tokens.last().get(),
-        other => panic!("should be granted: {other:?}"),
-    }
+    token(&answered(async || try_claim(client, claim).await).await)
 }
 
 async fn released(client: &Postgres, held: &Claim) {
@@ -76,25 +56,25 @@ fn with_tls() -> Option<PostgresServer> {
 #[tokio::test]
 async fn a_server_that_needs_tls_is_reached_and_checked_as_the_url_says() {
     let Some(server) = with_tls() else { return };
-    let url = |options: &str| with_schema(&server.url("postgres")) + options;
+    let with = |options: &str| url(&server) + options;
     let trusted = format!("&sslmode=verify-full&sslrootcert={}", server.tls_files().ca.display());
     for options in ["", "&sslmode=require", &trusted] {
-        let client = Postgres::open(&url(options)).await.unwrap_or_else(|error| panic!("{options}: {error}"));
+        let client = Postgres::open(&with(options)).await.unwrap_or_else(|error| panic!("{options}: {error}"));
         let held = claim("k", LONG);
         granted(&client, &held).await;
         released(&client, &held).await;
     }
-    let named = url(&trusted).replace("127.0.0.1", "localhost");
+    let named = with(&trusted).replace("127.0.0.1", "localhost");
     Postgres::open(&named).await.expect("a certificate with this name");
-    let (refused, text) = fault(&url("&sslmode=disable")).await;
+    let (refused, text) = fault(&with("&sslmode=disable")).await;
     assert!(refused == Fault::Denied && text.contains("no encryption"), "{text}");
     // The authority is not one of the system, and the certificate of the server is not an authority.
     let other = format!("&sslmode=verify-full&sslrootcert={}", server.tls_files().client_certificate.display());
     for options in ["&sslmode=verify-full", &other] {
-        let (refused, text) = fault(&url(options)).await;
+        let (refused, text) = fault(&with(options)).await;
         assert!(refused == Fault::Unsupported && text.contains("certificate"), "{text}");
     }
-    let (refused, text) = fault(&url("&sslmode=verify-full&sslrootcert=/nowhere.pem")).await;
+    let (refused, text) = fault(&with("&sslmode=verify-full&sslrootcert=/nowhere.pem")).await;
     assert!(refused == Fault::Unsupported && text.contains("/nowhere.pem"), "{text}");
 }
 
@@ -103,17 +83,17 @@ async fn a_wrong_missing_or_changed_password_is_named_with_its_remedy() {
     let Some(server) = postgres_or_skip() else { return };
     server.sql("CREATE ROLE app LOGIN PASSWORD 'right'; GRANT CREATE ON DATABASE postgres TO app");
     server.allow_first("host all app all scram-sha-256");
-    let url = |login: &str| with_schema(&server.url("postgres")).replace("postgres@", &format!("{login}@"));
-    let (refused, text) = fault(&url("app:wrong")).await;
+    let as_role = |login: &str| url(&server).replace("postgres@", &format!("{login}@"));
+    let (refused, text) = fault(&as_role("app:wrong")).await;
     assert!(refused == Fault::Denied && text.contains("app") && text.contains("password"), "{text}");
-    let (refused, text) = fault(&url("app")).await;
+    let (refused, text) = fault(&as_role("app")).await;
     assert!(refused == Fault::Denied && text.contains("password_file="), "{text}");
-    let (refused, text) = fault(&url("stranger")).await;
+    let (refused, text) = fault(&as_role("stranger")).await;
     assert!(refused == Fault::Denied && text.contains("createuser"), "{text}");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     std::fs::write(&file, "right\n").unwrap();
-    let client = Postgres::open(&format!("{}&password_file={}", url("app"), file.display())).await.unwrap();
+    let client = Postgres::open(&format!("{}&password_file={}", as_role("app"), file.display())).await.unwrap();
     let held = claim("k", LONG);
     granted(&client, &held).await;
     // The file is read for each connection.
@@ -139,7 +119,7 @@ async fn a_server_that_does_not_run_is_named_with_its_address() {
 #[tokio::test]
 async fn a_pooler_that_restarts_costs_neither_a_lock_nor_its_client() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     let Some(mut pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
     let client = Postgres::open(&format!("{}?timeout=10000&poll=20", pooler.url("postgres"))).await.unwrap();
     let (held, waits) = (claim("k", LONG), claim("k", LONG));
@@ -178,7 +158,7 @@ async fn a_failover_to_a_standby_that_commits_wait_for_loses_no_lock() {
 #[tokio::test]
 async fn a_server_that_is_stopped_is_a_timeout_and_its_locks_stay() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = Postgres::open(&with_schema(&server.url("postgres")).replace("10000", "2000")).await.unwrap();
+    let client = Postgres::open(&url(&server).replace("10000", "2000")).await.unwrap();
     let held = claim("k", LONG);
     let token = granted(&client, &held).await;
     server.freeze();
@@ -197,7 +177,7 @@ async fn a_full_disk_grants_nothing_and_loses_nothing() {
         Ok(server) => server,
         Err(missing) => return say_skipped(&missing),
     };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let held = claim("k", LONG);
     let token = granted(&client, &held).await;
     let ballast = server.fill_disk();

@@ -1,5 +1,8 @@
 //! What a server, a role, a pooler or a transaction of a user does to locks.
 
+mod common;
+
+use common::{LONG, SOON, fault, granted, open, url};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
     Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Mode, Release, Renew, Renewal, Scheme, Unknown,
@@ -9,32 +12,6 @@ use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-const LONG: Duration = Duration::from_secs(60);
-/// A generous limit for what happens at once.
-const SOON: Duration = Duration::from_secs(20);
-
-fn url(server: &PostgresServer) -> String {
-    format!("{}?create=true&timeout=10000", server.url("postgres"))
-}
-
-async fn open(server: &PostgresServer) -> Postgres {
-    Postgres::open(&url(server)).await.expect("a server to connect to")
-}
-
-async fn fault(url: &str) -> (Fault, String) {
-    match Postgres::open(url).await {
-        Err(fencelock_core::ConnectError::Unknown(cause)) => (cause.nodes()[0].fault, cause.to_string()),
-        other => panic!("{url}: {other:?}"),
-    }
-}
-
-async fn granted(client: &Postgres, claim: &Claim) -> u64 {
-    match client.acquire(claim).await.answer {
-        Ok(Acquire::Granted { tokens }) => tokens.last().get(),
-        other => panic!("should be granted: {other:?}"),
-    }
-}
 
 fn queued(claim: &Claim) -> Claim {
     claim.with_intent(Intent::Enqueue)
@@ -60,7 +37,7 @@ async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
     let (denied, text) = fault(&powerless).await;
     assert!(denied == Fault::Denied, "{text}");
     assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencelock'"), "0");
-    open(&server).await;
+    open(&url(&server)).await;
     let (denied, text) = fault(&powerless).await;
     assert!(denied == Fault::Denied && text.contains("USAGE"), "{text}");
     // The case of a schema counts.
@@ -73,7 +50,7 @@ async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
 #[tokio::test]
 async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     server.sql("UPDATE fencelock.meta SET layout = 2");
     let (refused, text) = fault(&url(&server)).await;
     assert!(refused == Fault::Unsupported && text.contains("layout 2"), "{text}");
@@ -86,7 +63,7 @@ async fn tables_of_a_later_layout_are_neither_used_nor_changed() {
 #[tokio::test]
 async fn tables_of_an_earlier_layout_are_neither_used_nor_changed() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     server.sql("UPDATE fencelock.meta SET layout = 0; DROP FUNCTION fencelock.tell_1");
     let (refused, text) = fault(&url(&server)).await;
     assert!(refused == Fault::Unsupported && text.contains("layout 0") && text.contains("drop the schema"), "{text}");
@@ -108,17 +85,17 @@ async fn many_clients_may_make_the_schema_at_the_same_time() {
 #[tokio::test]
 async fn a_default_of_read_only_transactions_does_not_apply() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     server.sql("ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("SELECT pg_reload_conf()");
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     granted(&client, &claim("k", LONG)).await;
 }
 
 #[tokio::test]
 async fn the_defaults_of_a_role_do_not_apply_to_its_locks() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     server.sql(
         "CREATE ROLE \"App\" LOGIN; GRANT USAGE ON SCHEMA fencelock TO \"App\"; \
          GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO \"App\"; ALTER ROLE \"App\" SET statement_timeout = '1s'; \
@@ -148,7 +125,7 @@ async fn the_defaults_of_a_role_do_not_apply_to_its_locks() {
 #[tokio::test]
 async fn a_transaction_that_is_ended_for_its_idleness_leaves_its_key_free() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let holder = session(&server).await;
     holder.batch_execute("SET idle_in_transaction_session_timeout = '100ms'; BEGIN").await.unwrap();
     holder.query_one("SELECT fencelock.lock_in('k')", &[]).await.unwrap();
@@ -159,7 +136,7 @@ async fn a_transaction_that_is_ended_for_its_idleness_leaves_its_key_free() {
 #[tokio::test]
 async fn a_key_that_no_client_can_name_is_refused_in_sql_too() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     for (key, named) in [("a\0b".to_owned(), "control"), ("x".repeat(1 << 20), "512")] {
         let refused = Key::new(key).unwrap_err().to_string();
         assert!(refused.contains(named), "{refused}");
@@ -174,7 +151,7 @@ async fn a_key_that_no_client_can_name_is_refused_in_sql_too() {
 #[tokio::test]
 async fn a_lock_outlasts_a_crash_of_the_server_and_its_client_goes_on() {
     let Some(mut server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let held = claim("k", LONG);
     let token = granted(&client, &held).await;
     server.restart();
@@ -190,7 +167,7 @@ async fn a_lock_outlasts_a_crash_of_the_server_and_its_client_goes_on() {
 #[tokio::test]
 async fn a_session_that_is_terminated_costs_neither_the_lock_nor_the_position_of_a_waiter() {
     let Some(server) = postgres_or_skip() else { return };
-    let (one, other) = (open(&server).await, open(&server).await);
+    let (one, other) = (open(&url(&server)).await, open(&url(&server)).await);
     let heard = EventRecorder::listening_to(&other);
     let (held, waits) = (claim("k", LONG), claim("k", LONG));
     let token = granted(&one, &held).await;
@@ -212,7 +189,7 @@ async fn a_session_that_is_terminated_costs_neither_the_lock_nor_the_position_of
 #[tokio::test]
 async fn behind_a_pooler_a_waiter_hears_of_its_hand_off() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     let Some(pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
     let behind = format!("{}?timeout=10000&poll=20", pooler.url("postgres"));
     let (one, other) = (Postgres::open(&behind).await.unwrap(), Postgres::open(&behind).await.unwrap());
@@ -234,7 +211,7 @@ async fn behind_a_pooler_a_waiter_hears_of_its_hand_off() {
 #[tokio::test]
 async fn a_pooler_without_transactions_is_refused() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     let Some(pooler) = PgBouncer::start_or_skip(&server, "statement") else { return };
     let url = format!("{}?timeout=10000", pooler.url("postgres"));
     let (refused, text) = fault(&url).await;
@@ -271,7 +248,7 @@ async fn a_row_that_somebody_locks_loses_no_lease_of_another_key() {
 #[tokio::test]
 async fn a_key_whose_row_is_removed_meanwhile_is_granted() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let first = claim("k", LONG);
     let token = granted(&client, &first).await;
     client.release(&first.key, &first.holder.id).await.unwrap();
@@ -331,7 +308,7 @@ async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
 #[tokio::test]
 async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let early = claim("k", LONG);
     let first = granted(&client, &early).await;
     client.release(&early.key, &early.holder.id).await.unwrap();
@@ -358,7 +335,7 @@ async fn a_gate_in_the_transaction_of_a_user_refuses_a_late_writer() {
 #[tokio::test]
 async fn a_role_that_may_change_the_table_cannot_make_a_token_smaller() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     granted(&client, &claim("k", LONG)).await;
     server.sql(
         "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT SELECT, UPDATE ON fencelock.locks TO app",
@@ -372,7 +349,7 @@ async fn a_role_that_may_change_the_table_cannot_make_a_token_smaller() {
 #[tokio::test]
 async fn tokens_of_a_key_whose_row_was_removed_go_on() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let held = claim("k", LONG);
     granted(&client, &held).await;
     client.release(&held.key, &held.holder.id).await.unwrap();
@@ -385,7 +362,7 @@ async fn tokens_of_a_key_whose_row_was_removed_go_on() {
 #[tokio::test]
 async fn dead_waiters_are_passed_over_in_bounded_steps() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let held = claim("k", LONG);
     granted(&client, &held).await;
     let (alive, key) = (claim("k", LONG), Key::new("k").unwrap());
@@ -402,7 +379,7 @@ async fn dead_waiters_are_passed_over_in_bounded_steps() {
 #[tokio::test]
 async fn a_cycle_writes_at_most_400_bytes_to_the_log() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let cycles = async |times: u32| {
         for _ in 0..times {
             let held = claim("k", LONG);
@@ -422,7 +399,7 @@ async fn a_cycle_writes_at_most_400_bytes_to_the_log() {
 async fn many_readers_are_let_in_in_bounded_steps_and_their_rows_do_not_stay() {
     const READERS: u32 = 100;
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     let writer = claim("k", LONG);
     granted(&client, &writer).await;
     let readers: Vec<_> = (0..READERS).map(|_| claim("k", LONG).with_mode(Mode::Shared)).collect();
@@ -448,7 +425,7 @@ async fn many_readers_are_let_in_in_bounded_steps_and_their_rows_do_not_stay() {
 #[tokio::test]
 async fn a_transaction_is_kept_out_by_readers_and_permits() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     for mode in [Mode::Shared, Mode::permits(1, 3).unwrap()] {
         let (one, other) = (claim("k", LONG).with_mode(mode), claim("k", LONG).with_mode(mode));
         granted(&client, &one).await;
@@ -463,7 +440,7 @@ async fn a_transaction_is_kept_out_by_readers_and_permits() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released() {
     let Some(server) = postgres_or_skip() else { return };
-    open(&server).await;
+    open(&url(&server)).await;
     let begun = Instant::now();
     let client = loop {
         match Postgres::open(&url(&server).replace("10000", "300")).await {
@@ -491,7 +468,7 @@ async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_whose_wait_for_a_standby_is_cancelled_is_unknown() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = open(&server).await;
+    let client = open(&url(&server)).await;
     // No standby has this name, so no commit ends.
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     server.sql("SELECT pg_reload_conf()");
