@@ -50,9 +50,10 @@ struct OnPostgres {
     one_key: Local,
     /// Bytes of the log of the server for a cycle.
     wal_bytes: f64,
-    /// Of the table with its index, after a thousand cycles, and after many.
-    table_bytes_before: u64,
-    table_bytes_after: u64,
+    /// Of the table with its index after many cycles, and after as many again: autovacuum comes once a minute, and until then it grows.
+    table_bytes: [u64; 2],
+    /// The same of the row by hand.
+    table_bytes_by_hand: [u64; 2],
     table_cycles: u32,
 }
 
@@ -67,19 +68,15 @@ pub fn main() -> ExitCode {
 async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     // What is reported is on the disk.
     let server = PostgresServer::start(&["fsync=on"]).map_err(std::io::Error::other)?;
-    let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
-    Postgres::open(&url).await?;
+    let url = with_tables(&server).await?;
     server.sql(
-        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO app; \
-         CREATE TABLE by_hand (key text PRIMARY KEY, holder bytea, ends timestamptz NOT NULL, fence bigint NOT NULL) WITH (fillfactor = 50); \
-         INSERT INTO by_hand SELECT 'k' || n, NULL, '-infinity', 0 FROM generate_series(0, 63) n",
+        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO app",
     );
     let mut cycles = Vec::new();
     for connections in CONNECTIONS {
         cycles.extend(compare(&server, connections, effort).await?);
     }
-    let (update_us, mut spans) =
-        alternate(&server.url("postgres"), &url, if effort.is_quick() { 100 } else { 1000 }).await?;
+    let (update_us, mut spans) = alternate(&url, if effort.is_quick() { 100 } else { 1000 }).await?;
     let hand_off_us = percentile(&mut spans, 50.0);
     let position = server.sql("SELECT pg_current_wal_lsn()");
     let direct = [locks(&url, 0).await?];
@@ -87,7 +84,7 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     let written: f64 =
         server.sql(&format!("SELECT pg_current_wal_lsn() - '{position}'::pg_lsn")).parse().unwrap_or_default();
     let table_cycles = if effort.is_quick() { MANY / 50 } else { MANY };
-    let (table_bytes_before, table_bytes_after) = growth(table_cycles).await?;
+    let [table_bytes_by_hand, table_bytes] = growth(table_cycles).await?;
     Ok(OnPostgres {
         version: server.sql("SHOW server_version"),
         cycles,
@@ -95,33 +92,54 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
         hand_off_us,
         hand_off_p99_us: percentile(&mut spans, 99.0),
         hand_off_ratio: hand_off_us / update_us,
-        one_key: local::compare("PostgreSQL", &url, effort).await?,
+        one_key: local::compare("PostgreSQL", &patient(&url), effort).await?,
         wal_bytes: written / done,
-        table_bytes_before,
-        table_bytes_after,
+        table_bytes,
+        table_bytes_by_hand,
         table_cycles,
     })
 }
 
-/// The bytes of the table before and after so many cycles on 16 keys. Nothing is flushed, so that it takes a minute.
-async fn growth(cycles: u32) -> Result<(u64, u64), Failure> {
+/// The bytes of both tables after so many cycles on 16 keys, and after as many again. Nothing is flushed, so that it takes minutes.
+async fn growth(cycles: u32) -> Result<[[u64; 2]; 2], Failure> {
     let server = PostgresServer::start(&["synchronous_commit=off"]).map_err(std::io::Error::other)?;
-    let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
-    let direct = try_join_all((0..16).map(|number| locks(&url, number))).await?;
-    let size = || server.sql("SELECT pg_total_relation_size('fencelock.locks')").parse::<u64>();
-    let repeat = async |times: u32| {
-        let one = async |locks: &Locks| {
-            for _ in 0..times / 16 {
-                locks.cycle().await?;
-            }
-            Ok::<_, Failure>(())
-        };
-        try_join_all(direct.iter().map(one)).await
+    let url = with_tables(&server).await?;
+    let rows = try_join_all((0..16).map(|number| by_hand(&url, number))).await?;
+    let locks = try_join_all((0..16).map(|number| locks(&url, number))).await?;
+    let size = |table| server.sql(&format!("SELECT pg_total_relation_size('{table}')")).parse::<u64>();
+    let (mut by_hand, mut ours) = ([0; 2], [0; 2]);
+    for (by_hand, ours) in by_hand.iter_mut().zip(&mut ours) {
+        repeat(&rows, cycles / 16).await?;
+        repeat(&locks, cycles / 16).await?;
+        (*by_hand, *ours) = (size("by_hand")?, size("fencelock.locks")?);
+    }
+    Ok([by_hand, ours])
+}
+
+async fn repeat<C: Cycle>(all: &[C], times: u32) -> Result<(), Failure> {
+    let one = async |cycle: &C| {
+        for _ in 0..times {
+            cycle.cycle().await?;
+        }
+        Ok::<_, Failure>(())
     };
-    repeat(1000).await?;
-    let before = size()?;
-    repeat(cycles).await?;
-    Ok((before, size()?))
+    try_join_all(all.iter().map(one)).await.map(drop)
+}
+
+/// Makes both tables. Returns a URL for either.
+async fn with_tables(server: &PostgresServer) -> Result<String, Failure> {
+    let url = server.url("postgres");
+    Postgres::open(&patient(&url)).await?;
+    server.sql(
+        "CREATE TABLE by_hand (key text PRIMARY KEY, holder bytea, ends timestamptz NOT NULL, fence bigint NOT NULL) WITH (fillfactor = 50); \
+         INSERT INTO by_hand SELECT 'k' || n, NULL, '-infinity', 0 FROM generate_series(0, 63) n",
+    );
+    Ok(url)
+}
+
+/// The URL for a lock, which waits for a busy disk.
+fn patient(url: &str) -> String {
+    format!("{url}?create=true&timeout=60000")
 }
 
 /// A way to do cycles for a span, and its rates.
@@ -259,7 +277,7 @@ struct Locks {
 }
 
 async fn locks(url: &str, number: usize) -> Result<Locks, Failure> {
-    Ok(Locks { backend: Postgres::open(url).await?, claim: claim(&format!("k{number}"), LONG) })
+    Ok(Locks { backend: Postgres::open(&patient(url)).await?, claim: claim(&format!("k{number}"), LONG) })
 }
 
 impl Cycle for Locks {
@@ -272,10 +290,10 @@ impl Cycle for Locks {
 }
 
 /// The median of durable updates in microseconds, and those of each hand-off, which alternate.
-async fn alternate(plain: &str, url: &str, times: u32) -> Result<(f64, Vec<u64>), Failure> {
-    let row = by_hand(plain, 0).await?;
+async fn alternate(url: &str, times: u32) -> Result<(f64, Vec<u64>), Failure> {
+    let row = by_hand(url, 0).await?;
     let update = row.client.prepare("UPDATE by_hand SET fence = fence + 1 WHERE key = $1").await?;
-    let (one, other) = (Client::connect(url).await?, Client::connect(url).await?);
+    let (one, other) = (Client::connect(&patient(url)).await?, Client::connect(&patient(url)).await?);
     let (mut updates, mut spans) = (Vec::new(), Vec::new());
     for _ in 0..times {
         let begun = Instant::now();
@@ -308,8 +326,10 @@ impl fmt::Display for OnPostgres {
         )?;
         let Local { tasks, shared_per_s, alone_per_s, .. } = one_key;
         writeln!(f, "one key, {tasks} tasks: {shared_per_s:.0} grants/s, {alone_per_s:.0} if each claims")?;
-        let Self { wal_bytes, table_cycles, table_bytes_before, table_bytes_after, .. } = self;
+        let Self { wal_bytes, table_cycles, table_bytes: [first, second], table_bytes_by_hand, .. } = self;
         writeln!(f, "{wal_bytes:.0} bytes of WAL for a cycle")?;
-        writeln!(f, "the table has {table_bytes_before} bytes, and {table_bytes_after} after {table_cycles} cycles")
+        writeln!(f, "the table has {first} bytes after {table_cycles} cycles, and {second} after as many again")?;
+        let [first, second] = table_bytes_by_hand;
+        writeln!(f, "that of the row by hand has {first} bytes, and {second}")
     }
 }
