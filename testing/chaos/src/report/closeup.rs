@@ -12,7 +12,7 @@ const TOP: f64 = 26.0;
 const BEFORE_US: u64 = 500_000;
 const AFTER_US: u64 = 1_500_000;
 
-pub(super) fn draw(timeline: &Timeline<'_>, fault: &HistoryLine) -> String {
+pub(super) fn draw<'a>(timeline: &Timeline<'a>, fault: &HistoryLine) -> String {
     let scale = Scale {
         from: fault.invoke_us.saturating_sub(BEFORE_US).max(timeline.begin),
         until: (fault.return_us + AFTER_US).min(timeline.end),
@@ -24,12 +24,16 @@ pub(super) fn draw(timeline: &Timeline<'_>, fault: &HistoryLine) -> String {
     svg.rect((x, TOP - 8.0), ((end - x).max(2.0), height + 8.0), "fill=\"#fbe3cf\"");
     svg.text((x, TOP - 12.0), "", fault.what.as_deref().unwrap_or_default());
     scale.draw(&mut svg, timeline.begin, TOP - 8.0, TOP + height);
+    let shown = |lines: &[&'a HistoryLine]| -> Vec<_> {
+        lines.iter().copied().filter(|line| scale.shows(line.return_us, line.return_us)).collect()
+    };
+    let (writes, losses) = (shown(&timeline.writes), shown(&timeline.losses));
     let mut y = TOP;
     for (key, rows) in lanes {
         svg.text((LEFT - 8.0, y + 13.0), "end", key);
         for row in rows {
             for span in row {
-                hold(&mut svg, timeline, scale, span, y);
+                hold(&mut svg, [&writes, &losses], scale, span, y);
             }
             y += ROW;
         }
@@ -51,7 +55,7 @@ fn stack<'a>(spans: &[Span<'a>], scale: Scale) -> Vec<Vec<Span<'a>>> {
     rows
 }
 
-fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y: f64) {
+fn hold(svg: &mut Svg, [writes, losses]: [&[&HistoryLine]; 2], scale: Scale, span: Span<'_>, y: f64) {
     let line = span.acquire;
     let (x, end) = (scale.x(line.return_us), scale.x(span.until));
     let token = line.fence.map_or("no token".to_owned(), |fence| format!("token {fence}"));
@@ -67,8 +71,8 @@ fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y:
             break;
         }
     }
-    let mine = |other: &&&HistoryLine| other.holder == line.holder && scale.shows(other.return_us, other.return_us);
-    for write in timeline.writes.iter().filter(mine) {
+    let mine = |other: &&&HistoryLine| other.holder == line.holder;
+    for write in writes.iter().filter(mine) {
         let style = if write.result == Outcome::Fail {
             "stroke=\"#c0392b\" stroke-width=\"2.5\""
         } else {
@@ -80,7 +84,7 @@ fn hold(svg: &mut Svg, timeline: &Timeline<'_>, scale: Scale, span: Span<'_>, y:
             svg.text((x + 3.0, y + ROW + 2.0), "", "refused");
         }
     }
-    for lost in timeline.losses.iter().filter(mine) {
+    for lost in losses.iter().filter(mine) {
         let x = scale.x(lost.return_us);
         svg.line((x, y - 4.0), (x, y + ROW - 2.0), "stroke=\"#c0392b\" stroke-width=\"2\"");
     }
