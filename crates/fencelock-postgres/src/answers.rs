@@ -2,7 +2,8 @@
 
 use fencelock_core::{
     Acquire, ClearCompletion, Completion, CompletionRead, Event, Expiry, FencingToken, HandOffBounds, Holder, HolderId,
-    HolderInfo, Holders, Holding, Key, Mode, Occupant, Occupied, Owner, Release, Renew, Resized, TokenBlock,
+    HolderInfo, Holders, Holding, Key, Liveness, Mode, Occupant, Occupied, Owner, Release, Renew, Resized, TokenBlock,
+    WaiterInfo,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -81,19 +82,28 @@ pub(crate) fn renewal(row: &Row) -> Read<Renew> {
     }
 }
 
-/// The holds of a key are in a row.
+/// The holds of a key are in a row, and behind them its waiters.
 pub(crate) fn holdings(rows: &[Row]) -> Read<Vec<Holding>> {
     let mut all = Vec::<Holding>::new();
     for row in rows {
-        let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
-        let (fence, waiting): (i64, i32) = (get(row, 3)?, get(row, 4)?);
-        let info = HolderInfo::new(occupant(get(row, 1)?, get(row, 2)?)?, Expiry::In(span(get(row, 5)?)))
-            .with_mode(mode(get(row, 7)?, get(row, 8)?)?)
+        let (key, holder, age) = (key(row)?, holder(get(row, 1)?, get(row, 2)?)?, Some(span(get(row, 6)?)));
+        let mode = mode(get(row, 7)?, get(row, 8)?)?;
+        let Some(fence) = get::<Option<i64>>(row, 3)? else {
+            if let Some(queue) = all.last_mut().filter(|last| last.key == key).and_then(|last| last.queue.as_mut()) {
+                queue.push(WaiterInfo::new(holder, mode, age));
+            }
+            continue;
+        };
+        let (left, ttl) = (span(get(row, 5)?), span(get(row, 9)?));
+        let info = HolderInfo::new(Occupant::Holder(holder), Expiry::In(left))
+            .with_mode(mode)
             .with_fence(FencingToken::try_from(fence).ok())
-            .with_held_for(Some(span(get(row, 6)?)));
+            .with_held_for(age)
+            .with_alive(Some(Liveness::of_lease(ttl.saturating_sub(left), ttl)));
+        let waiters = get::<i32>(row, 4)?.unsigned_abs();
         let holding = match all.pop_if(|last| last.key == key) {
             Some(same) => same.with_holder(info),
-            None => Holding::new(key, info).with_waiters(u32::try_from(waiting).unwrap_or_default()),
+            None => Holding::new(key, info).with_waiters(waiters).with_queue(Some(Vec::new())),
         };
         all.push(holding);
     }
@@ -102,8 +112,7 @@ pub(crate) fn holdings(rows: &[Row]) -> Read<Vec<Holding>> {
 
 /// A hand-off that was asked for.
 pub(crate) fn handed(row: &Row) -> Read<Event> {
-    let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
-    let holder = id(get(row, 1)?)?;
+    let (key, holder) = (key(row)?, id(get(row, 1)?)?);
     Ok(Event::Handed { key, holder, tokens: tokens(get(row, 2)?, get(row, 3)?)?, claim_ttl: span(get(row, 4)?) })
 }
 
@@ -154,7 +163,7 @@ fn holders(row: &Row, column: usize) -> Read<Holders> {
     let (ids, owners): (Vec<&[u8]>, Vec<&str>) = (get(row, column)?, get(row, column + 1)?);
     let number = get::<i32>(row, column + 2)?.unsigned_abs();
     let more = number.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX));
-    let mut named = ids.into_iter().zip(owners).map(|(id, owner)| occupant(id, owner));
+    let mut named = ids.into_iter().zip(owners).map(|(id, owner)| holder(id, owner).map(Occupant::Holder));
     let first = named.next().ok_or_else(|| Unreadable("a key that is held has no holder".to_owned()))?;
     let all = named.try_fold(Holders::one(first?), |all, next| Ok(all.and(next?)))?;
     Ok(all.and_unnamed(more))
@@ -172,8 +181,12 @@ fn mode(permits: i32, weight: i32) -> Read<Mode> {
     }
 }
 
-fn occupant(holder: &[u8], owner: &str) -> Read<Occupant> {
-    Ok(Occupant::Holder(Holder { id: id(holder)?, owner: Owner::from_text(owner) }))
+fn key(row: &Row) -> Read<Key> {
+    Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))
+}
+
+fn holder(holder: &[u8], owner: &str) -> Read<Holder> {
+    Ok(Holder { id: id(holder)?, owner: Owner::from_text(owner) })
 }
 
 fn id(bytes: &[u8]) -> Read<HolderId> {

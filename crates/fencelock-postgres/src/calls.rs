@@ -1,7 +1,7 @@
 //! The statements, and how values become their parameters.
 
 use crate::url::Target;
-use fencelock_core::{Claim, Intent, Mode};
+use fencelock_core::Mode;
 use tokio_postgres::types::{ToSql, Type};
 
 /// The statements that are sent often enough to be prepared.
@@ -35,10 +35,10 @@ pub(crate) fn texts(target: &Target) -> [String; CALLS] {
     let now = "(date_part('epoch', statement_timestamp()) * 1000000::float8)::bigint";
     [
         format!(
-            "UPDATE {schema}.locks SET holder = $2, owner = $3, channel = $6, since = {now}, ends = {now} + $4::bigint, \
+            "UPDATE {schema}.locks SET holder = $2, owner = $3, channel = $6, since = {now}, ttl = $4::bigint, ends = {now} + $4::bigint, \
              fence = greatest(fence + 1, {now}), \
              count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least($5::int, {now} - fence), 1) END \
-             WHERE key = $1 AND waiting = 0 AND ends <= {now} RETURNING fence, count"
+             WHERE key = $1 AND waiting = 0 AND ends <= {now} AND holder IS NOT NULL RETURNING fence, count"
         ),
         format!("SELECT * FROM {schema}.acquire_1($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
         format!("SELECT * FROM {schema}.release_1($1, $2)"),
@@ -60,65 +60,18 @@ pub(crate) fn texts(target: &Target) -> [String; CALLS] {
 /// A value with its type: the types are not asked for.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-pub(crate) fn text(value: &(impl ToSql + Sync)) -> Param<'_> {
-    (value, Type::TEXT)
+/// Values with their types: `params![TEXT key, INT8 ttl]`.
+macro_rules! params {
+    ($($kind:ident $value:expr),+) => {
+        [$((&$value as &(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type::$kind)),+]
+    };
 }
+pub(crate) use params;
 
-pub(crate) fn bytes(value: &(impl ToSql + Sync)) -> Param<'_> {
-    (value, Type::BYTEA)
-}
-
-/// Also one that may be missing.
-pub(crate) fn number(value: &(impl ToSql + Sync)) -> Param<'_> {
-    (value, Type::INT8)
-}
-
-pub(crate) fn small(value: &i32) -> Param<'_> {
-    (value, Type::INT4)
-}
-
-pub(crate) fn texts_of(values: &(impl ToSql + Sync)) -> Param<'_> {
-    (values, Type::TEXT_ARRAY)
-}
-
-pub(crate) fn byte_strings(values: &(impl ToSql + Sync)) -> Param<'_> {
-    (values, Type::BYTEA_ARRAY)
-}
-
-pub(crate) fn numbers(values: &(impl ToSql + Sync)) -> Param<'_> {
-    (values, Type::INT8_ARRAY)
-}
-
-/// The values of a claim.
-pub(crate) struct ClaimValues<'a> {
-    pub(crate) key: &'a str,
-    pub(crate) holder: [u8; 16],
-    pub(crate) owner: &'a str,
-    pub(crate) ttl: i64,
-    pub(crate) intent: i32,
-    pub(crate) count: i32,
-    /// As in the table of waiters.
-    pub(crate) permits: i32,
-    pub(crate) weight: i32,
-}
-
-impl<'a> ClaimValues<'a> {
-    pub(crate) fn of(claim: &'a Claim) -> Self {
-        Self {
-            key: claim.key.as_str(),
-            holder: claim.holder.id.to_bytes(),
-            owner: claim.holder.owner.as_str(),
-            ttl: micros(claim.ttl.get()),
-            intent: match claim.queueing.intent {
-                Intent::Try => 0,
-                Intent::Enqueue => 1,
-                Intent::Poll => 2,
-            },
-            count: signed(claim.queueing.block.get()),
-            permits: if claim.mode == Mode::Exclusive { -1 } else { signed(claim.mode.limit().unwrap_or(0)) },
-            weight: signed(claim.mode.weight()),
-        }
-    }
+/// The permits and the weight of a mode, as in the table of waiters.
+pub(crate) fn of_mode(mode: Mode) -> (i32, i32) {
+    let limit = if mode == Mode::Exclusive { -1 } else { signed(mode.limit().unwrap_or(0)) };
+    (limit, signed(mode.weight()))
 }
 
 pub(crate) fn signed(number: u32) -> i32 {

@@ -1,11 +1,12 @@
 //! What operators need: the locks that are held, their end by hand, what works on the server, and a trial of it.
 
-use crate::calls::{self, Call};
+use crate::answers::{Read, Unreadable, get};
+use crate::calls::{Call, params};
 use crate::link::Lane;
 use crate::postgres::Postgres;
 use crate::session::{Facts, Session, may_lose};
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Eviction, Fault, Feature, Finding,
+    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Eviction, Feature, Finding,
     HolderId, Holding, Key, Level, ServerReport, Topology, Trial, Tried, Unknown,
 };
 use std::time::Duration;
@@ -23,7 +24,7 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
     date_part('epoch', clock_timestamp() - pg_postmaster_start_time())::float8, \
     current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_standby_names'), pg_notification_queue_usage()::float8, \
     coalesce((SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity \
-               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
+               WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
     current_setting('autovacuum'), current_user::text";
 
 impl Admin for Postgres {
@@ -50,12 +51,8 @@ async fn diagnose(postgres: &Postgres) -> BackendReport {
         Err(cause) => {
             let server = ServerReport::failed(postgres.name(), cause.to_string());
             let mut report = BackendReport::of_server(server);
-            report.findings.push(Finding::new(
-                Level::Failure,
-                "connection",
-                cause.to_string(),
-                "correct what it names",
-            ));
+            let finding = Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names");
+            report.findings.push(finding);
             report
         }
     }
@@ -63,14 +60,12 @@ async fn diagnose(postgres: &Postgres) -> BackendReport {
 
 async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let link = &postgres.link;
-    let key = Key::new("any").map_err(|invalid| Unknown::new(postgres.name(), Fault::Other, invalid.to_string()))?;
-    let session = link.session(Lane::Key(&key), link.deadline()).await?;
+    let session = link.session(Lane::Any, link.deadline()).await?;
     let before = BootClock.wall_micros();
     let rows = session.query(FIGURES).await?;
     let after = BootClock.wall_micros();
-    let row = rows.first().ok_or_else(|| Unknown::new(postgres.name(), Fault::Other, "an empty reply"))?;
-    let figures = Figures::read(row, before, after)
-        .map_err(|error| Unknown::new(postgres.name(), Fault::Other, error.to_string()))?;
+    let figures = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
+    let figures = link.read(figures.and_then(|row| Figures::read(row, before, after)))?;
     let facts = &session.facts;
     let mut server = ServerReport::new(postgres.name());
     (server.product, server.version) = (Some("PostgreSQL".to_owned()), Some(figures.version.clone()));
@@ -104,19 +99,17 @@ struct Figures {
 }
 
 impl Figures {
-    fn read(row: &Row, before: u64, after: u64) -> Result<Self, tokio_postgres::Error> {
-        let now: i64 = row.try_get(0)?;
-        let up_for: f64 = row.try_get(1)?;
+    fn read(row: &Row, before: u64, after: u64) -> Read<Self> {
         Ok(Self {
-            clock: ClockOffset::measured(before, u64::try_from(now).unwrap_or_default(), after),
-            up_for: Duration::try_from_secs_f64(up_for).unwrap_or_default(),
-            version: row.try_get(2)?,
-            fsync: row.try_get(3)?,
-            standby_names: row.try_get(4)?,
-            queue: row.try_get(5)?,
-            longest_transaction: row.try_get(6)?,
-            autovacuum: row.try_get(7)?,
-            role: row.try_get(8)?,
+            clock: ClockOffset::measured(before, get::<i64>(row, 0)?.unsigned_abs(), after),
+            up_for: Duration::try_from_secs_f64(get(row, 1)?).unwrap_or_default(),
+            version: get(row, 2)?,
+            fsync: get(row, 3)?,
+            standby_names: get(row, 4)?,
+            queue: get(row, 5)?,
+            longest_transaction: get(row, 6)?,
+            autovacuum: get(row, 7)?,
+            role: get(row, 8)?,
         })
     }
 }
@@ -140,6 +133,10 @@ fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding>
     ]
 }
 
+fn warning(subject: &'static str, text: impl Into<String>, remedy: &'static str) -> Finding {
+    Finding::new(Level::Warning, subject, text, remedy)
+}
+
 fn rights(facts: &Facts, figures: &Figures) -> Finding {
     let role = &figures.role;
     if facts.is_direct {
@@ -159,7 +156,7 @@ fn pooler(facts: &Facts) -> Finding {
 fn durability(facts: &Facts, figures: &Figures) -> Finding {
     if figures.fsync == "off" {
         let text = "fsync is off: a crash of the machine may lose locks, and let a second holder in";
-        return Finding::new(Level::Warning, "durability", text, "set fsync = on");
+        return warning("durability", text, "set fsync = on");
     }
     let own = if facts.commit == "off" { "; synchronous_commit is off, and on for locks" } else { "" };
     let isolation = if facts.isolation == "read committed" {
@@ -188,12 +185,7 @@ fn clock(clock: ClockOffset) -> Finding {
     let text =
         format!("leases follow the wall clock of the server, which is {:+} ms from this machine", clock.ahead / 1000);
     if apart > CLOCK_WARNS {
-        return Finding::new(
-            Level::Warning,
-            "clock",
-            text,
-            "run NTP on both: a step of the clock of the server ends leases early",
-        );
+        return warning("clock", text, "run NTP on both: a step of the clock of the server ends leases early");
     }
     Finding::fine("clock", text)
 }
@@ -203,16 +195,11 @@ fn bloat(figures: &Figures) -> Finding {
     if longest > LONG_TRANSACTION {
         let text =
             format!("a transaction is open for {longest:.0} s: until it ends, every lock adds a version of its row");
-        return Finding::new(
-            Level::Warning,
-            "bloat",
-            text,
-            "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout",
-        );
+        return warning("bloat", text, "end it: pg_stat_activity shows it; set idle_in_transaction_session_timeout");
     }
     if figures.autovacuum == "off" {
         let text = "autovacuum is off, so space of old rows is not reused in all cases";
-        return Finding::new(Level::Warning, "bloat", text, "set autovacuum = on");
+        return warning("bloat", text, "set autovacuum = on");
     }
     Finding::fine("bloat", "no old transaction is visible to this role that keeps old versions of rows")
 }
@@ -220,12 +207,7 @@ fn bloat(figures: &Figures) -> Finding {
 fn notifications(usage: f64) -> Finding {
     let text = format!("the queue of notifications is {:.0} % full", usage * 100.0);
     if usage > QUEUE_WARNS {
-        return Finding::new(
-            Level::Warning,
-            "notifications",
-            text,
-            "end the transaction of a listener that does not read",
-        );
+        return warning("notifications", text, "end the transaction of a listener that does not read");
     }
     Finding::fine("notifications", text)
 }
@@ -265,8 +247,8 @@ async fn clean(postgres: &Postgres, key: &Key, ids: [HolderId; 2]) -> bool {
     for id in ids {
         released = released.and(postgres.release(key, &id).await.map(drop));
     }
-    let name = key.as_str();
-    released.is_ok() && postgres.link.call(Lane::Key(key), Call::Forget, &[calls::text(&name)]).await.is_ok()
+    let forget = params![TEXT key.as_str()];
+    released.is_ok() && postgres.link.call(Lane::Key(key), Call::Forget, &forget).await.is_ok()
 }
 
 fn finding(tried: &Tried, key: &Key) -> Finding {
@@ -274,10 +256,6 @@ fn finding(tried: &Tried, key: &Key) -> Finding {
         return Finding::fine("trial", format!("works, tried on {key}: {}", tried.works.join(", ")));
     };
     let works = if tried.works.is_empty() { String::new() } else { format!("; works: {}", tried.works.join(", ")) };
-    Finding::new(
-        Level::Failure,
-        "trial",
-        format!("cannot {step}: {cause}{works}"),
-        "give the role the rights that the book lists",
-    )
+    let text = format!("cannot {step}: {cause}{works}");
+    Finding::new(Level::Failure, "trial", text, "give the role the rights that the book lists")
 }

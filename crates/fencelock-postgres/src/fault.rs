@@ -9,7 +9,7 @@ pub(crate) const NOT_INSTALLED: [SqlState; 3] =
     [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];
 
 /// Behind a pooler, another server answers than before.
-pub(crate) const OTHER_SERVER: &str = "FL003";
+const OTHER_SERVER: &str = "FL003";
 
 /// Nothing was executed.
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
@@ -49,6 +49,11 @@ pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
     Unknown::new(node, fault_of(error.code()), text)
 }
 
+/// Whether a new connection may lead to a server that takes writes, although this one is open: its server was replaced, or demoted.
+pub(crate) fn has_moved(error: &Error) -> bool {
+    error.code().is_some_and(|code| code.code() == OTHER_SERVER || fault_of(code) == Fault::ReadOnly)
+}
+
 /// A server that could not be reached, or that refuses this client. In contrast to a request, nothing was executed.
 fn fault_of(code: &SqlState) -> Fault {
     match *code {
@@ -77,16 +82,17 @@ fn remedy(error: &DbError) -> Option<&'static str> {
     }
     match *code {
         SqlState::INVALID_CATALOG_NAME => Some("create it with `createdb`, or correct the URL; its case counts"),
-        SqlState::INSUFFICIENT_PRIVILEGE => {
-            Some("the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them")
-        }
+        SqlState::INSUFFICIENT_PRIVILEGE => Some(
+            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; who makes the schema \
+                 needs CREATE on the database",
+        ),
         SqlState::INVALID_PASSWORD => Some(PASSWORD),
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Some(
             "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`",
         ),
         SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
         SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
-            Some("it is a standby: name the primary in the URL")
+            Some("if it is a standby, name the primary in the URL")
         }
         _ => None,
     }

@@ -12,6 +12,8 @@ pub(crate) struct Hub {
     pub(crate) listeners: Listeners,
     /// What a failover may lose was said.
     pub(crate) has_warned: AtomicBool,
+    /// The last request that could hand a key over did so.
+    pub(crate) hands_over: AtomicBool,
     /// Those that wait behind a pooler, which delivers no notifications.
     waiting: Mutex<Waiting>,
 }

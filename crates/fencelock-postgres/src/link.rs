@@ -1,7 +1,7 @@
 //! The connections of a client, which open when they are needed, and again after they end.
 
 use crate::answers::{self, Read, Unreadable};
-use crate::calls::{self, CALLS, Call, Param};
+use crate::calls::{self, CALLS, Call, Param, params};
 use crate::hub::Hub;
 use crate::session::Session;
 use crate::url::Target;
@@ -40,6 +40,7 @@ struct Slot {
 /// Whose connection a request takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lane<'a> {
+    Any,
     Key(&'a Key),
     Renewals,
 }
@@ -69,11 +70,16 @@ impl Link {
     }
 
     fn slot(&self, lane: Lane<'_>) -> &Mutex<Slot> {
-        let Lane::Key(key) = lane else { return &self.renewals };
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let number = usize::try_from(hasher.finish() % self.slots.len() as u64).unwrap_or_default();
-        &self.slots[number]
+        match lane {
+            Lane::Any => &self.slots[0],
+            Lane::Renewals => &self.renewals,
+            Lane::Key(key) => {
+                let mut hasher = DefaultHasher::new();
+                key.hash(&mut hasher);
+                let number = usize::try_from(hasher.finish() % self.slots.len() as u64).unwrap_or_default();
+                &self.slots[number]
+            }
+        }
     }
 
     /// The connection of a lane. Whoever finds none opens it, and the others wait for that.
@@ -120,11 +126,16 @@ impl Link {
         Err(self.timed_out())
     }
 
-    /// The only row of a reply.
-    pub(crate) async fn call(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Row, Unknown> {
+    /// The reply to a request.
+    pub(crate) async fn rows(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Vec<Row>, Unknown> {
         let deadline = self.deadline();
         let session = self.session(lane, deadline).await?;
-        let rows = self.call_over(&session, call, params, deadline).await?;
+        self.call_over(&session, call, params, deadline).await
+    }
+
+    /// The only row of a reply.
+    pub(crate) async fn call(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Row, Unknown> {
+        let rows = self.rows(lane, call, params).await?;
         self.read(rows.into_iter().next().ok_or_else(|| Unreadable("an empty reply".to_owned())))
     }
 
@@ -143,15 +154,14 @@ impl Link {
         let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
         let (key, holder) = (key.clone(), holder.to_bytes());
         tokio::spawn(async move {
-            let (key, holder): (_, &[u8]) = (key.as_str(), &holder);
-            let release = [calls::text(&key), calls::bytes(&holder)];
+            let release = params![TEXT key.as_str(), BYTEA &holder[..]];
             tokio::time::timeout(SILENT_FOR, session.call(Call::Release, &release)).await
         });
     }
 
     /// Wakes the holder of a key that was handed over. If it fails, the holder finds out with its next poll.
     pub(crate) async fn tell(&self, key: &Key) {
-        let _ = self.call(Lane::Key(key), Call::Tell, &[calls::text(&key.as_str())]).await;
+        let _ = self.call(Lane::Key(key), Call::Tell, &params![TEXT key.as_str()]).await;
     }
 
     /// Asks for the hand-offs of all waiters of this client until none waits, where no notifications arrive.
@@ -161,13 +171,13 @@ impl Link {
             loop {
                 tokio::time::sleep(link.target.poll).await;
                 let waiters = link.hub.waiters();
-                let Some((_, first)) = waiters.first() else { return };
+                if waiters.is_empty() {
+                    return;
+                }
                 let keys: Vec<_> = waiters.iter().map(|(_, key)| key.as_str()).collect();
                 let holders: Vec<_> = waiters.iter().map(|(holder, _)| holder.to_bytes().to_vec()).collect();
-                let asked = [calls::texts_of(&keys), calls::byte_strings(&holders)];
-                let deadline = link.deadline();
-                let Ok(session) = link.session(Lane::Key(first), deadline).await else { continue };
-                let rows = link.call_over(&session, Call::Handed, &asked, deadline).await;
+                let asked = params![TEXT_ARRAY keys, BYTEA_ARRAY holders];
+                let rows = link.rows(Lane::Any, Call::Handed, &asked).await;
                 for event in rows.iter().flatten().filter_map(|row| answers::handed(row).ok()) {
                     link.hub.listeners.send(&event);
                 }

@@ -1,7 +1,7 @@
 //! The backend.
 
 use crate::answers::{self, ClaimAnswer};
-use crate::calls::{self, Call, ClaimValues};
+use crate::calls::{self, Call, params};
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
 use crate::session::Session;
@@ -12,11 +12,13 @@ use fencelock_core::{
     HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Mode, ModeChanges, Occupant, Occupied, Release,
     Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
 };
+use futures_util::future::join;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-/// More locks than a table can show; see `list_1`.
+/// More holders and waiters than a table can show; see `list_1`.
 const LISTED: usize = 100_000;
 
 /// Locks in a PostgreSQL database. See the table in [`Postgres::open`] for the URL.
@@ -48,9 +50,7 @@ impl Postgres {
     /// standby, or has no schema of this version.
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let postgres = Self::lazy(url)?;
-        // Any lane opens a connection, and this is the first one.
-        let key = Key::new("any")?;
-        postgres.link.session(Lane::Key(&key), postgres.link.deadline()).await?;
+        postgres.link.session(Lane::Any, postgres.link.deadline()).await?;
         Ok(postgres)
     }
 
@@ -94,25 +94,30 @@ impl Postgres {
     }
 
     async fn claim_over(&self, session: &Arc<Session>, claim: &Claim, deadline: Instant) -> Result<Acquire, Unknown> {
-        let (link, values) = (&self.link, ClaimValues::of(claim));
-        let (key, holder, owner) = (values.key, &values.holder[..], values.owner);
-        let channel = link.channel.as_str();
-        let first = [calls::text(&key), calls::bytes(&holder), calls::text(&owner), calls::number(&values.ttl)];
+        let (link, channel) = (&self.link, self.link.channel.as_str());
+        let (holder, owner) = (claim.holder.id.to_bytes(), claim.holder.owner.as_str());
+        let (ttl, count) = (calls::micros(claim.ttl.get()), calls::signed(claim.queueing.block.get()));
+        let first = params![TEXT claim.key.as_str(), BYTEA &holder[..], TEXT owner, INT8 ttl];
         if session.facts.is_direct && !claim.is_poll() && claim.mode == Mode::Exclusive {
-            let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
+            let take = [&first[..], &params![INT4 count, TEXT channel]].concat();
             let rows = link.call_over(session, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
                 return link.read(answers::taken(row));
             }
         }
-        let rest = [calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)];
-        let mode = [calls::small(&values.permits), calls::small(&values.weight)];
-        let acquire = [&first[..], &rest, &mode].concat();
+        let intent = match claim.queueing.intent {
+            Intent::Try => 0_i32,
+            Intent::Enqueue => 1,
+            Intent::Poll => 2,
+        };
+        let (permits, weight) = calls::of_mode(claim.mode);
+        let rest = params![INT4 intent, INT4 count, TEXT channel, INT4 permits, INT4 weight];
+        let acquire = [&first[..], &rest].concat();
         loop {
             let asked = link.call_over(session, Call::Acquire, &acquire, deadline);
             let rows = match claim.queueing.intent {
                 // A hand-off that follows the claim at once is not missed.
-                Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
+                Intent::Enqueue | Intent::Poll => join(session.listen(channel), asked).await.1?,
                 Intent::Try => asked.await?,
             };
             let answer = link.read(rows.first().map(answers::claim).transpose())?;
@@ -143,15 +148,13 @@ impl Postgres {
     }
 
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renew>, Unknown> {
-        let (link, deadline) = (&self.link, self.link.deadline());
+        let link = &self.link;
         let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
         let holders: Vec<_> = renewals.iter().map(|renewal| renewal.holder.to_bytes().to_vec()).collect();
         let ttls: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.ttl.get())).collect();
         let assumed: Vec<_> = renewals.iter().map(|renewal| calls::micros(renewal.assumed)).collect();
-        let renew =
-            [calls::texts_of(&keys), calls::byte_strings(&holders), calls::numbers(&ttls), calls::numbers(&assumed)];
-        let session = link.session(Lane::Renewals, deadline).await?;
-        let rows = link.call_over(&session, Call::Renew, &renew, deadline).await?;
+        let renew = params![TEXT_ARRAY keys, BYTEA_ARRAY holders, INT8_ARRAY ttls, INT8_ARRAY assumed];
+        let rows = link.rows(Lane::Renewals, Call::Renew, &renew).await?;
         let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
         let answers = link.read(answers)?;
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
@@ -164,7 +167,7 @@ impl Postgres {
             answers => return Ok(answers?.into_iter().map(Ok).collect()),
         };
         let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
-        let row = self.link.call(Lane::Renewals, Call::Locked, &[calls::texts_of(&keys)]).await?;
+        let row = self.link.call(Lane::Renewals, Call::Locked, &params![TEXT_ARRAY keys]).await?;
         let others: Vec<String> = self.link.read(answers::get(&row, 0))?;
         let is_locked = |renewal: &Renewal| others.iter().any(|key| key == renewal.key.as_str());
         let rest: Vec<_> = renewals.iter().filter(|renewal| !is_locked(renewal)).cloned().collect();
@@ -179,26 +182,33 @@ impl Postgres {
         link.release_behind(key, holder).await;
         let mut first: Option<Release> = None;
         loop {
-            let (name, id) = (key.as_str(), &id[..]);
-            let released = link.call(Lane::Key(key), Call::Release, &[calls::text(&name), calls::bytes(&id)]).await;
-            let row = match released {
+            let release = params![TEXT key.as_str(), BYTEA &id[..]];
+            // If the last one has handed over, this one probably does too: then the notification does not wait for its reply.
+            let is_told = link.hub.hands_over.load(Ordering::Relaxed);
+            let tell = async {
+                if is_told {
+                    link.tell(key).await;
+                }
+            };
+            let row = match join(link.call(Lane::Key(key), Call::Release, &release), tell).await.0 {
                 Ok(row) => row,
                 // The first one was executed, so a later error is not its result.
                 Err(cause) => return first.ok_or(cause),
             };
             let answer = link.read(answers::release(&row))?;
             let answer = first.unwrap_or(answer);
-            if !self.tell_next(key, &row).await? || Instant::now() >= deadline {
+            if !self.tell_next(key, &row, is_told).await? || Instant::now() >= deadline {
                 return Ok(answer);
             }
             first = Some(answer);
         }
     }
 
-    /// Notifies those that a request has handed the key to. `true` if there may be more of them.
-    async fn tell_next(&self, key: &Key, row: &Row) -> Result<bool, Unknown> {
+    /// Notifies those that a request has handed the key to, if they were not told. `true` if there may be more of them.
+    async fn tell_next(&self, key: &Key, row: &Row, is_told: bool) -> Result<bool, Unknown> {
         let (is_handed, is_more) = self.link.read(answers::queue(row))?;
-        if is_handed {
+        self.link.hub.hands_over.store(is_handed, Ordering::Relaxed);
+        if is_handed && !is_told {
             self.link.tell(key).await;
         }
         Ok(is_more)
@@ -206,7 +216,7 @@ impl Postgres {
 
     /// The same, and goes on with the others.
     async fn tell_all(&self, key: &Key, row: &Row) -> Result<(), Unknown> {
-        if self.tell_next(key, row).await? {
+        if self.tell_next(key, row, false).await? {
             // Nobody has this id.
             let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
         }
@@ -214,25 +224,21 @@ impl Postgres {
     }
 
     pub(crate) async fn list_of(&self, key: Option<&Key>) -> Result<Vec<Holding>, Unknown> {
-        let (link, deadline) = (&self.link, self.link.deadline());
-        let any = Key::new("any").map_err(|invalid| Unknown::new(self.name(), Fault::Other, invalid.to_string()))?;
-        let lane = Lane::Key(key.unwrap_or(&any));
-        let session = link.session(lane, deadline).await?;
-        let key = key.map(Key::as_str);
-        let rows = link.call_over(&session, Call::List, &[calls::text(&key)], deadline).await?;
+        let (link, lane) = (&self.link, key.map_or(Lane::Any, Lane::Key));
+        let rows = link.rows(lane, Call::List, &params![TEXT key.map(Key::as_str)]).await?;
         if rows.len() > LISTED {
-            let text = format!("more than {LISTED} locks are held, so they are not listed: read the table locks");
+            let text = format!("more than {LISTED} holders and waiters, so they are not listed: read the table locks");
             return Err(Unknown::new(self.name(), Fault::Other, text));
         }
         link.read(answers::holdings(&rows))
     }
 
     pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
-        let (link, key) = (&self.link, seen.key.as_str());
+        let link = &self.link;
         let holders = seen.holders.iter().filter_map(HolderInfo::holder_id).map(|holder| holder.to_bytes().to_vec());
         let holders: Vec<_> = holders.collect();
-        let row =
-            link.call(Lane::Key(&seen.key), Call::Evict, &[calls::text(&key), calls::byte_strings(&holders)]).await?;
+        let evict = params![TEXT seen.key.as_str(), BYTEA_ARRAY holders];
+        let row = link.call(Lane::Key(&seen.key), Call::Evict, &evict).await?;
         self.tell_all(&seen.key, &row).await?;
         if !link.read(answers::get::<bool>(&row, 0))? {
             return Ok(Eviction::Changed(self.inspect(&seen.key).await?.map(Box::new)));
@@ -310,8 +316,7 @@ impl ModeChanges for Postgres {
     fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
         Box::pin(async move {
             let (key, id) = (&renewal.key, renewal.holder.to_bytes());
-            let (name, id, ttl) = (key.as_str(), &id[..], calls::micros(renewal.ttl.get()));
-            let downgrade = [calls::text(&name), calls::bytes(&id), calls::number(&ttl)];
+            let downgrade = params![TEXT key.as_str(), BYTEA &id[..], INT8 calls::micros(renewal.ttl.get())];
             let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
             self.tell_all(key, &row).await?;
             Ok(match self.link.read(answers::downgraded(&row))? {
@@ -327,8 +332,7 @@ impl ModeChanges for Postgres {
     fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
         Box::pin(async move {
             Resize::check(&self.name(), limit)?;
-            let (name, wanted) = (key.as_str(), calls::signed(limit));
-            let resize = [calls::text(&name), calls::small(&wanted)];
+            let resize = params![TEXT key.as_str(), INT4 calls::signed(limit)];
             let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
             self.tell_all(key, &row).await?;
             if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
@@ -348,7 +352,7 @@ impl ModeChanges for Postgres {
 impl Completions for Postgres {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async move {
-            let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &[calls::text(&key.as_str())]).await?;
+            let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &params![TEXT key.as_str()]).await?;
             self.link.read(answers::completion(&row))
         })
     }
@@ -361,17 +365,9 @@ impl Completions for Postgres {
     ) -> Answer<'a, WriteCompletion> {
         let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
         Box::pin(async move {
-            let (name, id, owner) = (key.as_str(), holder.to_bytes(), completion.owner.as_str());
-            let (id, until) = (&id[..], signed(completion.until_micros));
-            let (token, granted) = (i64::from(completion.token), completion.granted_micros.map(signed));
-            let write = [
-                calls::text(&name),
-                calls::bytes(&id),
-                calls::number(&until),
-                calls::number(&token),
-                calls::number(&granted),
-                calls::text(&owner),
-            ];
+            let (id, until, token) = (holder.to_bytes(), signed(completion.until_micros), i64::from(completion.token));
+            let (granted, owner) = (completion.granted_micros.map(signed), completion.owner.as_str());
+            let write = params![TEXT key.as_str(), BYTEA &id[..], INT8 until, INT8 token, INT8 granted, TEXT owner];
             let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
             let is_written = self.link.read(answers::get(&row, 0))?;
             Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
@@ -380,8 +376,7 @@ impl Completions for Postgres {
 
     fn clear_completion<'a>(&'a self, key: &'a Key, seen: &'a Completion) -> Answer<'a, ClearCompletion> {
         Box::pin(async move {
-            let (name, token) = (key.as_str(), i64::from(seen.token));
-            let clear = [calls::text(&name), calls::number(&token)];
+            let clear = params![TEXT key.as_str(), INT8 i64::from(seen.token)];
             let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
             self.link.read(answers::cleared(&row))
         })

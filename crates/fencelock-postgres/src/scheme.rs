@@ -2,9 +2,7 @@ use crate::postgres::Postgres;
 use crate::schema::INIT;
 use crate::session;
 use crate::url::Target;
-use fencelock_core::{
-    Connecting, Fault, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, Unknown, UrlForm,
-};
+use fencelock_core::{Connecting, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, UrlForm};
 use std::sync::Arc;
 
 /// `postgres://` and `postgresql://`.
@@ -39,8 +37,7 @@ impl SchemeCommands for PostgresScheme {
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {
             let target = Target::parse(url)?;
-            let made = tokio::time::timeout(INIT, session::install(&target, trust_empty)).await;
-            let (change, rest) = made.unwrap_or_else(|_| Err(Unknown::new(&target.name, Fault::Timeout, "")))?;
+            let (change, rest) = session::install(&target, INIT, trust_empty).await?;
             Ok(vec![RegisteredNode::new(&target.name, change, rest)])
         })
     }

@@ -2,12 +2,12 @@
 
 use crate::calls::{CALLS, Call};
 use crate::dial::{Watched, dial};
-use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
+use crate::fault::{NOT_INSTALLED, has_moved, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, INIT, LAYOUT, Made};
 use crate::url::{Host, Quarantine, Target};
 use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
-use futures_util::future::join3;
+use futures_util::future::{join, join3};
 use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
@@ -85,7 +85,7 @@ pub(crate) struct Session {
 struct State {
     /// The server has warned that it does not know whether something that it reports as done is replicated.
     doubt: AtomicBool,
-    /// A pooler has another server now.
+    /// A pooler has another server now, or the server has become a standby.
     moved: AtomicBool,
     /// The warnings of a new connection are about the database.
     ready: AtomicBool,
@@ -108,7 +108,7 @@ fn settings(target: &Target, local: bool) -> String {
 impl Session {
     /// Connects to the first server of the URL that takes writes, and makes the schema if the URL says so.
     pub(crate) async fn open(target: &Target, hub: &Arc<Hub>, texts: &Arc<[String; CALLS]>) -> Result<Self, Unknown> {
-        first(target, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
+        first(target, target.limit, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
     }
 
     async fn open_at(
@@ -215,22 +215,23 @@ impl Session {
             return Err(Unknown::new(&self.node, Fault::NotReplicated { confirmed: 0, wanted: 1 }, text));
         }
         rows.map_err(|error| {
-            if error.code().is_some_and(|code| code.code() == OTHER_SERVER) {
-                self.state.moved.store(true, Ordering::Relaxed);
-            }
+            self.state.moved.fetch_or(has_moved(&error), Ordering::Relaxed);
             unknown(&self.node, &error)
         })
     }
 
-    /// The first use of a statement needs one round trip, and the third and later ones no parsing.
+    /// Each use of a statement needs one round trip, and the third and later ones no parsing.
     async fn call_named(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
         let (number, text) = (call as usize, &self.texts[call as usize]);
-        if self.uses[number].fetch_add(1, Ordering::Relaxed) == 0 {
-            return self.client.query_typed(text, params).await;
+        if let Some(statement) = self.prepared[number].get() {
+            let params: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+            return self.client.query(statement, &params).await;
         }
-        let statement = self.prepared[number].get_or_try_init(|| self.client.prepare(text)).await?;
-        let params: Vec<_> = params.iter().map(|(value, _)| *value).collect();
-        self.client.query(statement, &params).await
+        let asked = self.client.query_typed(text, params);
+        if self.uses[number].fetch_add(1, Ordering::Relaxed) == 0 {
+            return asked.await;
+        }
+        join(asked, self.prepared[number].get_or_try_init(|| self.client.prepare(text))).await.0
     }
 
     /// A pooler may have no named statements, and gives settings to other clients.
@@ -354,7 +355,7 @@ impl fmt::Debug for Session {
 }
 
 /// Connects to the server of a URL without a look at its schema, and makes it. Returns the rest of its quarantine.
-pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Duration), Unknown> {
+pub(crate) async fn install(target: &Target, within: Duration, trust: bool) -> Result<(Change, Duration), Unknown> {
     let made = async |host| {
         let (client, connection, _) = connect(target, host).await?;
         let driver = tokio::spawn(connection);
@@ -364,7 +365,7 @@ pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Dur
         let _ = driver.await;
         made
     };
-    match first(target, |host| Box::pin(made(host))).await? {
+    match first(target, within, |host| Box::pin(made(host))).await? {
         Made::Other(layout) => Err(Unknown::new(&target.name, Fault::Unsupported, other(layout))),
         Made::New => Ok((Change::New, Duration::ZERO)),
         Made::Again(rest) => Ok((Change::None, rest)),
@@ -380,14 +381,18 @@ async fn make(client: &Arc<Client>, target: &Target) -> Result<(), Unknown> {
     made.map_err(|_| failed(Fault::Timeout, String::new()))?.map(drop).map_err(|error| unknown(&node, &error))
 }
 
-/// The result of the first server of the URL with which this succeeds, or the last error.
+/// The result of the first server of the URL with which this succeeds, or the last error. One that does not answer leaves time for the
+/// others.
 async fn first<'a, T>(
     target: &'a Target,
+    within: Duration,
     open: impl Fn(&'a Host) -> BoxFuture<'a, Result<T, Unknown>>,
 ) -> Result<T, Unknown> {
     let mut result = Err(Unknown::new(&target.name, Fault::Unsupported, "the URL names no server"));
+    let each = within / u32::try_from(target.hosts.len()).unwrap_or(u32::MAX).max(1);
     for host in &target.hosts {
-        result = open(host).await;
+        let late = |_| Err(Unknown::new(host.to_string(), Fault::Timeout, ""));
+        result = timeout(each, open(host)).await.unwrap_or_else(late);
         if result.is_ok() {
             break;
         }

@@ -5,7 +5,7 @@ mod common;
 use common::{SOON, fault, granted};
 use fencelock_core::{Acquire, Admin, Backend, Change, Claim, Fault, Intent, Release, Renew, Renewal, Scheme};
 use fencelock_postgres::{Postgres, PostgresScheme};
-use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
+use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, claim, postgres_or_skip};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -118,6 +118,26 @@ async fn a_standby_that_commits_wait_for_has_all_locks_and_grants_at_once() {
     let renewal = Renewal::new(held.key.clone(), held.holder.id, held.ttl);
     while client.renew(std::slice::from_ref(&renewal)).await.remove(0) != Ok(Renew::Renewed { waiters: 0 }) {
         assert!(begun.elapsed() < SOON, "its client does not find the new primary");
+    }
+}
+
+#[tokio::test]
+#[ignore = "two servers: scripts/test-servers"]
+async fn a_client_leaves_a_pooler_whose_server_has_become_a_standby() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&server, "").await;
+    let standby = server.standby();
+    let proxy = Proxy::to(server.port()).expect("a port");
+    let Some(pooler) = PgBouncer::to_port_or_skip(proxy.port(), "transaction") else { return };
+    let hosts = pooler.url(&format!(",127.0.0.1:{}/postgres", server.port())).replace("/,", ",");
+    let client = Postgres::open(&with_options(&hosts, "")).await.expect("a pooler");
+    granted(&client, &claim("k", LONGEST)).await;
+    proxy.forward_to(standby.port());
+    let others = "pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    server.sql(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"));
+    let begun = Instant::now();
+    while let Err(cause) = client.acquire(&claim("other", LONGEST)).await.answer {
+        assert!(begun.elapsed() < SOON, "it stays with the standby: {cause}");
     }
 }
 

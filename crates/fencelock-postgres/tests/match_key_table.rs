@@ -2,8 +2,8 @@
 //! and their tokens are in the same order.
 
 use fencelock_core::{
-    Acquire, Backend, Claim, ClockReading, Downgrade, FencingToken, Holder, HolderId, Holding, Intent, Key, KeyTable,
-    Mode, ModeChanges, Owner, Renewal, Ttl,
+    Acquire, Backend, Claim, ClockReading, Downgrade, FencingToken, Holder, HolderId, HolderInfo, Holding, Intent, Key,
+    KeyTable, Liveness, Mode, ModeChanges, Owner, Renewal, Ttl,
 };
 use fencelock_postgres::Postgres;
 use fencelock_testkit::{SplitMix, postgres_or_skip};
@@ -35,8 +35,13 @@ fn of_downgrade(answer: &Downgrade) -> Said {
 
 fn of_holding(seen: Option<Holding>) -> Said {
     let held = seen.map(|seen| {
-        let holders: Vec<_> = seen.holders.iter().map(|hold| (hold.holder_id(), hold.mode)).collect();
-        (holders, seen.waiters)
+        let every = |hold: &HolderInfo| match hold.alive {
+            Some(Liveness::Renewed { every, .. }) => every,
+            _ => None,
+        };
+        let holders: Vec<_> = seen.holders.iter().map(|hold| (hold.holder_id(), hold.mode, every(hold))).collect();
+        let queue: Vec<_> = seen.queue.into_iter().flatten().map(|waiter| (waiter.holder, waiter.mode)).collect();
+        (holders, seen.waiters, queue)
     });
     (format!("seen: {held:?}"), None)
 }
@@ -105,7 +110,7 @@ async fn the_server_answers_as_the_table() {
     let mut seen = BTreeMap::<String, u32>::new();
     for history in 0..HISTORIES {
         let (key, mut rng) = (Key::new(format!("k{history}")).expect("valid"), SplitMix::new(history));
-        let (mut table, modes, mut tokens) = (KeyTable::new("table"), modes(history), BTreeMap::new());
+        let (mut table, modes, mut tokens) = (KeyTable::new("table").with_leases(), modes(history), BTreeMap::new());
         for step in 0..STEPS {
             let (number, kind) = (rng.below(HOLDERS), rng.below(25));
             let client = &clients[usize::try_from(number % 2).expect("small")];

@@ -2,19 +2,25 @@
 
 mod common;
 
-use common::{LONG, SOON, fault, granted, open, url};
+use common::{LONG, SOON, fault, granted, open, token, url, with_schema};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Mode, Release, Renew, Renewal, Scheme, Unknown,
+    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal, Scheme, Unknown,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
-use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip};
+use fencelock_testkit::{
+    PgBouncer, PostgresServer, Proxy, Shift, Then, WallClock, claim, postgres_or_skip, say_skipped,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 fn queued(claim: &Claim) -> Claim {
     claim.with_intent(Intent::Enqueue)
+}
+
+fn with_clock(clock: &WallClock) -> Option<PostgresServer> {
+    PostgresServer::start_with_clock(&[], clock).inspect_err(|missing| say_skipped(missing)).ok()
 }
 
 /// Renews one lease.
@@ -205,6 +211,37 @@ async fn a_session_that_is_terminated_costs_neither_the_lock_nor_the_position_of
 }
 
 #[tokio::test]
+async fn who_is_handed_a_key_again_hears_it_although_the_reply_to_the_release_is_lost() {
+    let Some(server) = postgres_or_skip() else { return };
+    let other = open(&url(&server)).await;
+    let proxy = Proxy::to(server.port()).unwrap();
+    let one = open(&with_schema(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()))).await;
+    let recorder = EventRecorder::listening_to(&other);
+    for is_lost in [false, true] {
+        let (held, waits) = (claim("k", LONG), claim("k", LONG));
+        granted(&one, &held).await;
+        assert!(matches!(other.acquire(&queued(&waits)).await.answer, Ok(Acquire::Queued { .. })));
+        let release = one.release(&held.key, &held.holder.id);
+        let notified = recorder.wait_for(SOON, |event| match event {
+            Event::Handed { holder, .. } if *holder == waits.holder.id => Some(()),
+            _ => None,
+        });
+        if is_lost {
+            proxy.drop_next_reply(Then::StaySilent);
+            let hears = async { assert!(notified.await.is_some(), "the notification waits for the reply") };
+            tokio::select! {
+                () = hears => {}
+                released = release => panic!("its reply is lost: {released:?}"),
+            }
+        } else {
+            assert_eq!(release.await, Ok(Release::Released));
+            assert!(notified.await.is_some());
+        }
+        other.release(&waits.key, &waits.holder.id).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn behind_a_pooler_a_waiter_hears_of_its_hand_off() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
@@ -283,6 +320,114 @@ async fn a_key_whose_row_is_removed_meanwhile_is_granted() {
     let next = queued(&claim("k", LONG));
     let (granted, ()) = tokio::join!(granted(&client, &next), removes);
     assert!(granted > token, "{granted} after {token}");
+}
+
+#[tokio::test]
+async fn a_lease_that_a_wrong_clock_has_ended_does_not_come_back_after_the_next_holder() {
+    let clock = WallClock::for_all_users().unwrap();
+    let Some(server) = with_clock(&clock) else { return };
+    let client = open(&url(&server)).await;
+    let shared = |key| claim(key, LONG).with_mode(Mode::Shared);
+    let [early, late, locked_early] = [shared("k"), shared("k"), shared("locked")];
+    let (writer, alone) = (claim("k", LONG), claim("alone", LONG));
+    for early in [&early, &locked_early, &alone] {
+        granted(&client, early).await;
+    }
+    clock.set(Shift::Forward(2 * LONG)).unwrap();
+    granted(&client, &writer).await;
+    assert_eq!(client.release(&writer.key, &writer.holder.id).await, Ok(Release::Released));
+    granted(&client, &late).await;
+    for key in ["locked", "alone"] {
+        assert_ne!(server.sql(&format!("SELECT fencelock.lock_in('{key}')")), "", "a transaction has it next");
+    }
+    clock.set(Shift::None).unwrap();
+    assert!(matches!(renewed(&client, &early).await, Ok(Renew::TakenBy(_))));
+    assert_eq!(renewed(&client, &late).await, Ok(Renew::Renewed { waiters: 0 }));
+    granted(&client, &shared("locked")).await;
+    assert!(matches!(renewed(&client, &locked_early).await, Ok(Renew::TakenBy(_))));
+    assert_eq!(renewed(&client, &alone).await, Ok(Renew::Absent));
+}
+
+#[tokio::test]
+async fn doctor_warns_of_an_idle_transaction_that_has_written() {
+    let clock = WallClock::for_all_users().unwrap();
+    let Some(server) = with_clock(&clock) else { return };
+    let client = open(&url(&server)).await;
+    let idle = session(&server).await;
+    idle.batch_execute("BEGIN; CREATE TABLE t ()").await.unwrap();
+    let bloat = async || {
+        let report = client.diagnose().await;
+        report.findings.into_iter().find(|finding| finding.subject == "bloat").expect("a finding")
+    };
+    assert_eq!(bloat().await.level, Level::Fine);
+    clock.set(Shift::Forward(Duration::from_secs(120))).unwrap();
+    let finding = bloat().await;
+    assert!(finding.level == Level::Warning && finding.text.contains("is open for 12"), "{finding:?}");
+    drop(idle);
+}
+
+#[tokio::test]
+async fn a_service_without_wal_functions_grants_locks() {
+    let Some(server) = postgres_or_skip() else { return };
+    for code in ["0A000", "55000"] {
+        server.sql(&format!(
+            "CREATE OR REPLACE FUNCTION pg_catalog.pg_current_wal_lsn() RETURNS pg_lsn LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'it is not supported here' USING ERRCODE = '{code}'; END $$"
+        ));
+        let client = open(&url(&server)).await;
+        granted(&client, &claim(code, LONG)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_leaves_time_for_the_next_one() {
+    let Some(server) = postgres_or_skip() else { return };
+    let proxy = Proxy::to(server.port()).unwrap();
+    proxy.black_hole();
+    let hosts = server.url("postgres").replace('@', &format!("@127.0.0.1:{},", proxy.port()));
+    granted(&open(&with_schema(&hosts)).await, &claim("k", LONG)).await;
+}
+
+/// Waits for the key, and releases it, so many times.
+async fn cycles(client: &Postgres, key: &str, times: u32) {
+    for _ in 0..times {
+        let own = claim(key, LONG);
+        let mut answer = client.acquire(&queued(&own)).await.answer;
+        while matches!(answer, Ok(Acquire::Queued { .. })) {
+            answer = client.acquire(&own.with_intent(Intent::Poll)).await.answer;
+        }
+        token(&answer.expect("an answer"));
+        client.release(&own.key, &own.holder.id).await.expect("an answer");
+    }
+}
+
+#[tokio::test]
+async fn those_that_wait_for_each_other_leave_nothing_in_the_log_of_the_server() {
+    let Some(server) = postgres_or_skip() else { return };
+    let url = url(&server);
+    // It is not there, and then it is made.
+    open(&url).await;
+    let before = server.logged();
+    let clients = [open(&url).await, open(&url).await, open(&url).await];
+    futures_util::future::join_all(clients.iter().map(|client| cycles(client, "k", 20))).await;
+    let after = server.logged();
+    assert!(!after[before.len()..].contains("ERROR"), "{after}");
+    server.try_sql("postgres", "SELECT 1 / 0").unwrap_err();
+    assert!(server.logged()[before.len()..].contains("ERROR"), "otherwise this proves nothing");
+}
+
+#[tokio::test]
+async fn an_index_is_made_concurrently_while_clients_wait() {
+    let Some(server) = postgres_or_skip() else { return };
+    let (one, other) = (open(&url(&server)).await, open(&url(&server)).await);
+    granted(&one, &claim("k", LONG)).await;
+    let waits = claim("k", LONG);
+    assert!(matches!(other.acquire(&queued(&waits)).await.answer, Ok(Acquire::Queued { .. })));
+    server.sql("CREATE TABLE t (n int)");
+    // It waits for all older snapshots.
+    let indexes = session(&server).await;
+    indexes.batch_execute("SET statement_timeout = '20s'").await.unwrap();
+    indexes.batch_execute("CREATE INDEX CONCURRENTLY ON t (n)").await.unwrap();
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::topology::Pooler;
-use fencelock_testkit::{PgBouncer, PostgresServer, Proxy};
+use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, WallClock};
 use std::cell::RefCell;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::Type;
@@ -22,19 +22,22 @@ pub(crate) struct Database {
     pub(crate) proxy: Proxy,
     pooler: Option<PgBouncer>,
     runtime: Runtime,
+    /// Of the server and of its standby.
+    pub(crate) clock: WallClock,
     /// To the server itself.
     viewer: RefCell<Option<Client>>,
 }
 
 impl Database {
     pub(crate) fn start(pooler: Pooler) -> Result<Self, Failure> {
-        let server = PostgresServer::start(&DEFAULTS)?;
+        let clock = WallClock::for_all_users()?;
+        let server = PostgresServer::start_with_clock(&DEFAULTS, &clock)?;
         let proxy = Proxy::to(server.port())?;
         let start = |mode| PgBouncer::to_port_or_skip(proxy.port(), mode).ok_or("there is no pgbouncer");
         let pooler = pooler.mode().map(start).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let standby = server.synchronous_standby();
-        Ok(Self { server, standby, proxy, pooler, runtime, viewer: RefCell::default() })
+        Ok(Self { server, standby, proxy, pooler, runtime, clock, viewer: RefCell::default() })
     }
 
     pub(crate) fn url(&self, options: &str) -> String {

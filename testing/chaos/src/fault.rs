@@ -272,6 +272,10 @@ impl Topology {
                             | Fault::BlackHole
                             | Fault::Stall
                             | Fault::LoseReplies
+                            | Fault::ClockForward
+                            | Fault::ClockBack
+                            | Fault::ClockFast
+                            | Fault::ClockSlow
                             | Fault::FreezeClient
                             | Fault::KillClient
                     )

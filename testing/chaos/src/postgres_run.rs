@@ -2,13 +2,14 @@
 
 use crate::Failure;
 use crate::connect::connect;
-use crate::control::ControlHolds;
+use crate::control::{ControlHolds, LEASE};
 use crate::database::Database;
 use crate::nemesis::PostgresNemesis;
 use crate::phases::{self, Settings};
 use crate::recorder::Recorder;
 use crate::topology::Pooler;
 use crate::workload;
+use fencelock_testkit::Shift;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,10 +23,16 @@ pub(crate) fn perform(
     let database = Database::start(pooler)?;
     let url = database.url(settings.topology.trusting());
     let holds = ControlHolds { url: &url, recorder: &recorder, resource };
-    holds.forgotten(|key| {
+    let end = |key: &str| {
         let end = format!("UPDATE fencelock.locks SET ends = 0 WHERE key = '{key}'");
-        database.server.try_sql("postgres", &end).map(drop)
-    })?;
+        database.server.try_sql("postgres", &end)?;
+        Ok(())
+    };
+    holds.ended("control-forgotten", end)?;
+    holds.ended("control-jumped", |_| Ok(database.clock.set(Shift::Forward(2 * LEASE))?))?;
+    database.clock.set(Shift::None)?;
+    // Its lease began in the future.
+    end("control-jumped")?;
     holds.common()?;
 
     let url = database.url(&settings.topology.options(settings.ttl));

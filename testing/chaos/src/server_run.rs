@@ -5,7 +5,7 @@ use crate::connect::connect;
 use crate::control::{Control, ControlHolds};
 use crate::fault::Fault;
 use crate::foreign::ForeignClient;
-use crate::nemesis::Nemesis;
+use crate::nemesis::{self, Nemesis};
 use crate::nodes::Nodes;
 use crate::phases::{self, Settings};
 use crate::plan::ScheduledFault;
@@ -59,16 +59,14 @@ pub(crate) fn perform(
 fn recover(nemesis: &Nemesis, client: &Client, step: &ScheduledFault) {
     let Nemesis { topology, keys, ttl, recorder, .. } = nemesis;
     let healed = now();
-    let mut bound = recovery::bound(*ttl, healed, nemesis.whole_at_us);
-    if matches!(step.fault, Fault::ClockForward | Fault::ClockBack) {
-        bound += nemesis.jump();
-    }
+    let jump = nemesis::jump(step.fault, *ttl);
+    let bound = recovery::bound(*ttl, healed, nemesis.whole_at_us) + jump;
     let recovery = Recovery { client, recorder, keys, ttl: *ttl, topology: *topology };
     recovery.demand(step.fault.name(), healed, bound);
     recovery.probe(bound);
     // A token granted under a wrong clock may be ahead of the time by the error of the clock. Until then, a server
     // that loses its data could grant it again: only a quorum tolerates this.
     if matches!(step.fault, Fault::ClockForward) {
-        std::thread::sleep(nemesis.jump());
+        std::thread::sleep(jump);
     }
 }

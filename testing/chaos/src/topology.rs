@@ -77,14 +77,9 @@ impl Topology {
         matches!(self, Self::Quorum(_))
     }
 
-    /// Whether it has shared locks.
-    pub const fn has_shared(self) -> bool {
-        !self.is_postgres()
-    }
-
     /// Whether its locks have permits.
     pub const fn has_permits(self) -> bool {
-        !self.is_quorum() && self.has_shared()
+        !self.is_quorum()
     }
 
     /// Whether the locks are in a PostgreSQL database.

@@ -2,7 +2,7 @@
 
 use crate::freezing::{freeze, thaw};
 use crate::port::Port;
-use crate::redis::{TlsFiles, say_skipped, spawner};
+use crate::redis::{TlsFiles, WallClock, say_skipped, spawner};
 use crate::until::until;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -35,6 +35,7 @@ pub struct PostgresServer {
     dir: TempDir,
     port: Port,
     settings: Vec<String>,
+    env: Vec<(&'static str, PathBuf)>,
     child: Option<Child>,
     tls: Option<TlsFiles>,
 }
@@ -59,7 +60,15 @@ impl PostgresServer {
     /// # Panics
     /// If the server must not be missing, or does not start.
     pub fn start(settings: &[&str]) -> Result<Self, String> {
-        Self::start_on(settings, |_| Ok(None))
+        Self::start_on(settings, Vec::new(), |_| Ok(None))
+    }
+
+    /// The same with this wall clock, which its standbys have too: see [`WallClock::for_all_users`].
+    ///
+    /// # Panics
+    /// If the server must not be missing, or does not start.
+    pub fn start_with_clock(settings: &[&str], clock: &WallClock) -> Result<Self, String> {
+        Self::start_on(settings, clock.env().map(|(name, path)| (name, path.to_owned())).into(), |_| Ok(None))
     }
 
     /// The same with all data on a disk of its own, of this size. Only root can make one.
@@ -69,11 +78,12 @@ impl PostgresServer {
     pub fn start_on_small_disk(megabytes: u32, settings: &[&str]) -> Result<Self, String> {
         // Otherwise its logs need more than a small disk has.
         let small = ["min_wal_size=2MB", "max_wal_size=8MB", "shared_buffers=1MB"];
-        Self::start_on(&[&small[..], settings].concat(), |dir| SmallDisk::mount(dir, megabytes).map(Some))
+        Self::start_on(&[&small[..], settings].concat(), Vec::new(), |dir| SmallDisk::mount(dir, megabytes).map(Some))
     }
 
     fn start_on(
         settings: &[&str],
+        env: Vec<(&'static str, PathBuf)>,
         mount: impl FnOnce(&Path) -> Result<Option<SmallDisk>, String>,
     ) -> Result<Self, String> {
         let Some(programs) = programs() else {
@@ -94,7 +104,7 @@ impl PostgresServer {
         }
         own(dir.path());
         let port = Port::free().expect("a free port");
-        let mut server = Self { programs, dir, port, settings, child: None, tls, disk };
+        let mut server = Self { programs, dir, port, settings, env, child: None, tls, disk };
         let initdb = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"];
         let segments = if server.disk.is_some() { &["--wal-segsize=1", "--pgdata"][..] } else { &["--pgdata"][..] };
         server.make("initdb", &[&initdb[..], segments].concat());
@@ -134,8 +144,8 @@ impl PostgresServer {
         let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
         own(dir.path());
         let (programs, port) = (self.programs.clone(), Port::free().expect("a free port"));
-        let settings = self.settings.clone();
-        let mut standby = Self { programs, dir, port, settings, child: None, tls: None, disk: None };
+        let (settings, env) = (self.settings.clone(), self.env.clone());
+        let mut standby = Self { programs, dir, port, settings, env, child: None, tls: None, disk: None };
         let from = format!("--dbname=postgres://postgres@127.0.0.1:{}", self.port());
         standby.make("pg_basebackup", &[&from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
         standby.launch();
@@ -147,7 +157,7 @@ impl PostgresServer {
         let begun = Instant::now();
         let count = format!("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND {how}");
         while self.sql(&count) != "1" {
-            assert!(begun.elapsed() < START, "no standby streams: {}", self.last_words());
+            assert!(begun.elapsed() < START, "no standby streams: {}", self.logged());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -169,12 +179,13 @@ impl PostgresServer {
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
+        command.envs(self.env.iter().map(|(name, path)| (name, path)));
         command.stdin(Stdio::null()).stderr(log.try_clone().expect("a second handle")).stdout(log);
         self.child = Some(spawner::spawn(command).expect("postgres starts"));
         let begun = Instant::now();
         while self.try_sql("postgres", "SELECT 1").is_err() {
             let is_over = self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
-            assert!(!is_over && begun.elapsed() < START, "postgres did not start: {}", self.last_words());
+            assert!(!is_over && begun.elapsed() < START, "postgres did not start: {}", self.logged());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -258,7 +269,7 @@ impl PostgresServer {
     /// # Panics
     /// If it does not become one.
     pub fn promote(&self) {
-        assert_eq!(self.sql("SELECT pg_promote()"), "t", "{}", self.last_words());
+        assert_eq!(self.sql("SELECT pg_promote()"), "t", "{}", self.logged());
     }
 
     /// Stops all its processes until [`PostgresServer::thaw`].
@@ -325,7 +336,8 @@ impl PostgresServer {
         self.dir.path().join("log")
     }
 
-    fn last_words(&self) -> String {
+    /// What it has logged since it was started last.
+    pub fn logged(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 }

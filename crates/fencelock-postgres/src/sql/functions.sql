@@ -12,10 +12,15 @@ BEGIN
 END $$;
 
 -- Identifies the cluster, and what it has written since the last failover. The checkpoint of a server that was just promoted still has
--- the old timeline.
-CREATE OR REPLACE FUNCTION run() RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()
-$$;
+-- the old timeline. Some services have no WAL functions: there, a failover loses no commit.
+CREATE OR REPLACE FUNCTION run() RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_run text := (SELECT system_identifier || '/' FROM pg_control_system());
+BEGIN
+    RETURN v_run || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state THEN
+    RETURN v_run;
+END $$;
 
 -- What a new connection needs to know. A server that may have lost grants begins its quarantine here. It has one if it ever was asked
 -- for: always, or because its standbys may lack the last commits.
@@ -86,8 +91,8 @@ END $$;
 -- Writes the row of a key that the caller has locked, if it has changed.
 CREATE OR REPLACE FUNCTION save(v locks) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE locks l SET fence = v.fence, ends = v.ends, since = v.since, head = v.head, waiting = v.waiting, count = v.count,
-           is_handed = v.is_handed, holder = v.holder, owner = v.owner, channel = v.channel
+    UPDATE locks l SET fence = v.fence, ends = v.ends, since = v.since, ttl = v.ttl, head = v.head, waiting = v.waiting,
+           count = v.count, is_handed = v.is_handed, holder = v.holder, owner = v.owner, channel = v.channel
      WHERE l.key = v.key AND l IS DISTINCT FROM v;
 END $$;
 
@@ -102,14 +107,13 @@ BEGIN
             excluded.fence, excluded.since, excluded.is_handed);
 END $$;
 
--- The row of a key that the caller has locked, with the end of the last hold that is left. Some rows of holds that are over go.
+-- The row of a key that the caller has locked, with the end of the last hold that is left. The rows of holds that are over go: if the
+-- clock of the server was ahead, they must not come back after the next holder.
 CREATE OR REPLACE FUNCTION settled(INOUT v locks, p_now bigint) LANGUAGE plpgsql AS $$
 BEGIN
     IF v.holder IS NULL AND v.ends > 0 THEN
-        DELETE FROM waiters WHERE key = v.key AND ticket IN (
-            SELECT ticket FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till <= p_now ORDER BY ticket LIMIT 32
-        );
-        SELECT coalesce(max(alive_till), 0) INTO v.ends FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till > p_now;
+        DELETE FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till <= p_now;
+        SELECT coalesce(max(alive_till), 0) INTO v.ends FROM waiters WHERE key = v.key AND ticket <= v.head;
     END IF;
 END $$;
 
@@ -134,7 +138,7 @@ BEGIN
     IF v.ends <= p_now THEN RETURN true; END IF;
     IF v.holder IS NOT NULL OR p_permits < 0 THEN RETURN false; END IF;
     RETURN (SELECT bool_and(permits = p_permits) AND (p_permits = 0 OR sum(weight) + p_weight <= p_permits)
-              FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till > p_now);
+              FROM waiters WHERE key = v.key AND ticket <= v.head);
 END $$;
 
 -- Grants a key for this time.
@@ -143,6 +147,7 @@ BEGIN
     v.count := CASE WHEN v.fence = 0 THEN 1 ELSE greatest(least(w.count, p_now - v.fence), 1) END;
     v.fence := greatest(v.fence + 1, p_now);
     v.since := p_now;
+    v.ttl := p_ttl;
     v.ends := greatest(v.ends, p_now + p_ttl);
     v.head := greatest(v.head, w.ticket);
     v.is_handed := p_handed;
@@ -153,6 +158,7 @@ BEGIN
         w.fence := v.fence;
         w.count := v.count;
         w.since := p_now;
+        w.ttl := p_ttl;
         w.alive_till := p_now + p_ttl;
         w.is_handed := p_handed;
         PERFORM put(w);
@@ -167,11 +173,12 @@ DECLARE
 BEGIN
     IF v.ends > p_now AND v.holder = p_holder THEN
         v.ends := greatest(v.ends, p_now + p_ttl);
+        v.ttl := p_ttl;
         v.is_handed := false;
         o_fence := v.fence;
         o_count := v.count;
     ELSIF v.ends > p_now AND v.holder IS NULL THEN
-        UPDATE waiters SET alive_till = greatest(alive_till, p_now + p_ttl), is_handed = false
+        UPDATE waiters SET alive_till = greatest(alive_till, p_now + p_ttl), ttl = p_ttl, is_handed = false
          WHERE key = v.key AND holder = p_holder AND ticket <= v.head AND alive_till > p_now
         RETURNING fence, count, alive_till INTO o_fence, o_count, v_till;
         v.ends := greatest(v.ends, v_till);
@@ -240,10 +247,10 @@ BEGIN
     o_handed := false;
     o_now := micros();
     IF p_permits < 0 AND p_intent <> 2 THEN
-        UPDATE locks SET holder = p_holder, owner = p_owner, channel = p_channel, since = o_now, ends = o_now + p_ttl,
+        UPDATE locks SET holder = p_holder, owner = p_owner, channel = p_channel, since = o_now, ttl = p_ttl, ends = o_now + p_ttl,
                fence = greatest(fence + 1, o_now),
                count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least(p_count, o_now - fence), 1) END
-         WHERE key = p_key AND waiting = 0 AND ends <= o_now
+         WHERE key = p_key AND waiting = 0 AND ends <= o_now AND holder IS NOT NULL
         RETURNING fence, count INTO o_fence, o_count;
         IF FOUND THEN
             o_answer := 0;
@@ -313,7 +320,7 @@ BEGIN
             WHEN v.ends <= o_now OR (p_intent = 2 AND w.ticket IS NULL) THEN 3 ELSE least(p_intent + 1, 2) END;
         IF o_answer = 2 AND w.ticket IS NULL THEN
             w := (p_key, nextval('waiters_ticket_seq'), p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight,
-                  o_now + 3000000, NULL, NULL, false);
+                  o_now + 3000000, NULL, o_now, false);
             PERFORM put(w);
             v.waiting := v.waiting + 1;
         END IF;
@@ -458,11 +465,11 @@ BEGIN
     ), leases AS (
         SELECT key, holder, max(ttl) AS ttl, max(greatest(ttl, assumed)) AS assumed FROM asked GROUP BY key, holder
     ), alone AS (
-        UPDATE locks l SET is_handed = false, ends = renewed(l.ends, v_now, a.ttl, a.assumed)
+        UPDATE locks l SET is_handed = false, ttl = a.ttl, ends = renewed(l.ends, v_now, a.ttl, a.assumed)
           FROM leases a WHERE l.key = a.key AND l.holder = a.holder AND l.ends > v_now
         RETURNING l.key, l.holder, l.waiting
     ), together AS (
-        UPDATE waiters w SET is_handed = false, alive_till = renewed(w.alive_till, v_now, a.ttl, a.assumed)
+        UPDATE waiters w SET is_handed = false, ttl = a.ttl, alive_till = renewed(w.alive_till, v_now, a.ttl, a.assumed)
           FROM leases a JOIN locks l ON l.key = a.key AND l.holder IS NULL
          WHERE w.key = a.key AND w.holder = a.holder AND w.ticket <= l.head AND w.alive_till > v_now
         RETURNING w.key, w.holder, l.waiting, w.alive_till
@@ -486,15 +493,23 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
                  EXCEPT SELECT key FROM (SELECT key FROM locks WHERE key = ANY (p_keys) FOR UPDATE SKIP LOCKED) AS free)
 $$;
 
--- All holds, or those of one key.
-CREATE OR REPLACE FUNCTION list_1(p_key text)
-RETURNS TABLE (o_key text, o_holder bytea, o_owner text, o_fence bigint, o_waiting int, o_left bigint, o_age bigint, o_permits int, o_weight int)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- All holds, or those of one key, and behind them the first waiters, which have no token: one of each key, or 100 of the one.
+CREATE OR REPLACE FUNCTION list_1(p_key text) RETURNS TABLE (
+    o_key text, o_holder bytea, o_owner text, o_fence bigint, o_waiting int, o_left bigint, o_age bigint, o_permits int, o_weight int,
+    o_ttl bigint
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     v_now bigint := micros();
 BEGIN
-    RETURN QUERY SELECT key, holder, owner, fence, waiting, ends - v_now, v_now - since, permits, weight
-      FROM holds WHERE (p_key IS NULL OR key = p_key) AND ends > v_now ORDER BY key, ticket LIMIT 100001;
+    RETURN QUERY SELECT key, holder, owner, fence, waiting, ends - v_now, v_now - since, permits, weight, ttl FROM (
+        SELECT key, ticket, holder, owner, fence, waiting, ends, since, permits, weight, ttl FROM holds
+        UNION ALL
+        SELECT l.key, w.ticket, w.holder, w.owner, NULL, l.waiting, w.alive_till, w.since, w.permits, w.weight, w.ttl
+          FROM locks l CROSS JOIN LATERAL (
+              SELECT * FROM waiters WHERE key = l.key AND ticket > l.head AND alive_till > v_now ORDER BY ticket
+               LIMIT CASE WHEN p_key IS NULL THEN 1 ELSE 100 END
+          ) w WHERE l.waiting > 0
+    ) AS found WHERE (p_key IS NULL OR key = p_key) AND ends > v_now ORDER BY key, ticket LIMIT 100001;
 END $$;
 
 CREATE OR REPLACE FUNCTION evict_1(p_key text, p_holders bytea[], OUT o_evicted boolean, OUT o_handed boolean, OUT o_more boolean)
@@ -577,9 +592,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM locks l WHERE l.key = lock_in.key) THEN PERFORM make(lock_in.key); END IF;
-    UPDATE locks l SET fence = greatest(l.fence + 1, micros()), since = micros()
+    UPDATE locks l SET fence = greatest(l.fence + 1, micros()), since = micros(), ends = 0
      WHERE l.key = lock_in.key AND l.waiting = 0 AND l.ends <= micros() AND NOT EXISTS (SELECT FROM meta WHERE until > micros())
     RETURNING l.fence INTO token;
+    -- As in `settled`.
+    IF FOUND THEN DELETE FROM waiters w WHERE w.key = lock_in.key; END IF;
 END $$;
 
 -- For transactions of users: refuses a token that is smaller than one that this receiver has seen.

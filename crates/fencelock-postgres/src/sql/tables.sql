@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS locks (
     fence bigint NOT NULL DEFAULT 0,
     ends bigint NOT NULL DEFAULT 0,
     since bigint NOT NULL DEFAULT 0,
+    -- Of the latest renewal, or of the grant.
+    ttl bigint NOT NULL DEFAULT 0,
     -- Who has a later ticket waits: a search for the next one does not walk over the dead index entries of those before.
     head bigint NOT NULL DEFAULT 0,
     waiting int NOT NULL DEFAULT 0,
@@ -59,7 +61,8 @@ CREATE TABLE IF NOT EXISTS waiters (
     alive_till bigint NOT NULL,
     -- Of a hold: as in locks.
     fence bigint,
-    since bigint,
+    -- When it has come, or was granted the key.
+    since bigint NOT NULL,
     is_handed boolean NOT NULL DEFAULT false,
     PRIMARY KEY (key, ticket),
     UNIQUE (key, holder)
@@ -67,10 +70,10 @@ CREATE TABLE IF NOT EXISTS waiters (
 
 -- All holds, also those that are over.
 CREATE OR REPLACE VIEW holds AS
-    SELECT key, 0::bigint AS ticket, holder, owner, channel, fence, count, since, ends, is_handed, -1 AS permits, 0 AS weight, waiting
+    SELECT key, 0::bigint AS ticket, holder, owner, channel, fence, count, since, ttl, ends, is_handed, -1 AS permits, 0 AS weight, waiting
       FROM locks WHERE holder IS NOT NULL
     UNION ALL
-    SELECT w.key, w.ticket, w.holder, w.owner, w.channel, w.fence, w.count, w.since, w.alive_till, w.is_handed, w.permits, w.weight, l.waiting
+    SELECT w.key, w.ticket, w.holder, w.owner, w.channel, w.fence, w.count, w.since, w.ttl, w.alive_till, w.is_handed, w.permits, w.weight, l.waiting
       FROM locks l JOIN waiters w ON w.key = l.key AND w.ticket <= l.head WHERE l.holder IS NULL;
 
 CREATE TABLE IF NOT EXISTS completions (

@@ -10,7 +10,7 @@ use fencelock::blocking::{Client, OncePerWindow, OnceStart};
 use std::time::Duration;
 
 /// Long enough for a restart on a busy machine.
-pub(super) const LEASE: Duration = Duration::from_secs(20);
+pub(crate) const LEASE: Duration = Duration::from_secs(20);
 /// A lease that ends within the run.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(400);
 
@@ -37,12 +37,11 @@ impl ControlHolds<'_> {
         self.recorder.note(&HistoryLine::new("control", key, Op::Control, at, at).what(check));
     }
 
-    /// A held lock is ended by another program.
-    pub(crate) fn forgotten(&self, forget: impl FnOnce(&str) -> Result<(), String>) -> Result<(), Failure> {
-        let key = "control-forgotten";
+    /// A held lock is ended by another program, or by a clock.
+    pub(crate) fn ended(&self, key: &str, end: impl FnOnce(&str) -> Result<(), Failure>) -> Result<(), Failure> {
         self.announce(key, "C3");
         self.take(&connect(self.url)?, "sleeper", key, LEASE)?;
-        forget(key)?;
+        end(key)?;
         self.take(&connect(self.url)?, "successor", key, SHORT_LEASE).map(drop)
     }
 

@@ -8,7 +8,7 @@ mod holds;
 mod sentinels;
 
 pub(crate) use cluster::{held_by_a_master_alone, moved_without_its_keys, promoted_by_the_cluster};
-pub(crate) use holds::ControlHolds;
+pub(crate) use holds::{ControlHolds, LEASE};
 pub(crate) use sentinels::promoted_by_sentinels;
 
 use crate::Failure;
@@ -16,7 +16,7 @@ use crate::connect::connect;
 use crate::nodes::{Node, Nodes};
 use fencelock::{Finding, Level};
 use fencelock_testkit::Shift;
-use holds::{LEASE, SHORT_LEASE};
+use holds::SHORT_LEASE;
 use std::time::Duration;
 
 /// A third of this is enough to acquire the lock while its previous holder still assumes that it holds it: the successor claims at

@@ -21,7 +21,7 @@ use crate::recorder::{Recorder, now};
 use crate::topology::Topology;
 use crate::workers::Workers;
 use clients::ClientNemesis;
-use fencelock_testkit::Shift;
+use fencelock_testkit::{Shift, WallClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,11 +46,6 @@ pub(crate) struct Nemesis {
 }
 
 impl Nemesis {
-    /// By how much clocks jump: more than every lease.
-    pub(crate) fn jump(&self) -> Duration {
-        self.ttl * 3 / 2
-    }
-
     /// How long a server that may have lost data does not grant.
     pub(super) fn quarantine(&self) -> Duration {
         self.topology.quarantine(self.ttl)
@@ -61,10 +56,9 @@ impl Nemesis {
         let began = now();
         let outcome = match step.fault {
             Fault::FreezeClient | Fault::KillClient => self.with_client(step),
-            Fault::ClockForward => self.with_clock(step, Shift::Forward(self.jump())),
-            Fault::ClockBack => self.with_clock(step, Shift::Back(self.jump())),
-            Fault::ClockFast => self.with_clock(step, Shift::Rate(SKEW)),
-            Fault::ClockSlow => self.with_clock(step, Shift::Rate(-SKEW)),
+            Fault::ClockForward | Fault::ClockBack | Fault::ClockFast | Fault::ClockSlow => {
+                mislead(&self.nodes.all[step.victim].machine.clock, step, self.ttl)
+            }
             Fault::ForeignDelete => {
                 self.delete();
                 Ok(())
@@ -96,13 +90,6 @@ impl Nemesis {
         ClientNemesis { workers, recorder, keys, ttl: *ttl, inspect: &inspect, quorum }.inject(step)
     }
 
-    fn with_clock(&self, step: &ScheduledFault, shift: Shift) -> Result<(), Failure> {
-        let clock = &self.nodes.all[step.victim].machine.clock;
-        clock.set(shift)?;
-        std::thread::sleep(step.lasts);
-        Ok(clock.set(Shift::None)?)
-    }
-
     fn delete(&self) {
         for _ in 0..POLLS {
             let held = self.keys.iter().find(|key| self.nodes.inspect(key).len() >= self.nodes.quorum());
@@ -116,6 +103,24 @@ impl Nemesis {
             }
         }
     }
+}
+
+/// By how much the fault makes a clock jump: more than every lease.
+pub(crate) fn jump(fault: Fault, ttl: Duration) -> Duration {
+    if matches!(fault, Fault::ClockForward | Fault::ClockBack) { ttl * 3 / 2 } else { Duration::ZERO }
+}
+
+/// Sets a clock wrong for a while.
+fn mislead(clock: &WallClock, step: &ScheduledFault, ttl: Duration) -> Result<(), Failure> {
+    let jump = jump(step.fault, ttl);
+    clock.set(match step.fault {
+        Fault::ClockForward => Shift::Forward(jump),
+        Fault::ClockBack => Shift::Back(jump),
+        Fault::ClockFast => Shift::Rate(SKEW),
+        _ => Shift::Rate(-SKEW),
+    })?;
+    std::thread::sleep(step.lasts);
+    Ok(clock.set(Shift::None)?)
 }
 
 fn slices(lasts: Duration) -> u128 {

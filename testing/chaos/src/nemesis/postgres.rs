@@ -2,7 +2,7 @@
 
 use super::clients::ClientNemesis;
 use super::servers::{disturb, lose_replies};
-use super::{SLICE, slices};
+use super::{SLICE, jump, mislead, slices};
 use crate::Failure;
 use crate::database::Database;
 use crate::fault::Fault;
@@ -89,6 +89,9 @@ impl PostgresNemesis {
                 let then = if topology.has_pooler() { Then::Close } else { Then::StaySilent };
                 lose_replies(&database.proxy, recorder, step.lasts, then);
             }
+            Fault::ClockForward | Fault::ClockBack | Fault::ClockFast | Fault::ClockSlow => {
+                mislead(&database.clock, step, ttl)?;
+            }
             _ => disturb(&database.proxy, step)?,
         }
         Ok(())
@@ -98,7 +101,7 @@ impl PostgresNemesis {
     pub(crate) fn recover(&self, step: &ScheduledFault, topology: Topology) {
         let Self { client, recorder, keys, ttl, .. } = self;
         let (healed, recovery) = (now(), Recovery { client, recorder, keys, ttl: *ttl, topology });
-        let bound = recovery::bound(*ttl, healed, 0);
+        let bound = recovery::bound(*ttl, healed, 0) + jump(step.fault, *ttl);
         recovery.demand(step.fault.name(), healed, bound);
         recovery.probe(bound);
     }

@@ -4,7 +4,7 @@ use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
 use crate::deadline::in_time;
 use crate::test_client::{ALIVE, CLOCK_RESOLUTION, PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
-use fencelock_core::{Eviction, Expiry, Mode, Occupant, Release, Renew};
+use fencelock_core::{Eviction, Expiry, Liveness, Mode, Occupant, Release, Renew};
 use std::time::Duration;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -14,6 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(a_held_key_shows_when_it_ends),
         case(inspecting_does_not_hold_the_key),
         case(a_hold_shows_its_duration_if_it_is_known),
+        case_for(&[Need::Expires], a_hold_shows_its_last_renewal_if_it_is_known),
         case_for(&[Need::Queues], a_held_key_shows_the_number_of_waiters).within(ALIVE),
         case_for(&[Need::Queues], waiters_are_named_in_the_order_of_arrival_if_they_are_known).within(ALIVE),
         case_for(&[Need::Admin], the_list_contains_held_keys_only),
@@ -78,6 +79,20 @@ async fn a_hold_shows_its_duration_if_it_is_known(fixture: &dyn Fixture) {
         assert!(held_for + CLOCK_RESOLUTION >= passed, "{held_for:?} after {passed:?}");
         assert!(held_for < Duration::from_secs(60), "{held_for:?} is longer than the case");
     }
+}
+
+async fn a_hold_shows_its_last_renewal_if_it_is_known(fixture: &dyn Fixture) {
+    let [a, b] = test_clients(fixture).await;
+    a.takes().await;
+    let passed = Duration::from_millis(200);
+    fixture.let_time_pass(passed).await;
+    let Some(Liveness::Renewed { ago, every }) = b.hold().await.alive else { return };
+    assert!(ago + CLOCK_RESOLUTION >= passed, "{ago:?} after {passed:?}");
+    assert!(every.is_none_or(|every| every < a.ttl), "{every:?} is too late for {:?}", a.ttl);
+    assert_eq!(a.renews().await, Renew::Renewed { waiters: 0 });
+    let hold = b.hold().await;
+    let Some(Liveness::Renewed { ago, .. }) = hold.alive else { panic!("it was known: {hold:?}") };
+    assert!(hold.held_for.is_none_or(|held_for| ago < held_for), "the renewal is the latest event: {hold:?}");
 }
 
 async fn a_held_key_shows_the_number_of_waiters(fixture: &dyn Fixture) {

@@ -2,11 +2,12 @@
 
 use crate::shim;
 use rustix::time::{ClockId, clock_gettime};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Result;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// The error of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Shift {
     Rate(i64),
 }
 
-/// The wall clock of a server that was started with [`crate::RedisOptions::wall_clock`]. It does not affect the monotonic
+/// The wall clock of a server that was started with [`crate::RedisOptions::wall_clock`] or [`crate::PostgresServer::start_with_clock`]. It does not affect the monotonic
 /// clock.
 #[derive(Debug)]
 pub struct WallClock {
@@ -29,6 +30,7 @@ pub struct WallClock {
     library: PathBuf,
     /// Mapped by the server process; the C library defines the format.
     file: File,
+    _dir: Option<TempDir>,
 }
 
 impl WallClock {
@@ -41,10 +43,18 @@ impl WallClock {
         let path = dir.join(name);
         fs::write(&path, [0; 32])?;
         let file = OpenOptions::new().write(true).open(&path)?;
-        Ok(Self { path, library, file })
+        Ok(Self { path, library, file, _dir: None })
     }
 
-    pub(super) fn env(&self) -> [(&'static str, &Path); 2] {
+    /// The same in a directory of its own, which servers of all users can read.
+    pub fn for_all_users() -> Result<Self> {
+        let readable = Permissions::from_mode(0o755);
+        let dir = tempfile::Builder::new().prefix("fencelock-clock-").permissions(readable).tempdir()?;
+        let clock = Self::new(dir.path(), "clock")?;
+        Ok(Self { _dir: Some(dir), ..clock })
+    }
+
+    pub(crate) fn env(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("FENCELOCK_WALL_CLOCK", &self.path)]
     }
 
