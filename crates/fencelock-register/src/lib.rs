@@ -22,6 +22,8 @@
 
 mod in_memory;
 mod locks;
+#[cfg(feature = "object-store")]
+pub mod objects;
 mod store;
 
 pub use in_memory::MemoryRegister;
