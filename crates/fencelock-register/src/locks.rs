@@ -4,9 +4,9 @@ use fencelock_core::register::{
     RenewHold, Settings, StoreClock, WriteDone,
 };
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, HolderId, Holding, Key, Listener,
-    Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Unknown, WriteCompletion, hash_slot,
+    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, HolderId, Holding, Intent,
+    Key, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Unknown, WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Locks on a [`Register`]: one record for each key.
 ///
-/// Waiters poll, and nobody is woken. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
+/// Waiters poll. If the store can watch a register, they are woken too. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
 #[derive(Debug)]
 pub struct RegisterLocks {
     register: Arc<dyn Register>,
@@ -78,6 +78,11 @@ impl RegisterLocks {
         Self { polls, ..self }
     }
 
+    /// Asks for hints, where there are any.
+    fn wake(&self, key: &Key) {
+        let _polls_suffice = self.register.watch(key);
+    }
+
     /// Drives a call to its answer. What it leaves if it is dropped is in the memory of its key.
     async fn run<O: Operation + Send>(&self, key: &Key, operation: O) -> Result<O::Output, Unknown>
     where
@@ -126,17 +131,32 @@ impl Backend for RegisterLocks {
         self.register.name()
     }
 
-    /// Only what this client evicts is reported.
+    /// What this client evicts is reported, and what the store reports.
     fn listen(&self, listener: Arc<dyn Listener>) {
+        self.register.listen(&listener);
         self.listeners.add(&listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move { self.run(&claim.key, ClaimKey(claim.clone())).await.into() })
+        Box::pin(async move {
+            let answer = self.run(&claim.key, ClaimKey(claim.clone())).await;
+            if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
+                self.wake(&claim.key);
+            }
+            answer.into()
+        })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move { self.register.watch(key) })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let renew = |renewal: &'a Renewal| self.run(&renewal.key, RenewHold(renewal.clone()));
+        // Whoever holds a key for longer than to its first renewal is told if another program takes it.
+        let renew = move |renewal: &'a Renewal| async move {
+            self.wake(&renewal.key);
+            self.run(&renewal.key, RenewHold(renewal.clone())).await
+        };
         Box::pin(stream::iter(renewals.iter().map(renew)).buffered(Self::AT_ONCE).collect())
     }
 
