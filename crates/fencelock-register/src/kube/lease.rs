@@ -20,13 +20,13 @@ const HASHED: &str = "fl-";
 
 /// A Lease as the API server has sent it: the whole, because who replaces it must keep what others have added.
 #[derive(Debug, Clone)]
-pub(super) struct Lease {
+pub(super) struct LeaseObject {
     object: Value,
     /// When it was written, by the clock of the API server.
     pub(super) modified: Option<u64>,
 }
 
-impl Lease {
+impl LeaseObject {
     /// `None` if it is no object that was stored.
     pub(super) fn new(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;

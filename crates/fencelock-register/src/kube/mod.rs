@@ -18,7 +18,7 @@ use fencelock_core::{Answer, BootClock, Clock, Fault, Invalid, Key, Listener, Li
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use lease::Lease;
+use lease::LeaseObject;
 use location::Location;
 use reply::Reply;
 use serde_json::Value;
@@ -47,7 +47,7 @@ struct Leases {
     /// This client was let in before.
     accepted: AtomicBool,
     /// The latest answers. What is being written is not known.
-    known: Mutex<HashMap<Key, Lease>>,
+    known: Mutex<HashMap<Key, LeaseObject>>,
     watches: Watches,
     listeners: Listeners,
 }
@@ -151,11 +151,11 @@ impl Leases {
         reply.unknown(&self.sessions.name, self.accepted.load(Ordering::Relaxed))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Key, Lease>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, LeaseObject>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn learn(&self, key: &Key, lease: Lease) {
+    fn learn(&self, key: &Key, lease: LeaseObject) {
         let mut known = self.known();
         if known.len() >= KEYS && !known.contains_key(key) {
             known.clear();
@@ -163,8 +163,8 @@ impl Leases {
         known.insert(key.clone(), lease);
     }
 
-    fn lease(&self, reply: Reply) -> Result<Lease, Unknown> {
-        Lease::new(reply.body).ok_or_else(|| self.error(Fault::Unsupported, "the answer is no Lease"))
+    fn lease(&self, reply: Reply) -> Result<LeaseObject, Unknown> {
+        LeaseObject::new(reply.body).ok_or_else(|| self.error(Fault::Unsupported, "the answer is no Lease"))
     }
 
     async fn get(&self, key: &Key) -> Result<Found, Unknown> {
@@ -192,7 +192,7 @@ impl Leases {
         let record = Record::from_bytes(bytes, key).map_err(no_record)?;
         let before = self.known().remove(key).filter(|lease| Some(lease.version()) == *expect);
         let (method, name, before) = match (expect, before) {
-            (None, _) => (Method::POST, String::new(), Lease::absent(key)),
+            (None, _) => (Method::POST, String::new(), LeaseObject::absent(key)),
             (Some(_), Some(before)) => (Method::PUT, format!("/{}", lease::name(key)), before),
             // What others have added is known no more: it is read first.
             (Some(_), None) => return Ok(WriteReply::Refused),
@@ -224,7 +224,7 @@ impl Leases {
                 return Err(self.unknown(&reply));
             }
             let items = reply.body["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-            let held = items.into_iter().filter_map(Lease::new).filter(|lease| !lease.identity().is_empty());
+            let held = items.into_iter().filter_map(LeaseObject::new).filter(|lease| !lease.identity().is_empty());
             keys.extend(held.filter_map(|lease| lease.key()));
             match reply.body["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
                 None => return Ok(keys),

@@ -3,8 +3,7 @@ use fencelock_core::{Connecting, Scheme, UrlForm};
 use std::sync::Arc;
 
 /// `kube-lease://`, for `fencelock::register`.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
+#[derive(Debug)]
 pub struct KubeLeases;
 
 const FORMS: [UrlForm; 1] = [UrlForm::new("kube-lease:///NAMESPACE", "the Leases of a Kubernetes namespace")];

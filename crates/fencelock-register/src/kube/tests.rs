@@ -143,8 +143,8 @@ fn foreign(holder: &str) -> Value {
     })
 }
 
-fn lease(object: Value) -> Lease {
-    Lease::new(object).unwrap()
+fn lease(object: Value) -> LeaseObject {
+    LeaseObject::new(object).unwrap()
 }
 
 fn record(object: &Value) -> Record {
@@ -247,7 +247,7 @@ fn a_lease_without_managed_fields_has_no_time_and_one_without_a_duration_the_def
     object["spec"] = json!({"holderIdentity": "pod-1"});
     assert_eq!(lease(object.clone()).modified, None);
     assert_eq!(record(&object).hold.unwrap().ttl.get(), Duration::from_secs(15));
-    assert!(Lease::new(json!({"metadata": {"name": "orders"}})).is_none());
+    assert!(LeaseObject::new(json!({"metadata": {"name": "orders"}})).is_none());
 }
 
 #[test]

@@ -8,6 +8,8 @@ use fencelock_core::{Invalid, Scheme};
 use fencelock_postgres::PostgresScheme;
 #[cfg(feature = "redis-plain")]
 use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
+#[cfg(feature = "kube")]
+use fencelock_register::kube::KubeLeases;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// All schemes of this crate. A new backend adds a line here; the rest is in its [`Scheme`].
@@ -24,6 +26,8 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         Arc::new(QuorumScheme),
         #[cfg(feature = "postgres")]
         Arc::new(PostgresScheme),
+        #[cfg(feature = "kube")]
+        Arc::new(KubeLeases),
     ]
 }
 
@@ -32,6 +36,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
         "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
+        "kube-lease" if !cfg!(feature = "kube") => Some("kube"),
         "postgres" | "postgresql" if !cfg!(feature = "postgres") => Some("postgres"),
         _ => None,
     }
@@ -180,9 +185,12 @@ mod tests {
             "redlock+tls",
         ];
         let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
-        for (scheme, on) in
-            remote.into_iter().chain([("file", cfg!(feature = "file")), ("postgres", cfg!(feature = "postgres"))])
-        {
+        let others = [
+            ("file", cfg!(feature = "file")),
+            ("kube-lease", cfg!(feature = "kube")),
+            ("postgres", cfg!(feature = "postgres")),
+        ];
+        for (scheme, on) in remote.into_iter().chain(others) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),
