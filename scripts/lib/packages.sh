@@ -51,9 +51,9 @@ apt_install() (
 
 # Whether the programs of other languages have what they need.
 has_peers() {
-    php -r 'exit(extension_loaded("redis") ? 0 : 1);' 2>/dev/null || return 1
+    php -r 'exit(extension_loaded("redis") && extension_loaded("pdo_pgsql") ? 0 : 1);' 2>/dev/null || return 1
     for python in target/interop/venv/bin/python python3 /usr/bin/python3; do
-        "$python" -c 'import redis.lock' 2>/dev/null && return 0
+        "$python" -c 'import redis.lock, psycopg' 2>/dev/null && return 0
     done
     return 1
 }

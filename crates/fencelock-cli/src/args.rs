@@ -12,6 +12,7 @@ use crate::wait_args::{Nested, Patience};
 use crate::{exit, parse, settings, span};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Run commands one at a time, on one machine or on fifty.
@@ -185,6 +186,13 @@ pub(crate) struct Run {
     /// Exit with CODE instead of 75 if another client holds the lock.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    /// Write when the command started and ended last, how, and how long it waited, into a file in DIR for the textfile collector of
+    /// node_exporter: one for each KEY.
+    ///
+    /// What cannot be written is a warning, and does not change the exit status.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
+    pub(crate) metrics_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) flock: Flock,
     #[command(flatten)]
@@ -368,7 +376,8 @@ pub(crate) struct List {
 /// it may have granted has ended. The command is idempotent. Clients with another list or another `max_ttl=` fail
 /// afterwards.
 ///
-/// It also applies to redis:// with quarantine=on. With postgres:// it makes the schema, or updates its functions.
+/// It also applies to redis:// with quarantine=on. With postgres:// it makes the schema, or updates its functions
+/// and its quarantine.
 #[allow(clippy::doc_markdown, reason = "this is help text")]
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]

@@ -2,7 +2,7 @@
 
 use crate::mode::with_mode;
 use fencelock::{
-    Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Mode, Occupant, Owner, WaiterInfo, WindowDone,
+    Expiry, FencingToken, HolderId, HolderInfo, Holding, Key, Liveness, Mode, Occupant, Owner, WaiterInfo, WindowDone,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -66,7 +66,18 @@ fn hold(hold: &HolderInfo) -> Value {
         "held_for_ms": hold.held_for.map(millis),
         "expires_in_ms": expires_in(hold.expiry),
     });
-    with_mode(with_occupant(answer, &hold.occupant), Some(hold.mode))
+    with_mode(with_occupant(with_liveness(answer, hold.alive), &hold.occupant), Some(hold.mode))
+}
+
+/// Adds what shows that a holder is alive.
+fn with_liveness(mut answer: Value, alive: Option<Liveness>) -> Value {
+    let (ago, every) = match alive {
+        Some(Liveness::Renewed { ago, every }) => (Some(ago), every),
+        _ => (None, None),
+    };
+    answer["process_lives"] = (alive == Some(Liveness::Process)).then_some(true).into();
+    (answer["renewed_ago_ms"], answer["renewed_every_ms"]) = (ago.map(millis).into(), every.map(millis).into());
+    answer
 }
 
 /// The first waiters; unknown without a queue. Of a free key nobody is named: what is in its queue is about to get it.
@@ -105,6 +116,7 @@ pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
         "holders": known.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),
         "holder_count": known.map_or(0, |held| held.holders.count()),
     });
+    let answer = with_liveness(answer, holder.and_then(|holder| holder.alive));
     let answer = with_mode(answer, known.map(|held| held.first().mode));
     match holder {
         Some(holder) => with_occupant(answer, &holder.occupant),

@@ -3,7 +3,7 @@
 //! `args` and `parse` read the arguments, `mistakes` words their errors, `settings` reads the files, `plan` checks the arguments, and
 //! `commands/` has one file for each command. For `run` and `elect`, `kill_policy` decides when the command must end, `supervisor` ends
 //! it, `parent_death_watcher/` is the second process, and `descendants` finds what the command has started. `keeper/` is the second
-//! process of `acquire --while-pid`. `exit`, `failure`, `report` and `json` are exit codes and output.
+//! process of `acquire --while-pid`. `exit`, `failure`, `report` and `json` are exit codes and output, `metrics_file` is what a collector reads.
 
 mod args;
 mod change;
@@ -21,6 +21,7 @@ mod keeper;
 mod kill_policy;
 mod locks;
 mod logging;
+mod metrics_file;
 mod mistakes;
 mod mode;
 mod nesting;

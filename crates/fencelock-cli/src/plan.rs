@@ -5,6 +5,7 @@ use crate::mode::ModeArguments;
 use fencelock::contract::KeySet;
 use fencelock::{Mode, Span};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The plan of `run` and `elect`: validated arguments with defaults filled in.
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) once: Option<OnceRule>,
     /// Pass the password to the command.
     pub(crate) pass_url: bool,
+    /// Where to write what became of it.
+    pub(crate) metrics: Option<PathBuf>,
 }
 
 /// At most one success, or one start, in each window.
@@ -92,6 +95,7 @@ impl Plan {
             slots: run.slots,
             once,
             pass_url: run.pass_url,
+            metrics: run.metrics_file,
         })
     }
 
@@ -121,6 +125,7 @@ impl Plan {
             slots: acquire.slots,
             once: None,
             pass_url: false,
+            metrics: None,
         })
     }
 
@@ -148,6 +153,7 @@ impl Plan {
             slots: None,
             once: None,
             pass_url: elect.pass_url,
+            metrics: elect.metrics_file,
         })
     }
 }

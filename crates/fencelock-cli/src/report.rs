@@ -121,6 +121,10 @@ pub(crate) enum Event<'a> {
     AlreadyDone(&'a WindowDone),
     /// The success of the command is recorded.
     Recorded,
+    /// `--metrics-file` cannot be written.
+    NotMeasured {
+        why: &'a str,
+    },
     /// The leadership was lost.
     Campaigning {
         key: &'a str,
@@ -220,6 +224,7 @@ impl Event<'_> {
             | Self::Waited { .. }
             | Self::Quarantined(_)
             | Self::AlreadyDone(_)
+            | Self::NotMeasured { .. }
             | Self::Blind
             | Self::Campaigning { .. } => Severity::Info,
             Self::GivenUp { waited, .. } if *waited >= LONG => Severity::Info,
@@ -287,6 +292,7 @@ impl Event<'_> {
             Self::WasLost { key, why } => format!("{key} was lost before the command exited: {why}"),
             Self::AlreadyDone(done) => format!("{}: {done}", done.key()),
             Self::Recorded => "recorded the success".to_owned(),
+            Self::NotMeasured { why } => format!("cannot write --metrics-file: {why}"),
             Self::Campaigning { key } => format!("{key}: the leadership is lost; campaigning again"),
             Self::GivenUp { signal, waited } => {
                 format!("received {}: stopped waiting after {}", signals::name(*signal), Span(*waited))
@@ -343,6 +349,7 @@ impl Event<'_> {
                 "event": "already_done", "key": done.key().as_str(), "done": window_done(done),
             }),
             Self::Recorded => json!({ "event": "recorded" }),
+            Self::NotMeasured { why } => json!({ "event": "not_measured", "reason": why }),
             Self::Campaigning { key } => json!({ "event": "campaigning", "key": key }),
             Self::GivenUp { signal, waited } => json!({
                 "event": "given_up", "signal": signals::name(*signal), "waited_ms": millis(*waited),

@@ -2,7 +2,7 @@
 
 use crate::json::prefix;
 use fencelock::contract::Occupied;
-use fencelock::{Expiry, Fault, HolderInfo, Holding, Mode, Span, Unknown};
+use fencelock::{Expiry, Fault, HolderInfo, Holding, Liveness, Mode, Span, Unknown};
 use std::fmt::Write;
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
@@ -54,6 +54,9 @@ fn describe(holding: &Holding, lease: impl Fn(Duration) -> String) -> String {
     if let Some(held_for) = occupied.held_for {
         let _ = write!(text, " for {}", Span(held_for));
     }
+    if holding.first().mode == Mode::Exclusive {
+        text.push_str(&alive(holding.first()));
+    }
     if let Expiry::In(left) = occupied.expiry {
         text.push_str(&lease(left));
     }
@@ -61,6 +64,21 @@ fn describe(holding: &Holding, lease: impl Fn(Duration) -> String) -> String {
         let _ = write!(text, ", {} waiting", holding.waiters);
     }
     plain(&text)
+}
+
+/// `, renewed 3 s ago`, `, no renewal for 12 s, expected every 10 s`, or nothing if nothing shows whether the holder is alive.
+fn alive(hold: &HolderInfo) -> String {
+    match hold.alive {
+        Some(Liveness::Process) => ", its process lives".to_owned(),
+        Some(Liveness::Renewed { ago, every: Some(every) }) if hold.alive.is_some_and(Liveness::is_overdue) => {
+            format!(", no renewal for {}, expected every {}", Span(ago), Span(every))
+        }
+        // It was granted, and not renewed yet.
+        Some(Liveness::Renewed { ago, .. }) if hold.held_for.is_none_or(|held_for| held_for > ago) => {
+            format!(", renewed {} ago", Span(ago))
+        }
+        _ => String::new(),
+    }
 }
 
 /// The holders of a shared lock or of permits, one in each line; empty for an exclusive lock, which has one.
@@ -74,6 +92,7 @@ pub(crate) fn holders(holding: &Holding) -> String {
         if let Some(held_for) = hold.held_for {
             let _ = write!(text, ", for {}", Span(held_for));
         }
+        text.push_str(&alive(hold));
         if let Expiry::In(left) = hold.expiry {
             let _ = write!(text, ", ends in {} unless renewed", Span(left));
         }
@@ -151,6 +170,26 @@ mod tests {
         assert_eq!(plain("a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
         assert_eq!(plain("a\u{9b}2J\u{202e}b\u{2028}c"), "a\\u{9b}2J\\u{202e}b\\u{2028}c");
         assert_eq!(plain("订单 42"), "订单 42");
+    }
+
+    #[test]
+    fn a_holder_shows_its_renewals_where_they_are_known() {
+        let (secs, occupant) = (Duration::from_secs, fencelock::Occupant::from_wire(&"0".repeat(32)));
+        let hold = HolderInfo::new(occupant, Expiry::In(secs(20))).with_held_for(Some(secs(100)));
+        let shown = |ago, every| {
+            let known = Liveness::Renewed { ago: secs(ago), every: Some(secs(every)) };
+            alive(&hold.clone().with_alive(Some(known)))
+        };
+        assert_eq!(shown(3, 10), ", renewed 3 s ago");
+        assert_eq!(shown(13, 10), ", no renewal for 13 s, expected every 10 s");
+        assert_eq!(
+            (shown(100, 100), shown(130, 100)),
+            (String::new(), ", no renewal for 2 min 10 s, expected every 1 min 40 s".to_owned())
+        );
+        assert_eq!(
+            (alive(&hold), alive(&hold.clone().with_alive(Some(Liveness::Process)))),
+            (String::new(), ", its process lives".to_owned())
+        );
     }
 
     #[test]

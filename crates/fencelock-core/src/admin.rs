@@ -5,8 +5,8 @@ pub trait Admin: Backend {
     /// The held keys, in any order. A key that is acquired or released concurrently may or may not be included.
     fn list(&self) -> Answer<'_, Vec<Holding>>;
 
-    /// Ends the holds that `seen` lists, if they have not changed. `seen` may list one of several shared holders; then
-    /// the others keep the key.
+    /// Ends the holds that `seen` lists, if none has ended since; renewals do not count. `seen` may list one of several shared
+    /// holders; then the others keep the key. The listeners of this object get [`Event::Changed`](crate::Event::Changed).
     fn evict<'a>(&'a self, seen: &'a Holding) -> Answer<'a, Eviction>;
 
     /// Tries what a lock does, and takes it back: [`crate::Trial`] with a key that no program uses, or with `key`. It returns findings,

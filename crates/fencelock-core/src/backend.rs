@@ -32,7 +32,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, Unknown>>;
 pub struct Capabilities {
     /// The supported modes other than exclusive.
     pub modes: Modes,
-    /// Holds expire if they are not renewed.
+    /// Holds expire if they are not renewed: every store with leases.
     pub expires: bool,
     /// Waiters are served in the order of arrival, and a release grants the lock to the next one.
     pub queues: bool,
@@ -83,12 +83,14 @@ impl Capabilities {
 /// - A claim whose mode [conflicts](crate::Mode::conflicts) with that of a holder or a waiter is answered with
 ///   [`Acquire::Conflict`](crate::Acquire::Conflict), and is in no queue afterwards.
 /// - Contention and a conflict of modes are answers, not errors; the only error is [`Unknown`], which means "may have been executed".
-/// - A repeated claim of the same holder has the same answer, and changes nothing or extends the lease. With
-///   [`Capabilities::fresh_holders`] its tokens may be greater: a node may answer that did not answer before.
+/// - A repeated claim of a holder, also a poll, has the same answer, and the lease lasts for at least its TTL from then on: the client
+///   counts from its last claim. With [`Capabilities::fresh_holders`] its tokens may be greater: a node may answer that did not answer
+///   before.
 /// - Fencing tokens of one key increase with every grant; the tokens of a block belong to one grant.
 /// - A renewal neither acquires nor releases, and leaves at least the lease that its holder knows: [`Renewal::assumed`].
 /// - A release frees only the hold of its holder, and removes it from the queue.
-/// - Dropping a future leaves the backend in a consistent state; its request may still be executed.
+/// - Dropping a future leaves the backend in a consistent state. Its request may still be executed, but a claim not after a later
+///   release of the same holder.
 pub trait Backend: Debug + Send + Sync + 'static {
     /// The capabilities of this backend. They do not change.
     fn capabilities(&self) -> Capabilities;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 /// On Linux and Android it is `CLOCK_BOOTTIME`. [`std::time::Instant`] is `CLOCK_MONOTONIC` there, which stops during
 /// suspend, so a laptop would trust leases after a resume that ended hours ago (rust-lang/rust#87906). On other
 /// Unix systems it is the monotonic clock of the system, which counts sleep on macOS; elsewhere it is [`std::time::Instant`],
-/// which counts sleep on Windows.
+/// which counts sleep on Windows. On Linux all processes of a machine read the same time until it is booted again.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 

@@ -22,7 +22,7 @@ pub enum Intent {
 /// The request of one holder for a key.
 ///
 /// Sending a claim twice is harmless: a holder that holds the key gets the same answer again, or greater tokens of
-/// the same hold from a quorum.
+/// the same hold from a quorum, and its lease begins anew.
 #[derive(Debug, Clone, Hash)]
 #[non_exhaustive]
 pub struct Claim {
@@ -109,7 +109,8 @@ pub enum Acquire {
         /// Which hand-off messages the client may accept after this answer.
         hand_off: HandOffBounds,
     },
-    /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue.
+    /// A [`Intent::Poll`] of a holder that neither holds the key nor waits in the queue. If another client holds the key, it may be
+    /// [`Acquire::Busy`] as well.
     Gone,
     /// The key is held or requested in this mode, which [conflicts](Mode::conflicts) with that of the claim. The holder is in no queue.
     Conflict(Mode),
@@ -209,7 +210,8 @@ pub struct Renewal {
     /// How much longer the holder may assume its lease, whatever the result of this renewal: a lease is never shortened
     /// below that. [`Duration::MAX`] if the caller does not know; then nothing is shortened.
     ///
-    /// A lease that is longer than both by more than a second was caused by a clock that was set back, and is shortened.
+    /// A lease that is longer than both by more than a second was caused by a clock that was set back, and is shortened: a backend
+    /// whose clock is never set back has none.
     pub assumed: Duration,
 }
 

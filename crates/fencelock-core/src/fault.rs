@@ -49,7 +49,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether a retry does not help.
+    /// Whether a retry does not help: `Denied`, `Unopened`, `Misconfigured`, `Unsupported`.
     pub const fn is_permanent(self) -> bool {
         matches!(self, Self::Denied | Self::Unopened | Self::Misconfigured | Self::Unsupported)
     }

@@ -119,12 +119,37 @@ pub struct HolderInfo {
     pub fence: Option<FencingToken>,
     /// The duration of the hold, if known.
     pub held_for: Option<Duration>,
+    /// What shows that the holder is alive, if anything does.
+    pub alive: Option<Liveness>,
+}
+
+/// What shows that a holder is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Liveness {
+    /// The hold ends with the process of its holder. So that process lives, or one that was forked from it.
+    Process,
+    /// The latest renewal of its lease, or the grant if there was none.
+    Renewed {
+        /// How long ago it was.
+        ago: Duration,
+        /// How often the holder renews, if known.
+        every: Option<Duration>,
+    },
+}
+
+impl Liveness {
+    /// Whether a renewal is late by more than a fifth of its interval: the holder is paused, cannot reach the backend, or is one that
+    /// does not renew by itself.
+    pub fn is_overdue(self) -> bool {
+        matches!(self, Self::Renewed { ago, every: Some(every) } if ago > every.saturating_add(every / 5))
+    }
 }
 
 impl HolderInfo {
     /// An exclusive hold with unknown fence and duration.
     pub const fn new(occupant: Occupant, expiry: Expiry) -> Self {
-        Self { occupant, mode: Mode::Exclusive, expiry, fence: None, held_for: None }
+        Self { occupant, mode: Mode::Exclusive, expiry, fence: None, held_for: None, alive: None }
     }
 
     /// The same in another mode.
@@ -145,6 +170,13 @@ impl HolderInfo {
     #[must_use]
     pub const fn with_held_for(mut self, held_for: Option<Duration>) -> Self {
         self.held_for = held_for;
+        self
+    }
+
+    /// The same with what shows that the holder is alive.
+    #[must_use]
+    pub const fn with_alive(mut self, alive: Option<Liveness>) -> Self {
+        self.alive = alive;
         self
     }
 
@@ -185,6 +217,14 @@ mod tests {
         let occupied = Occupied::from(holding);
         assert_eq!((occupied.expiry, occupied.held_for), (Expiry::In(secs(5)), Some(secs(7))));
         assert_eq!(occupied.holders, Holders::one(occupant(1)).and(occupant(2)));
+    }
+
+    #[test]
+    fn a_renewal_is_overdue_when_it_is_late_by_a_fifth_of_its_interval() {
+        let at = |ago| Liveness::of_lease(Duration::from_secs(ago), Duration::from_secs(30));
+        assert_eq!(at(7), Liveness::Renewed { ago: Duration::from_secs(7), every: Some(Duration::from_secs(10)) });
+        assert_eq!([0, 10, 12, 13].map(|ago| at(ago).is_overdue()), [false, false, false, true]);
+        assert!(!Liveness::Renewed { ago: Duration::MAX, every: None }.is_overdue() && !Liveness::Process.is_overdue());
     }
 
     #[test]

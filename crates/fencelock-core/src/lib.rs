@@ -114,7 +114,7 @@ pub use hand_off::HandOffBounds;
 pub use hash_slot::{HASH_SLOTS, hash_slot, number_in_slot};
 pub use health::{ClockOffset, Health};
 pub use holder::{Holder, HolderId, Owner};
-pub use holders::{HolderInfo, Holders};
+pub use holders::{HolderInfo, Holders, Liveness};
 pub use holding::{Holding, WaiterInfo};
 pub use invalid::Invalid;
 pub use key::Key;

@@ -1,4 +1,4 @@
-use crate::{Drift, Holders, Lease, Moment, Ttl, jitter};
+use crate::{Drift, Holders, Lease, Liveness, Moment, Ttl, jitter};
 use std::fmt;
 use std::time::Duration;
 
@@ -43,6 +43,13 @@ pub enum Due {
     MaxHold,
 }
 
+impl Liveness {
+    /// A lease with this TTL that was renewed so long ago.
+    pub fn of_lease(ago: Duration, ttl: Duration) -> Self {
+        Self::Renewed { ago, every: Some(RenewalPlan::interval(ttl)) }
+    }
+}
+
 /// Decides for one lease when to renew, and when it is lost.
 ///
 /// A lease is renewed after a third of its TTL. A renewal that fails, or is not answered within [`RenewalPlan::answer_limit`],
@@ -70,6 +77,11 @@ impl RenewalPlan {
     /// The TTL of every renewal.
     pub fn ttl(&self) -> Ttl {
         self.ttl
+    }
+
+    /// How long after a renewal the next one is sent.
+    pub fn interval(ttl: Duration) -> Duration {
+        ttl / 3
     }
 
     /// The timeout of a renewal. A server that takes longer cannot keep a lease with this TTL.
@@ -125,7 +137,7 @@ impl RenewalPlan {
     /// A renewal sent at `sent` was confirmed at `now`. `Err` if the lease had ended by then: it stays lost.
     pub fn renewed(&mut self, sent: Moment, drift: Drift, now: Moment, random: u64) -> Result<(), LossReason> {
         self.lease = self.lease.renewed(sent, self.ttl.get(), drift, now).ok_or(LossReason::Expired)?;
-        self.next = sent + jitter(self.ttl.get() / 3, random);
+        self.next = sent + jitter(Self::interval(self.ttl.get()), random);
         self.seasoned = true;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use fencelock_core::{
     Acquire, ClearCompletion, Completion, CompletionRead, Event, Expiry, FencingToken, HandOffBounds, Holder, HolderId,
-    HolderInfo, Holders, Holding, Key, Occupant, Occupied, Owner, Release, Renew, TokenBlock,
+    HolderInfo, Holders, Holding, Key, Mode, Occupant, Occupied, Owner, Release, Renew, Resized, TokenBlock,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio_postgres::types::FromSql;
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) String);
 
-type Read<T> = Result<T, Unreadable>;
+pub(crate) type Read<T> = Result<T, Unreadable>;
 
 /// The reply to a claim.
 pub(crate) enum ClaimAnswer {
@@ -21,7 +21,7 @@ pub(crate) enum ClaimAnswer {
         answer: Acquire,
         is_handed: bool,
     },
-    /// Many waiters in front of this one are dead, so the claim has to be repeated.
+    /// Not all waiters in front of this one were looked at, so the claim has to be repeated.
     AskAgain,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn taken(row: &Row) -> Read<Acquire> {
 }
 
 pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
-    let known = |answer| Ok(ClaimAnswer::Known { answer, is_handed: get(row, 9)? });
+    let known = |answer| Ok(ClaimAnswer::Known { answer, is_handed: get(row, 12)? });
     match get::<i32>(row, 0)? {
         0 => known(Acquire::Granted { tokens: tokens(get(row, 1)?, get(row, 2)?)? }),
         1 => known(Acquire::Busy(occupied(row)?)),
@@ -42,37 +42,62 @@ pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
         }
         3 => known(Acquire::Gone),
         4 => Ok(ClaimAnswer::AskAgain),
+        5 => known(Acquire::Conflict(mode(get(row, 10)?, get(row, 11)?)?)),
         other => Err(Unreadable(format!("acquire has answered {other}"))),
     }
 }
 
-/// The answer, whether the key was handed over, and whether dead waiters are left.
-pub(crate) fn release(row: &Row) -> Read<(Release, bool, bool)> {
-    let answer = match get::<i32>(row, 0)? {
-        0 => Release::Released,
-        1 => Release::Absent,
-        2 => Release::TakenBy(Holders::one(occupant(get(row, 1)?, get(row, 2)?)?)),
-        other => return Err(Unreadable(format!("release has answered {other}"))),
-    };
-    Ok((answer, get(row, 3)?, get(row, 4)?))
+pub(crate) fn release(row: &Row) -> Read<Release> {
+    match get::<i32>(row, 0)? {
+        0 => Ok(Release::Released),
+        1 => Ok(Release::Absent),
+        2 => Ok(Release::TakenBy(holders(row, 3)?)),
+        other => Err(Unreadable(format!("release has answered {other}"))),
+    }
+}
+
+/// What happened in the queue: whether the key was handed over, and whether waiters are left that were not looked at.
+pub(crate) fn queue(row: &Row) -> Read<(bool, bool)> {
+    Ok((get(row, 1)?, get(row, 2)?))
+}
+
+/// The token of the shared hold, if it was downgraded.
+pub(crate) fn downgraded(row: &Row) -> Read<Option<FencingToken>> {
+    get::<Option<i64>>(row, 0)?.map(token).transpose()
+}
+
+/// `None` if no semaphore is in use.
+pub(crate) fn resized(row: &Row, limit: u32) -> Read<Option<Resized>> {
+    let Some(before) = get::<Option<i32>>(row, 0)? else { return Ok(None) };
+    Ok(Some(Resized::new(before.unsigned_abs(), limit, unsigned(get(row, 3)?), get::<i32>(row, 4)?.unsigned_abs())))
 }
 
 pub(crate) fn renewal(row: &Row) -> Read<Renew> {
     match get::<i32>(row, 0)? {
         0 => Ok(Renew::Renewed { waiters: u32::try_from(get::<i32>(row, 1)?).unwrap_or_default() }),
         1 => Ok(Renew::Absent),
-        2 => Ok(Renew::TakenBy(Holders::one(occupant(get(row, 2)?, get(row, 3)?)?))),
+        2 => Ok(Renew::TakenBy(holders(row, 2)?)),
         other => Err(Unreadable(format!("renew has answered {other}"))),
     }
 }
 
-pub(crate) fn holding(row: &Row) -> Read<Holding> {
-    let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
-    let (fence, waiting): (i64, i32) = (get(row, 3)?, get(row, 4)?);
-    let info = HolderInfo::new(occupant(get(row, 1)?, get(row, 2)?)?, Expiry::In(span(get(row, 5)?)))
-        .with_fence(FencingToken::try_from(fence).ok())
-        .with_held_for(Some(span(get(row, 6)?)));
-    Ok(Holding::new(key, info).with_waiters(u32::try_from(waiting).unwrap_or_default()))
+/// The holds of a key are in a row.
+pub(crate) fn holdings(rows: &[Row]) -> Read<Vec<Holding>> {
+    let mut all = Vec::<Holding>::new();
+    for row in rows {
+        let key = Key::new(get::<String>(row, 0)?).map_err(|invalid| Unreadable(invalid.to_string()))?;
+        let (fence, waiting): (i64, i32) = (get(row, 3)?, get(row, 4)?);
+        let info = HolderInfo::new(occupant(get(row, 1)?, get(row, 2)?)?, Expiry::In(span(get(row, 5)?)))
+            .with_mode(mode(get(row, 7)?, get(row, 8)?)?)
+            .with_fence(FencingToken::try_from(fence).ok())
+            .with_held_for(Some(span(get(row, 6)?)));
+        let holding = match all.pop_if(|last| last.key == key) {
+            Some(same) => same.with_holder(info),
+            None => Holding::new(key, info).with_waiters(u32::try_from(waiting).unwrap_or_default()),
+        };
+        all.push(holding);
+    }
+    Ok(all)
 }
 
 /// A hand-off that was asked for.
@@ -120,9 +145,31 @@ pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Read<T> {
 }
 
 fn occupied(row: &Row) -> Read<Occupied> {
-    let (now, since, ends): (i64, i64, i64) = (get(row, 4)?, get(row, 7)?, get(row, 8)?);
-    let holders = Holders::one(occupant(get(row, 5)?, get(row, 6)?)?);
-    Ok(Occupied::new(holders, Expiry::In(span(ends - now))).with_held_for(Some(span(now - since))))
+    let (now, since, ends): (i64, i64, i64) = (get(row, 4)?, get(row, 8)?, get(row, 9)?);
+    Ok(Occupied::new(holders(row, 5)?, Expiry::In(span(ends - now))).with_held_for(Some(span(now - since))))
+}
+
+/// Their ids, their owners, and how many there are.
+fn holders(row: &Row, column: usize) -> Read<Holders> {
+    let (ids, owners): (Vec<&[u8]>, Vec<&str>) = (get(row, column)?, get(row, column + 1)?);
+    let number = get::<i32>(row, column + 2)?.unsigned_abs();
+    let more = number.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX));
+    let mut named = ids.into_iter().zip(owners).map(|(id, owner)| occupant(id, owner));
+    let first = named.next().ok_or_else(|| Unreadable("a key that is held has no holder".to_owned()))?;
+    let all = named.try_fold(Holders::one(first?), |all, next| Ok(all.and(next?)))?;
+    Ok(all.and_unnamed(more))
+}
+
+/// As in the table of waiters.
+fn mode(permits: i32, weight: i32) -> Read<Mode> {
+    match permits {
+        ..0 => Ok(Mode::Exclusive),
+        0 => Ok(Mode::Shared),
+        // Of a semaphore that was resized, they may be more than the limit.
+        _ => Mode::permits(weight.unsigned_abs(), weight.max(permits).unsigned_abs())
+            .map(|mode| mode.resized(permits.unsigned_abs()))
+            .map_err(|invalid| Unreadable(invalid.to_string())),
+    }
 }
 
 fn occupant(holder: &[u8], owner: &str) -> Read<Occupant> {

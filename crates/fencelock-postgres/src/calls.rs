@@ -1,7 +1,7 @@
 //! The statements, and how values become their parameters.
 
 use crate::url::Target;
-use fencelock_core::{Claim, Intent};
+use fencelock_core::{Claim, Intent, Mode};
 use tokio_postgres::types::{ToSql, Type};
 
 /// The statements that are sent often enough to be prepared.
@@ -11,8 +11,11 @@ pub(crate) enum Call {
     Take,
     Acquire,
     Release,
+    Downgrade,
+    Resize,
     Tell,
     Renew,
+    Locked,
     List,
     Handed,
     Evict,
@@ -37,10 +40,13 @@ pub(crate) fn texts(target: &Target) -> [String; CALLS] {
              count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least($5::int, {now} - fence), 1) END \
              WHERE key = $1 AND waiting = 0 AND ends <= {now} RETURNING fence, count"
         ),
-        format!("SELECT * FROM {schema}.acquire_1($1, $2, $3, $4, $5, $6, $7)"),
+        format!("SELECT * FROM {schema}.acquire_1($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
         format!("SELECT * FROM {schema}.release_1($1, $2)"),
+        format!("SELECT * FROM {schema}.downgrade_1($1, $2, $3)"),
+        format!("SELECT * FROM {schema}.resize_1($1, $2)"),
         format!("SELECT {schema}.tell_1($1)"),
         format!("SELECT * FROM {schema}.renew_1($1, $2, $3, $4)"),
+        format!("SELECT {schema}.locked_1($1)"),
         format!("SELECT * FROM {schema}.list_1($1)"),
         format!("SELECT * FROM {schema}.handed_1($1, $2)"),
         format!("SELECT * FROM {schema}.evict_1($1, $2)"),
@@ -91,6 +97,9 @@ pub(crate) struct ClaimValues<'a> {
     pub(crate) ttl: i64,
     pub(crate) intent: i32,
     pub(crate) count: i32,
+    /// As in the table of waiters.
+    pub(crate) permits: i32,
+    pub(crate) weight: i32,
 }
 
 impl<'a> ClaimValues<'a> {
@@ -105,9 +114,15 @@ impl<'a> ClaimValues<'a> {
                 Intent::Enqueue => 1,
                 Intent::Poll => 2,
             },
-            count: i32::try_from(claim.queueing.block.get()).unwrap_or(i32::MAX),
+            count: signed(claim.queueing.block.get()),
+            permits: if claim.mode == Mode::Exclusive { -1 } else { signed(claim.mode.limit().unwrap_or(0)) },
+            weight: signed(claim.mode.weight()),
         }
     }
+}
+
+pub(crate) fn signed(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// A duration for SQL. What is longer than any lease may be, is that long.

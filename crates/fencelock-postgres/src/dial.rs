@@ -37,8 +37,10 @@ pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<A
         #[cfg(unix)]
         Host::Unix(dir, port) => {
             let path = dir.join(format!(".s.PGSQL.{port}"));
-            let missing =
-                |error: io::Error| Unknown::new(path.display().to_string(), Fault::Unreachable, error.to_string());
+            let missing = |error: io::Error| {
+                let text = format!("{error}; is the server running?");
+                Unknown::new(path.display().to_string(), Fault::Unreachable, text)
+            };
             Box::new(tokio::net::UnixStream::connect(&path).await.map_err(missing)?)
         }
         #[cfg(not(unix))]

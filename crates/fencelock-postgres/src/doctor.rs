@@ -3,7 +3,7 @@
 use crate::calls::{self, Call};
 use crate::link::Lane;
 use crate::postgres::Postgres;
-use crate::session::{Facts, Session};
+use crate::session::{Facts, Session, may_lose};
 use fencelock_core::{
     Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Clock, ClockOffset, Eviction, Fault, Feature, Finding,
     HolderId, Holding, Key, Level, ServerReport, Topology, Trial, Tried, Unknown,
@@ -21,8 +21,7 @@ const QUEUE_WARNS: f64 = 0.1;
 /// What is not in [`Facts`].
 const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint, \
     date_part('epoch', clock_timestamp() - pg_postmaster_start_time())::float8, \
-    current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_standby_names'), \
-    (SELECT count(*) FROM pg_stat_replication), pg_notification_queue_usage()::float8, \
+    current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_standby_names'), pg_notification_queue_usage()::float8, \
     coalesce((SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity \
                WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
     current_setting('autovacuum'), current_user::text";
@@ -86,6 +85,7 @@ async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
         ("schema", link.target.schema.clone()),
         ("timeout", link.target.limit.as_millis().to_string()),
         ("connections", link.target.connections.to_string()),
+        ("quarantine", if facts.span.is_zero() { "off" } else { "on" }.to_owned()),
     ];
     report.findings = findings(&session, facts, &figures);
     Ok(report)
@@ -97,7 +97,6 @@ struct Figures {
     version: String,
     fsync: String,
     standby_names: String,
-    standbys: i64,
     queue: f64,
     longest_transaction: f64,
     autovacuum: String,
@@ -114,19 +113,17 @@ impl Figures {
             version: row.try_get(2)?,
             fsync: row.try_get(3)?,
             standby_names: row.try_get(4)?,
-            standbys: row.try_get(5)?,
-            queue: row.try_get(6)?,
-            longest_transaction: row.try_get(7)?,
-            autovacuum: row.try_get(8)?,
-            role: row.try_get(9)?,
+            queue: row.try_get(5)?,
+            longest_transaction: row.try_get(6)?,
+            autovacuum: row.try_get(7)?,
+            role: row.try_get(8)?,
         })
     }
 }
 
 fn features() -> Vec<Feature> {
-    let none = |name| Feature::new(name, Err("not supported on PostgreSQL yet".to_owned()));
-    let works = |name| Feature::new(name, Ok(()));
-    vec![works("exclusive_locks"), works("once"), works("break"), none("shared_locks"), none("semaphores")]
+    let names = ["exclusive_locks", "shared_locks", "semaphores", "once", "break", "quarantine"];
+    names.map(|name| Feature::new(name, Ok(()))).into()
 }
 
 fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding> {
@@ -136,7 +133,7 @@ fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding>
         rights(facts, figures),
         pooler(facts),
         durability(facts, figures),
-        replication(figures),
+        replication(facts, figures),
         clock(figures.clock),
         bloat(figures),
         notifications(figures.queue),
@@ -173,19 +170,16 @@ fn durability(facts: &Facts, figures: &Figures) -> Finding {
     Finding::fine("durability", format!("what was granted survives a crash{own}{isolation}"))
 }
 
-fn replication(figures: &Figures) -> Finding {
-    match (figures.standbys, figures.standby_names.is_empty()) {
-        (0, true) => Finding::fine("replication", "no standby, so no fail-over loses a lock"),
-        (_, false) => Finding::fine("replication", format!("commits wait for {}", figures.standby_names)),
-        (standbys, true) => Finding::new(
-            Level::Warning,
-            "replication",
-            format!(
-                "{standbys} standbys, and no commit waits for them: a fail-over may lose locks, and let a second holder in"
-            ),
-            "set synchronous_standby_names, or check fencing tokens in the transaction that writes",
-        ),
+fn replication(facts: &Facts, figures: &Figures) -> Finding {
+    if facts.is_async {
+        let level = if facts.span.is_zero() { Level::Warning } else { Level::Note };
+        let remedy = "set synchronous_standby_names, or check fencing tokens in the transaction that writes";
+        return Finding::new(level, "replication", may_lose(facts.span), remedy);
     }
+    if figures.standby_names.is_empty() {
+        return Finding::fine("replication", "no standby, so no failover loses a lock");
+    }
+    Finding::fine("replication", format!("commits wait for {}", figures.standby_names))
 }
 
 fn clock(clock: ClockOffset) -> Finding {

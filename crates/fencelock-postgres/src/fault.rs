@@ -8,11 +8,19 @@ use tokio_postgres::error::{DbError, SqlState};
 pub(crate) const NOT_INSTALLED: [SqlState; 3] =
     [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];
 
+/// Behind a pooler, another server answers than before.
+pub(crate) const OTHER_SERVER: &str = "FL003";
+
 /// Nothing was executed.
 pub(crate) const LOCKED: &str = "a transaction holds the row of this key, such as one that has called lock_in";
 
+const PASSWORD: &str = "write it in the URL, or in the file of password_file=";
+
 /// The rest by the first two characters of their code.
-const CLASSES: [(&str, Fault); 5] = [
+const CLASSES: [(&str, Fault); 7] = [
+    (OTHER_SERVER, Fault::Unreachable),
+    // A superuser must not make functions in the schema of another role.
+    ("FL004", Fault::Denied),
     ("28", Fault::Denied),
     ("53", Fault::Full),
     ("57", Fault::Unreachable),
@@ -23,7 +31,12 @@ const CLASSES: [(&str, Fault); 5] = [
 /// What `error` of a request to `node` means.
 pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
     let Some(error) = error.as_db_error() else {
-        return Unknown::new(node, Fault::Unreachable, with_causes(error));
+        let text = with_causes(error);
+        // The driver has only a text for this: the server asks for a password, and there is none.
+        if text.ends_with("password missing") {
+            return Unknown::new(node, Fault::Denied, format!("the server asks for a password: {PASSWORD}"));
+        }
+        return Unknown::new(node, Fault::Unreachable, text);
     };
     if error.message().contains("statement pooling mode") {
         let text = "the pooler allows no transaction: use pool_mode = transaction, or another port";
@@ -41,7 +54,8 @@ fn fault_of(code: &SqlState) -> Fault {
     match *code {
         SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
         SqlState::INVALID_CATALOG_NAME => Fault::Unsupported,
-        SqlState::READ_ONLY_SQL_TRANSACTION => Fault::ReadOnly,
+        // A standby does not even begin a transaction that writes.
+        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => Fault::ReadOnly,
         SqlState::CANNOT_CONNECT_NOW => Fault::Loading,
         SqlState::QUERY_CANCELED => Fault::Timeout,
         SqlState::TOO_MANY_CONNECTIONS
@@ -66,8 +80,14 @@ fn remedy(error: &DbError) -> Option<&'static str> {
         SqlState::INSUFFICIENT_PRIVILEGE => {
             Some("the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them")
         }
+        SqlState::INVALID_PASSWORD => Some(PASSWORD),
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Some(
+            "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`",
+        ),
         SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
-        SqlState::READ_ONLY_SQL_TRANSACTION => Some("name the primary in the URL"),
+        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
+            Some("it is a standby: name the primary in the URL")
+        }
         _ => None,
     }
 }
@@ -99,6 +119,7 @@ mod tests {
             ("3F000", Fault::Unsupported),
             ("42883", Fault::Unsupported),
             ("25006", Fault::ReadOnly),
+            ("FL003", Fault::Unreachable),
             ("57P03", Fault::Loading),
             ("57P01", Fault::Unreachable),
             ("57014", Fault::Timeout),

@@ -3,12 +3,15 @@
 use crate::answers;
 use fencelock_core::{Event, HolderId, Key, Listeners};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the connections of a client have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     pub(crate) listeners: Listeners,
+    /// What a failover may lose was said.
+    pub(crate) has_warned: AtomicBool,
     /// Those that wait behind a pooler, which delivers no notifications.
     waiting: Mutex<Waiting>,
 }

@@ -1,6 +1,6 @@
 //! The connections of a client, which open when they are needed, and again after they end.
 
-use crate::answers::{self, Unreadable};
+use crate::answers::{self, Read, Unreadable};
 use crate::calls::{self, CALLS, Call, Param};
 use crate::hub::Hub;
 use crate::session::Session;
@@ -63,8 +63,9 @@ impl Link {
         Unknown::new(&self.target.name, Fault::Timeout, "")
     }
 
-    pub(crate) fn unreadable(&self, Unreadable(why): Unreadable) -> Unknown {
-        Unknown::new(&self.target.name, Fault::Other, why)
+    /// What was read from a reply.
+    pub(crate) fn read<T>(&self, read: Read<T>) -> Result<T, Unknown> {
+        read.map_err(|Unreadable(why)| Unknown::new(&self.target.name, Fault::Other, why))
     }
 
     fn slot(&self, lane: Lane<'_>) -> &Mutex<Slot> {
@@ -124,18 +125,23 @@ impl Link {
         let deadline = self.deadline();
         let session = self.session(lane, deadline).await?;
         let rows = self.call_over(&session, call, params, deadline).await?;
-        rows.into_iter().next().ok_or_else(|| self.unreadable(Unreadable("an empty reply".to_owned())))
+        self.read(rows.into_iter().next().ok_or_else(|| Unreadable("an empty reply".to_owned())))
     }
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends them.
-    pub(crate) async fn release_behind(&self, key: &Key, holder: [u8; 16]) {
+    /// Another holder is not released there: its release over the new connection might come second, and report a loss.
+    pub(crate) async fn release_behind(&self, key: &Key, holder: &HolderId) {
         let silent = {
             let mut slot = self.slot(Lane::Key(key)).lock().await;
             slot.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
+            // There, the release follows the claim in any case.
+            if let Some(session) = &slot.current {
+                session.is_late(holder);
+            }
             slot.silent.as_ref().map(|(session, _)| Arc::clone(session))
         };
-        let Some(session) = silent else { return };
-        let key = key.clone();
+        let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
+        let (key, holder) = (key.clone(), holder.to_bytes());
         tokio::spawn(async move {
             let (key, holder): (_, &[u8]) = (key.as_str(), &holder);
             let release = [calls::text(&key), calls::bytes(&holder)];

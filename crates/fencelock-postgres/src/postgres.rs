@@ -8,12 +8,13 @@ use crate::session::Session;
 use crate::url::Target;
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion, Clock,
-    Completion, CompletionRead, Completions, ConnectError, Event, Eviction, Expiry, Fault, Foreign, HolderId,
-    HolderInfo, Holding, Intent, Invalid, Key, Listener, Occupant, Occupied, Release, Renew, Renewal, Sent, Unknown,
-    WriteCompletion,
+    Completion, CompletionRead, Completions, ConnectError, Downgrade, Event, Eviction, Expiry, Fault, Foreign,
+    HolderId, HolderInfo, Holding, Intent, Invalid, Key, Listener, Mode, ModeChanges, Occupant, Occupied, Release,
+    Renew, Renewal, Resize, Sent, Unknown, WriteCompletion,
 };
 use std::sync::Arc;
 use tokio::time::Instant;
+use tokio_postgres::Row;
 
 /// More locks than a table can show; see `list_1`.
 const LISTED: usize = 100_000;
@@ -34,6 +35,8 @@ impl Postgres {
     /// | `create=true` | make them if they are missing |
     /// | `timeout=MS` | the timeout of a connection attempt or a reply; 1000 ms by default |
     /// | `connections=N` | use up to this many connections, and one for renewals; 1 by default |
+    /// | `quarantine=on\|off` | whether a server that may have lost locks grants none for a while; by default if its standbys may lack the last commits |
+    /// | `max_ttl=MS` | with a quarantine: the longest TTL, and so about its length; 60000 ms by default |
     /// | `poll=MS` | behind a pooler, how often all waiters of this process ask for their hand-offs; 100 ms by default |
     /// | `sslmode=MODE` | `disable`, `prefer`, `require` or `verify-full`, as for all programs that use libpq; `prefer` by default |
     /// | `sslrootcert=FILE` | with `verify-full`: trust the certificates in this PEM file instead of the system's |
@@ -70,7 +73,11 @@ impl Postgres {
             Ok(session) => session,
             Err(cause) => return ClaimReply::not_sent(cause),
         };
+        if let Err(cause) = session.check_claim(claim.ttl) {
+            return ClaimReply::not_sent(cause);
+        }
         let sent = Sent::At(BootClock.now());
+        let mut claiming = session.claiming(claim.holder.id);
         let answer = match self.claim_over(&session, claim, deadline).await {
             // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
             Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
@@ -78,6 +85,8 @@ impl Postgres {
             }
             answer => answer,
         };
+        claiming.is_answered = answer.is_ok();
+        drop(claiming);
         if session.facts.is_pooled {
             self.note_waiting(claim, &answer);
         }
@@ -89,15 +98,16 @@ impl Postgres {
         let (key, holder, owner) = (values.key, &values.holder[..], values.owner);
         let channel = link.channel.as_str();
         let first = [calls::text(&key), calls::bytes(&holder), calls::text(&owner), calls::number(&values.ttl)];
-        if session.facts.is_direct && !claim.is_poll() {
+        if session.facts.is_direct && !claim.is_poll() && claim.mode == Mode::Exclusive {
             let take = [&first[..], &[calls::small(&values.count), calls::text(&channel)]].concat();
             let rows = link.call_over(session, Call::Take, &take, deadline).await?;
             if let Some(row) = rows.first() {
-                return answers::taken(row).map_err(|error| link.unreadable(error));
+                return link.read(answers::taken(row));
             }
         }
-        let acquire =
-            [&first[..], &[calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)]].concat();
+        let rest = [calls::small(&values.intent), calls::small(&values.count), calls::text(&channel)];
+        let mode = [calls::small(&values.permits), calls::small(&values.weight)];
+        let acquire = [&first[..], &rest, &mode].concat();
         loop {
             let asked = link.call_over(session, Call::Acquire, &acquire, deadline);
             let rows = match claim.queueing.intent {
@@ -105,7 +115,7 @@ impl Postgres {
                 Intent::Enqueue | Intent::Poll => futures_util::future::join(session.listen(channel), asked).await.1?,
                 Intent::Try => asked.await?,
             };
-            let answer = rows.first().map(answers::claim).transpose().map_err(|error| link.unreadable(error))?;
+            let answer = link.read(rows.first().map(answers::claim).transpose())?;
             match answer {
                 Some(ClaimAnswer::Known { answer, is_handed }) => {
                     if is_handed {
@@ -143,14 +153,30 @@ impl Postgres {
         let session = link.session(Lane::Renewals, deadline).await?;
         let rows = link.call_over(&session, Call::Renew, &renew, deadline).await?;
         let answers: Result<Vec<_>, _> = rows.iter().map(answers::renewal).collect();
-        let answers = answers.map_err(|error| link.unreadable(error))?;
+        let answers = link.read(answers)?;
         if answers.len() == renewals.len() { Ok(answers) } else { Err(link.timed_out()) }
+    }
+
+    /// The same. If somebody has locked a row, it renews the others: no lease is lost with that of another key.
+    async fn renew_each(&self, renewals: &[Renewal]) -> Result<Vec<Result<Renew, Unknown>>, Unknown> {
+        let locked = match self.renew_all(renewals).await {
+            Err(cause) if renewals.len() > 1 && is_locked(&cause) => cause,
+            answers => return Ok(answers?.into_iter().map(Ok).collect()),
+        };
+        let keys: Vec<_> = renewals.iter().map(|renewal| renewal.key.as_str()).collect();
+        let row = self.link.call(Lane::Renewals, Call::Locked, &[calls::texts_of(&keys)]).await?;
+        let others: Vec<String> = self.link.read(answers::get(&row, 0))?;
+        let is_locked = |renewal: &Renewal| others.iter().any(|key| key == renewal.key.as_str());
+        let rest: Vec<_> = renewals.iter().filter(|renewal| !is_locked(renewal)).cloned().collect();
+        let mut answers = self.renew_all(&rest).await?.into_iter();
+        let mut answer = |renewal| if is_locked(renewal) { None } else { answers.next() };
+        Ok(renewals.iter().map(|renewal| answer(renewal).ok_or_else(|| locked.clone())).collect())
     }
 
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (link, id, deadline) = (&self.link, holder.to_bytes(), self.link.deadline());
         link.hub.forget(holder);
-        link.release_behind(key, id).await;
+        link.release_behind(key, holder).await;
         let mut first: Option<Release> = None;
         loop {
             let (name, id) = (key.as_str(), &id[..]);
@@ -160,16 +186,31 @@ impl Postgres {
                 // The first one was executed, so a later error is not its result.
                 Err(cause) => return first.ok_or(cause),
             };
-            let (answer, is_handed, is_more) = answers::release(&row).map_err(|error| link.unreadable(error))?;
-            if is_handed {
-                link.tell(key).await;
-            }
+            let answer = link.read(answers::release(&row))?;
             let answer = first.unwrap_or(answer);
-            if !is_more || Instant::now() >= deadline {
+            if !self.tell_next(key, &row).await? || Instant::now() >= deadline {
                 return Ok(answer);
             }
             first = Some(answer);
         }
+    }
+
+    /// Notifies those that a request has handed the key to. `true` if there may be more of them.
+    async fn tell_next(&self, key: &Key, row: &Row) -> Result<bool, Unknown> {
+        let (is_handed, is_more) = self.link.read(answers::queue(row))?;
+        if is_handed {
+            self.link.tell(key).await;
+        }
+        Ok(is_more)
+    }
+
+    /// The same, and goes on with the others.
+    async fn tell_all(&self, key: &Key, row: &Row) -> Result<(), Unknown> {
+        if self.tell_next(key, row).await? {
+            // Nobody has this id.
+            let _ = self.give_up(key, &HolderId::from_bytes([0; 16])).await;
+        }
+        Ok(())
     }
 
     pub(crate) async fn list_of(&self, key: Option<&Key>) -> Result<Vec<Holding>, Unknown> {
@@ -183,8 +224,7 @@ impl Postgres {
             let text = format!("more than {LISTED} locks are held, so they are not listed: read the table locks");
             return Err(Unknown::new(self.name(), Fault::Other, text));
         }
-        let held: Result<_, _> = rows.iter().map(answers::holding).collect();
-        held.map_err(|error| link.unreadable(error))
+        link.read(answers::holdings(&rows))
     }
 
     pub(crate) async fn end_holds(&self, seen: &Holding) -> Result<Eviction, Unknown> {
@@ -193,18 +233,11 @@ impl Postgres {
         let holders: Vec<_> = holders.collect();
         let row =
             link.call(Lane::Key(&seen.key), Call::Evict, &[calls::text(&key), calls::byte_strings(&holders)]).await?;
-        let read = |column| answers::get::<bool>(&row, column).map_err(|error| link.unreadable(error));
-        if !read(0)? {
+        self.tell_all(&seen.key, &row).await?;
+        if !link.read(answers::get::<bool>(&row, 0))? {
             return Ok(Eviction::Changed(self.inspect(&seen.key).await?.map(Box::new)));
         }
         link.hub.listeners.send(&Event::Changed { key: seen.key.clone() });
-        if read(1)? {
-            link.tell(&seen.key).await;
-        }
-        if read(2)? {
-            // Nobody has this id. It goes on behind the dead waiters.
-            let _ = self.give_up(&seen.key, &HolderId::from_bytes([0; 16])).await;
-        }
         Ok(Eviction::Evicted)
     }
 }
@@ -224,6 +257,8 @@ impl Backend for Postgres {
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues, capabilities.portable) = (true, true, true);
         (capabilities.cross_process, capabilities.evicts) = (true, true);
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
+        capabilities.longest_ttl = self.link.target.longest_ttl();
         capabilities
     }
 
@@ -241,10 +276,8 @@ impl Backend for Postgres {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
         Box::pin(async move {
-            match self.renew_all(renewals).await {
-                Ok(answers) => answers.into_iter().map(Ok).collect(),
-                Err(cause) => renewals.iter().map(|_| Err(cause.clone())).collect(),
-            }
+            let answers = self.renew_each(renewals).await;
+            answers.unwrap_or_else(|cause| renewals.iter().map(|_| Err(cause.clone())).collect())
         })
     }
 
@@ -267,13 +300,56 @@ impl Backend for Postgres {
     fn completions(&self) -> Option<&dyn Completions> {
         Some(self)
     }
+
+    fn mode_changes(&self) -> Option<&dyn ModeChanges> {
+        Some(self)
+    }
+}
+
+impl ModeChanges for Postgres {
+    fn downgrade<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Downgrade> {
+        Box::pin(async move {
+            let (key, id) = (&renewal.key, renewal.holder.to_bytes());
+            let (name, id, ttl) = (key.as_str(), &id[..], calls::micros(renewal.ttl.get()));
+            let downgrade = [calls::text(&name), calls::bytes(&id), calls::number(&ttl)];
+            let row = self.link.call(Lane::Key(key), Call::Downgrade, &downgrade).await?;
+            self.tell_all(key, &row).await?;
+            Ok(match self.link.read(answers::downgraded(&row))? {
+                Some(token) => Downgrade::Downgraded { token },
+                None => match self.inspect(key).await? {
+                    Some(holding) => Downgrade::TakenBy(holding.holders.map(|hold| hold.occupant)),
+                    None => Downgrade::Absent,
+                },
+            })
+        })
+    }
+
+    fn resize<'a>(&'a self, key: &'a Key, limit: u32) -> Answer<'a, Resize> {
+        Box::pin(async move {
+            Resize::check(&self.name(), limit)?;
+            let (name, wanted) = (key.as_str(), calls::signed(limit));
+            let resize = [calls::text(&name), calls::small(&wanted)];
+            let row = self.link.call(Lane::Key(key), Call::Resize, &resize).await?;
+            self.tell_all(key, &row).await?;
+            if let Some(resized) = self.link.read(answers::resized(&row, limit))? {
+                return Ok(Resize::Resized(resized));
+            }
+            Ok(match self.inspect(key).await? {
+                Some(holding) => {
+                    let mode = holding.first().mode;
+                    Resize::OtherMode { mode, holders: holding.holders.map(|hold| hold.occupant) }
+                }
+                None => Resize::Free,
+            })
+        })
+    }
 }
 
 impl Completions for Postgres {
     fn read_completion<'a>(&'a self, key: &'a Key) -> Answer<'a, CompletionRead> {
         Box::pin(async move {
             let row = self.link.call(Lane::Key(key), Call::ReadCompletion, &[calls::text(&key.as_str())]).await?;
-            answers::completion(&row).map_err(|error| self.link.unreadable(error))
+            self.link.read(answers::completion(&row))
         })
     }
 
@@ -297,7 +373,7 @@ impl Completions for Postgres {
                 calls::text(&owner),
             ];
             let row = self.link.call(Lane::Key(key), Call::WriteCompletion, &write).await?;
-            let is_written = answers::get(&row, 0).map_err(|error| self.link.unreadable(error))?;
+            let is_written = self.link.read(answers::get(&row, 0))?;
             Ok(if is_written { WriteCompletion::Written } else { WriteCompletion::NotHeld })
         })
     }
@@ -307,7 +383,7 @@ impl Completions for Postgres {
             let (name, token) = (key.as_str(), i64::from(seen.token));
             let clear = [calls::text(&name), calls::number(&token)];
             let row = self.link.call(Lane::Key(key), Call::ClearCompletion, &clear).await?;
-            answers::cleared(&row).map_err(|error| self.link.unreadable(error))
+            self.link.read(answers::cleared(&row))
         })
     }
 }

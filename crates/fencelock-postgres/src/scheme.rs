@@ -2,7 +2,7 @@ use crate::postgres::Postgres;
 use crate::session;
 use crate::url::Target;
 use fencelock_core::{
-    Change, Connecting, Fault, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, Unknown, UrlForm,
+    Connecting, Fault, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, Unknown, UrlForm,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,19 +38,13 @@ impl Scheme for PostgresScheme {
 }
 
 impl SchemeCommands for PostgresScheme {
-    /// Makes the schema. It has no quarantine, so there is nothing to trust.
+    /// Makes the schema, or brings its functions and its quarantine up to date.
     fn init<'a>(&'a self, url: &'a str, trust_empty: bool) -> Registering<'a> {
         Box::pin(async move {
             let target = Target::parse(url)?;
-            if trust_empty {
-                return Err(
-                    Invalid::new("postgres: has no quarantine, so no server has to be trusted to be empty").into()
-                );
-            }
-            let made = tokio::time::timeout(INIT, session::install(&target)).await;
-            let is_new = made.unwrap_or_else(|_| Err(Unknown::new(&target.name, Fault::Timeout, "")))?;
-            let change = if is_new { Change::New } else { Change::None };
-            Ok(vec![RegisteredNode::new(&target.name, change, Duration::ZERO)])
+            let made = tokio::time::timeout(INIT, session::install(&target, trust_empty)).await;
+            let (change, rest) = made.unwrap_or_else(|_| Err(Unknown::new(&target.name, Fault::Timeout, "")))?;
+            Ok(vec![RegisteredNode::new(&target.name, change, rest)])
         })
     }
 

@@ -2,18 +2,22 @@
 
 use crate::calls::{CALLS, Call};
 use crate::dial::{Watched, dial};
-use crate::fault::{NOT_INSTALLED, unknown};
+use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
 use crate::hub::Hub;
 use crate::schema::{self, LAYOUT, Made};
-use crate::url::{Host, Target};
-use fencelock_core::{Fault, Unknown};
+use crate::url::{Host, Quarantine, Target};
+use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
+use std::collections::HashSet;
 use std::fmt;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::NoTlsStream;
@@ -23,6 +27,19 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row
 /// The oldest version that the tests run on.
 const OLDEST: i32 = 140_000;
 
+/// Why a server is in quarantine.
+const FORGOTTEN: &str = "it may have lost its locks: promoted, or restored from a backup";
+
+/// What an asynchronous failover means.
+pub(crate) fn may_lose(span: Duration) -> String {
+    let then = if span.is_zero() {
+        "a second holder gets in; quarantine=on prevents that".to_owned()
+    } else {
+        format!("none is granted for {} then", Span(span))
+    };
+    format!("no commit waits for its standbys, so a failover may lose locks: {then}")
+}
+
 /// What a server says of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -30,26 +47,35 @@ pub(crate) struct Facts {
     pub(crate) is_pooled: bool,
     /// This role may update the table: the common case is one plain statement.
     pub(crate) is_direct: bool,
-    /// Identifies the database cluster, and what it has written since the last fail-over.
+    /// Identifies the database cluster, and what it has written since the last failover.
     pub(crate) run: String,
     pub(crate) commit: String,
     pub(crate) isolation: String,
+    /// Its standbys may lack the last commits.
+    pub(crate) is_async: bool,
+    /// How long its quarantine lasts, if it has one.
+    pub(crate) span: Duration,
+    /// The end of the quarantine that it is in.
+    grants_from: Instant,
+    longest_ttl: Option<Duration>,
 }
 
 pub(crate) struct Session {
     /// For messages.
     pub(crate) node: String,
     pub(crate) facts: Facts,
-    client: Client,
+    client: Arc<Client>,
     texts: Arc<[String; CALLS]>,
     prepared: [OnceCell<Statement>; CALLS],
     uses: [AtomicU32; CALLS],
     /// What begins a transaction that a pooler may run on any connection.
     begin: String,
-    /// The three messages of such a transaction are sent together.
-    order: Mutex<()>,
+    /// On a connection of a pooler, one transaction is under way at a time.
+    order: Order,
     /// How many requests wait for their replies.
     waiting: AtomicU32,
+    /// The holders with a claim that it may still execute, although nobody waits for its reply.
+    late: Mutex<HashSet<HolderId>>,
     state: Arc<State>,
     driver: JoinHandle<()>,
 }
@@ -59,6 +85,8 @@ pub(crate) struct Session {
 struct State {
     /// The server has warned that it does not know whether something that it reports as done is replicated.
     doubt: AtomicBool,
+    /// A pooler has another server now.
+    moved: AtomicBool,
     /// The warnings of a new connection are about the database.
     ready: AtomicBool,
     /// Notifications arrive, until it ends.
@@ -80,14 +108,7 @@ fn settings(target: &Target, local: bool) -> String {
 impl Session {
     /// Connects to the first server of the URL that takes writes, and makes the schema if the URL says so.
     pub(crate) async fn open(target: &Target, hub: &Arc<Hub>, texts: &Arc<[String; CALLS]>) -> Result<Self, Unknown> {
-        let mut last = None;
-        for host in &target.hosts {
-            match Self::open_at(target, host, hub, texts).await {
-                Ok(session) => return Ok(session),
-                Err(cause) => last = Some(cause),
-            }
-        }
-        Err(last.unwrap_or_else(|| Unknown::new(&target.name, Fault::Unsupported, "the URL names no server")))
+        first(target, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
     }
 
     async fn open_at(
@@ -97,15 +118,13 @@ impl Session {
         texts: &Arc<[String; CALLS]>,
     ) -> Result<Self, Unknown> {
         let node = target.name.clone();
-        let (stream, named) = dial(target, host).await?;
-        let config = config(target).map_err(|text| Unknown::new(&node, Fault::Denied, text))?;
-        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| unknown(&node, &error))?;
+        let (client, connection, named) = connect(target, host).await?;
+        let client = Arc::new(client);
         let state = Arc::new(State::default());
         let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
-        let named = named.load(Ordering::Relaxed);
         let facts = match examine(&client, target, named).await {
             Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
-                schema::create(&client, target).await.map_err(|error| unknown(&node, &error))?;
+                schema::create(&client, target, false).await.map_err(|error| unknown(&node, &error))?;
                 examine(&client, target, named).await
             }
             examined => examined,
@@ -117,23 +136,65 @@ impl Session {
             client.batch_execute(&all).await.map_err(|error| unknown(&node, &error))?;
         }
         state.ready.store(true, Ordering::Relaxed);
-        Ok(Self {
+        let mut begin = begin(target);
+        if target.quarantine != Quarantine::Off {
+            begin = format!("{begin}; SELECT {}.check_1('{}')", target.quoted_schema(), facts.run);
+        }
+        let session = Self {
             node,
             facts,
             client,
             texts: Arc::clone(texts),
             prepared: std::array::from_fn(|_| OnceCell::new()),
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
-            begin: format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true)),
-            order: Mutex::default(),
+            begin,
+            order: Order::default(),
             waiting: AtomicU32::new(0),
+            late: Mutex::default(),
             state,
             driver,
-        })
+        };
+        session.warn(hub);
+        Ok(session)
+    }
+
+    /// Logs what a failover may lose, once, and that nothing is granted.
+    fn warn(&self, hub: &Hub) {
+        let Facts { is_async, span, .. } = self.facts;
+        if is_async && !hub.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{}: {}", self.node, may_lose(span));
+        }
+        if let Err(cause) = self.check_quarantine() {
+            tracing::warn!("{cause}");
+        }
+    }
+
+    /// Whether the server may grant now what fits its quarantine.
+    pub(crate) fn check_claim(&self, ttl: Ttl) -> Result<(), Unknown> {
+        let within = ttl.within(self.facts.longest_ttl);
+        within.map_err(|invalid| Unknown::new(&self.node, Fault::Misconfigured, invalid.to_string()))?;
+        self.check_quarantine()
+    }
+
+    fn check_quarantine(&self) -> Result<(), Unknown> {
+        let rest = self.facts.grants_from.saturating_duration_since(Instant::now());
+        let fault = NodeFault::new(&self.node, Fault::Quarantined, FORGOTTEN).with_passes_in(rest);
+        if rest.is_zero() { Ok(()) } else { Err(Unknown::of_nodes(vec![fault])) }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed() || self.state.doubt.load(Ordering::Relaxed)
+        let [doubt, moved] = [&self.state.doubt, &self.state.moved].map(|flag| flag.load(Ordering::Relaxed));
+        self.client.is_closed() || doubt || moved
+    }
+
+    /// Begins a claim, which counts as late if this ends without an answer.
+    pub(crate) fn claiming(&self, holder: HolderId) -> Claiming<'_> {
+        Claiming { session: self, holder, is_answered: false }
+    }
+
+    /// Whether it may still execute a claim of this holder, which is asked once.
+    pub(crate) fn is_late(&self, holder: &HolderId) -> bool {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(holder)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -153,7 +214,12 @@ impl Session {
             let text = "the server stopped waiting for its replicas";
             return Err(Unknown::new(&self.node, Fault::NotReplicated { confirmed: 0, wanted: 1 }, text));
         }
-        rows.map_err(|error| unknown(&self.node, &error))
+        rows.map_err(|error| {
+            if error.code().is_some_and(|code| code.code() == OTHER_SERVER) {
+                self.state.moved.store(true, Ordering::Relaxed);
+            }
+            unknown(&self.node, &error)
+        })
     }
 
     /// The first use of a statement needs one round trip, and the third and later ones no parsing.
@@ -169,26 +235,7 @@ impl Session {
 
     /// A pooler may have no named statements, and gives settings to other clients.
     async fn call_pooled(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
-        let text = &self.texts[call as usize];
-        let (first, query, last) = (
-            self.client.batch_execute(&self.begin),
-            self.client.query_typed(text, params),
-            self.client.batch_execute("COMMIT"),
-        );
-        let mut all = pin!(join3(first, query, last));
-        let mut is_sent = false;
-        let (begun, rows, committed) = std::future::poll_fn(|cx| {
-            let together = (!is_sent).then(|| self.order.lock().unwrap_or_else(PoisonError::into_inner));
-            is_sent = true;
-            let polled = all.as_mut().poll(cx);
-            drop(together);
-            polled
-        })
-        .await;
-        begun?;
-        let rows = rows?;
-        committed?;
-        Ok(rows)
+        in_transaction(&self.client, &self.order, &self.begin, &self.texts[call as usize], params).await
     }
 
     /// Asks for the notifications of this client, once. Those of a pooler never arrive.
@@ -202,6 +249,79 @@ impl Session {
     /// For `doctor`.
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
         self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
+    }
+}
+
+/// What begins a transaction on a connection whose settings are those of others.
+fn begin(target: &Target) -> String {
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", settings(target, true))
+}
+
+/// Runs one statement, in one round trip, when the earlier one on this connection has ended: if a client disappears between two that were
+/// sent together, `PgBouncer` 1.18 gives the reply to the second one to another client.
+async fn in_transaction(
+    client: &Arc<Client>,
+    order: &Order,
+    begin: &str,
+    text: &str,
+    params: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, Error> {
+    let (turn, committing) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
+    let commit = async move {
+        let answer = committing.batch_execute("COMMIT").await;
+        drop(turn);
+        answer
+    };
+    let commit = Commit { future: Some(Box::pin(commit)), is_sent: false };
+    let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
+    first?;
+    let rows = rows?;
+    last?;
+    Ok(rows)
+}
+
+/// Whose turn it is to have a transaction on a connection.
+type Order = Arc<tokio::sync::Mutex<()>>;
+
+/// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
+struct Commit {
+    future: Option<BoxFuture<'static, Result<(), Error>>>,
+    is_sent: bool,
+}
+
+impl Future for Commit {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.is_sent = true;
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let committed = ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(committed)
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(future), Ok(runtime)) = (self.future.take().filter(|_| self.is_sent), runtime) {
+            runtime.spawn(future);
+        }
+    }
+}
+
+/// A claim that waits for its answer, or is cancelled.
+pub(crate) struct Claiming<'a> {
+    session: &'a Session,
+    holder: HolderId,
+    pub(crate) is_answered: bool,
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.session.late.lock().unwrap_or_else(PoisonError::into_inner).insert(self.holder);
+        }
     }
 }
 
@@ -233,29 +353,46 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Connects to the server of a URL without a look at its schema, and makes it.
-pub(crate) async fn install(target: &Target) -> Result<bool, Unknown> {
-    let (node, mut last) = (&target.name, None);
+/// Connects to the server of a URL without a look at its schema, and makes it. Returns the rest of its quarantine.
+pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Duration), Unknown> {
+    let made = async |host| {
+        let (client, connection, _) = connect(target, host).await?;
+        let driver = tokio::spawn(connection);
+        let made = schema::create(&client, target, trust).await.map_err(|error| unknown(&target.name, &error));
+        drop(client);
+        // It sends its farewell.
+        let _ = driver.await;
+        made
+    };
+    match first(target, |host| Box::pin(made(host))).await? {
+        Made::Other(layout) => Err(Unknown::new(&target.name, Fault::Unsupported, other(layout))),
+        Made::New => Ok((Change::New, Duration::ZERO)),
+        Made::Again(rest) => Ok((Change::None, rest)),
+    }
+}
+
+/// The result of the first server of the URL with which this succeeds, or the last error.
+async fn first<'a, T>(
+    target: &'a Target,
+    open: impl Fn(&'a Host) -> BoxFuture<'a, Result<T, Unknown>>,
+) -> Result<T, Unknown> {
+    let mut result = Err(Unknown::new(&target.name, Fault::Unsupported, "the URL names no server"));
     for host in &target.hosts {
-        let opened = async {
-            let (stream, _) = dial(target, host).await?;
-            let config = config(target).map_err(|text| Unknown::new(node, Fault::Denied, text))?;
-            let (client, connection) =
-                config.connect_raw(stream, NoTls).await.map_err(|error| unknown(node, &error))?;
-            let driver = tokio::spawn(connection);
-            let made = schema::create(&client, target).await.map_err(|error| unknown(node, &error));
-            drop(client);
-            // It sends its farewell.
-            let _ = driver.await;
-            made
-        };
-        match opened.await {
-            Ok(Made::Later(layout)) => return Err(Unknown::new(node, Fault::Unsupported, later(layout))),
-            Ok(made) => return Ok(made == Made::New),
-            Err(cause) => last = Some(cause),
+        result = open(host).await;
+        if result.is_ok() {
+            break;
         }
     }
-    Err(last.unwrap_or_else(|| Unknown::new(node, Fault::Unsupported, "the URL names no server")))
+    result
+}
+
+/// Logs in. The last value is the process that the server names in its greeting.
+async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, NoTlsStream>, i32), Unknown> {
+    let (stream, named) = dial(target, host).await?;
+    let config = config(target).map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
+    let connected = config.connect_raw(stream, NoTls).await;
+    let (client, connection) = connected.map_err(|error| unknown(&target.name, &error))?;
+    Ok((client, connection, named.load(Ordering::Relaxed)))
 }
 
 /// The stream is encrypted already, if it has to be.
@@ -274,40 +411,57 @@ fn config(target: &Target) -> Result<Config, String> {
     Ok(config)
 }
 
-/// What the server is; refused if its tables are those of a later version, or it is a replica.
-async fn examine(client: &Client, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
+/// What the server is; refused if its tables are those of another version, or its quarantine has another length.
+async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Result<Facts, Unknown>, Error> {
     let schema = target.quoted_schema();
     let text = format!(
-        "SELECT o_layout, coalesce(o_system || '/' || o_timeline, ''), current_setting('server_version_num')::int, pg_backend_pid(), \
-         pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('default_transaction_isolation'), \
-         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') FROM {schema}.hello_1()",
-        schema.replace('\'', "''")
+        "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
+         (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('default_transaction_isolation'), \
+         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') \
+         FROM {schema}.hello_1({1}, {2})",
+        schema.replace('\'', "''"),
+        target.span().as_micros(),
+        target.longest_ttl().is_some()
     );
-    let rows = client.query_typed(&text, &[]).await?;
+    let rows = in_transaction(client, &Order::default(), &begin(target), &text, &[]).await?;
     let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
     let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
-    let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(2)?);
+    let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
     if version < OLDEST {
         return refused(Fault::Unsupported, format!("PostgreSQL {} is older than 14", version / 10_000));
     }
     if layout != LAYOUT {
-        return refused(Fault::Unsupported, later(layout));
+        return refused(Fault::Unsupported, other(layout));
     }
-    if row.try_get(4)? {
-        return refused(Fault::ReadOnly, "it is a standby: name the primary in the URL".to_owned());
+    let process: i32 = row.try_get(2)?;
+    let [span, rest] =
+        [row.try_get::<_, i64>(4)?, row.try_get(5)?].map(|micros| Duration::from_micros(micros.unsigned_abs()));
+    if target.quarantine == Quarantine::On && span != target.span() {
+        let [theirs, ours] = [Span(span), Span(target.span())];
+        let text = format!("its quarantine lasts {theirs}, and with the max_ttl= of this URL it would be {ours}");
+        return refused(Fault::Misconfigured, text);
     }
-    let process: i32 = row.try_get(3)?;
+    let [span, rest] = if target.quarantine == Quarantine::Off { [Duration::ZERO; 2] } else { [span, rest] };
     Ok(Ok(Facts {
         is_pooled: process != named,
-        is_direct: row.try_get(7)?,
-        run: row.try_get(1)?,
-        commit: row.try_get(5)?,
-        isolation: row.try_get(6)?,
+        run: row.try_get(3)?,
+        is_async: row.try_get(6)?,
+        commit: row.try_get(7)?,
+        isolation: row.try_get(8)?,
+        is_direct: row.try_get(9)?,
+        span,
+        grants_from: Instant::now() + rest,
+        longest_ttl: target.longest_ttl(),
     }))
 }
 
-fn later(layout: i32) -> String {
-    format!("its tables have layout {layout}, and this version of fencelock knows {LAYOUT}: use a later one")
+fn other(layout: i32) -> String {
+    let remedy = if layout > LAYOUT {
+        "use a later one"
+    } else {
+        "while no lock is held, drop the schema and run `fencelock init`"
+    };
+    format!("its tables have layout {layout}, and this version of fencelock knows {LAYOUT}: {remedy}")
 }
 
 /// A commit that was cancelled while it waited for replicas is reported as done, with a warning whose text depends on the language of

@@ -1,6 +1,6 @@
 //! What a URL names: the servers, the database, and the options.
 
-use fencelock_core::Invalid;
+use fencelock_core::{Drift, Invalid, Ttl, quarantine};
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ const DEFAULT_POLL: Duration = Duration::from_millis(100);
 const NAME_MAX: usize = 63;
 /// A password is shorter, and a file may be endless.
 const PASSWORD_FILE_MAX: u64 = 64 * 1024;
+/// Twice the default TTL.
+const LONGEST_TTL: u64 = 60_000;
 
 /// A parsed URL.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ pub(crate) struct Target {
     pub(crate) limit: Duration,
     pub(crate) poll: Duration,
     pub(crate) connections: usize,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) max_ttl: Ttl,
     pub(crate) tls: TlsMode,
     pub(crate) root_cert: Option<PathBuf>,
 }
@@ -42,6 +46,15 @@ pub(crate) enum Host {
     Tcp(String, u16),
     /// The socket `.s.PGSQL.PORT` in this directory.
     Unix(PathBuf, u16),
+}
+
+/// Whether a server that may have lost locks grants none until their leases have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quarantine {
+    Off,
+    /// If its standbys may lack the last commits, or another client has asked for it. Longer leases are allowed, and not covered.
+    Auto,
+    On,
 }
 
 /// The `sslmode=` of libpq.
@@ -79,6 +92,8 @@ impl Target {
             limit: DEFAULT_TIMEOUT,
             poll: DEFAULT_POLL,
             connections: 1,
+            quarantine: Quarantine::Auto,
+            max_ttl: Ttl::new(Duration::from_millis(LONGEST_TTL))?,
             tls: TlsMode::Prefer,
             root_cert: None,
         };
@@ -118,6 +133,9 @@ impl Target {
                 self.connections =
                     number.ok_or_else(|| Invalid::new(format!("connections= takes 1 to 64, not {value:?}")))?;
             }
+            ("quarantine", "on") => self.quarantine = Quarantine::On,
+            ("quarantine", "off") => self.quarantine = Quarantine::Off,
+            ("max_ttl", _) => self.max_ttl = Ttl::new(Duration::from_millis(value.parse().unwrap_or_default()))?,
             ("sslmode", "disable") => self.tls = TlsMode::Disable,
             ("sslmode", "prefer") => self.tls = TlsMode::Prefer,
             ("sslmode", "require") => self.tls = TlsMode::Require,
@@ -129,11 +147,11 @@ impl Target {
             ("user", _) => self.user = some(value.to_owned()),
             _ => {
                 // The value of an unknown option may be a password.
-                let is_known = matches!(name, "create" | "sslmode");
+                let is_known = matches!(name, "create" | "sslmode" | "quarantine");
                 let shown = if is_known { format!("{name}={value}") } else { name.to_owned() };
                 return Err(Invalid::new(format!(
                     "{shown:?} is not an option of a postgres:// URL; supported: schema=NAME, create=true|false, timeout=MS, poll=MS, \
-                     connections=N, sslmode=disable|prefer|require|verify-full, sslrootcert=FILE, password_file=FILE, host=DIR, \
+                     connections=N, quarantine=on|off, max_ttl=MS, sslmode=disable|prefer|require|verify-full, sslrootcert=FILE, password_file=FILE, host=DIR, \
                      port=N and user=NAME"
                 )));
             }
@@ -150,6 +168,20 @@ impl Target {
         }
         let text = std::fs::read_to_string(file).map_err(failed)?;
         Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+    }
+
+    /// How long a quarantine lasts; zero without one.
+    pub(crate) fn span(&self) -> Duration {
+        if self.quarantine == Quarantine::Off {
+            Duration::ZERO
+        } else {
+            quarantine(self.max_ttl.get(), Drift::default())
+        }
+    }
+
+    /// The longest TTL that is allowed, if the quarantine must cover all leases.
+    pub(crate) fn longest_ttl(&self) -> Option<Duration> {
+        (self.quarantine == Quarantine::On).then(|| self.max_ttl.get())
     }
 
     /// The schema for SQL, quoted, so that its case counts.
@@ -331,6 +363,8 @@ mod tests {
             ("postgres://h/d?timeout=1000&timeout=2000", "twice"),
             ("postgres://h/d?connections=0", "connections="),
             ("postgres://h/d?sslmode=allow", "sslmode=allow"),
+            ("postgres://h/d?quarantine=maybe", "quarantine=maybe"),
+            ("postgres://h/d?max_ttl=1", "10 ms"),
             ("postgres://h/d?sslrootcert=/ca.pem", "verify-full"),
             ("postgres://h/d?host=/run", "host="),
             ("postgres://h:7/d?port=8", "port="),

@@ -170,7 +170,7 @@ impl Client {
     /// not wait in the queue. The number is zero for an invalid key.
     pub fn waiting(&self, key: impl AsRef<str>) -> usize {
         let cells = Key::new(key).ok().map(|key| self.inner.keys.of_key(&key));
-        cells.into_iter().flatten().map(|cell| cell.waiting()).sum()
+        cells.into_iter().flatten().map(|cell| cell.with(|engine, _| engine.waiting())).sum()
     }
 
     /// Returns the held keys, in any order.

@@ -47,13 +47,18 @@ impl Closing {
         }
     }
 
-    /// Waits until no release is in progress, and the tables are empty.
-    pub(crate) async fn ends(&self, empty: impl Fn() -> bool) {
+    /// Whether a release is in progress.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.releasing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until this is so. It is looked at after each [`Closing::emptied`].
+    pub(crate) async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if empty() && self.releasing.load(Ordering::SeqCst) == 0 {
+            if is_so() {
                 return;
             }
             changed.await;

@@ -1,9 +1,9 @@
 use crate::closing::Releasing;
-use crate::driver::{ClientInner, Departure, LeaseHandle};
+use crate::driver::ClientInner;
 use crate::error::modes;
 use crate::error::{Error, unreachable};
-use crate::loss::{Loss, RenewalFailure};
-use fencelock_core::engine::{Grant, HoldReleased, ReleaseHold, ReleaseNext, Tenure};
+use crate::held::Held;
+use fencelock_core::engine::{HoldReleased, Leaving, ReleaseNext};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
@@ -44,13 +44,6 @@ struct ReleasedOnDrop {
     armed: bool,
     /// Comes last, so that the closing of the client waits for all of it.
     releasing: Option<Releasing>,
-}
-
-/// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
-#[derive(Clone)]
-pub struct Held {
-    lease: LeaseHandle,
-    tenure: Tenure,
 }
 
 /// How a release went.
@@ -94,7 +87,7 @@ impl<T> Guard<T> {
     /// The holder id, which [`crate::Client::release`] and [`crate::Lock::resume`] require. Tasks of one client that
     /// share a lease have the same id, so use it elsewhere only with [`Guard::into_holder`].
     pub fn holder(&self) -> HolderId {
-        self.lock.holder()
+        self.lock.held.holder()
     }
 
     /// The fencing token to send with every write to the protected resource; see [`FencingToken`].
@@ -178,8 +171,7 @@ impl<T> Guard<T> {
 }
 
 impl Guard {
-    pub(crate) fn new(client: Arc<ClientInner>, lease: LeaseHandle, grant: Grant) -> Self {
-        let held = Held { lease, tenure: grant.tenure };
+    pub(crate) fn new(client: Arc<ClientInner>, held: Held) -> Self {
         Self { lock: ReleasedOnDrop { client, held, armed: true, releasing: None }, payload: () }
     }
 
@@ -210,69 +202,63 @@ impl Guard {
         let config = &lock.client.config;
         modes::check(&config.backend, lock.held.key(), config.capabilities.modes, Mode::Shared)?;
         let before = lock.held.tenure;
-        let lease = lock.held.lease.clone();
-        let Some((tenure, renewal)) = lease.begin_downgrade(before) else {
+        // From here on a drop releases the tenure that reads.
+        let Some((downgrade, next)) = lock.held.begin_downgrade() else {
             lock.held.check()?;
             return Err(modes::not_exclusive(lock.held.key(), before.mode));
         };
-        // From here on a drop releases the tenure that reads.
-        lock.held.tenure = tenure;
-        lock.client.telemetry.downgraded(lock.held.key(), &before, &tenure, tenure.since);
-        lock.held.tenure = lease.downgrade(tenure, &renewal).await?;
+        lock.client.telemetry.downgraded(lock.held.key(), &before, &lock.held.tenure, lock.held.tenure.since);
+        lock.held.downgrade(downgrade, next).await?;
         Ok(self)
     }
 
     /// The hold ends, as lost, `max_hold` from now.
     pub(crate) fn limit_hold(&self, max_hold: Duration) {
-        self.lock.held.lease.limit_hold(self.lock.held.tenure, max_hold);
+        self.lock.held.limit_hold(max_hold);
     }
 
     /// See [`crate::Guards::descriptors`].
     #[cfg(unix)]
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
-        self.lock.held.lease.descriptors()
+        self.lock.held.descriptors()
     }
 }
 
 impl ReleasedOnDrop {
-    fn holder(&self) -> HolderId {
-        *self.held.lease.holder()
-    }
-
     async fn release(mut self) -> Result<Released, Error> {
         if self.held.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let Departure { leaving, releasing, now, lease_ends } = self.held.lease.release(self.held.tenure, false);
+        let (leaving, now, releasing) = self.held.leave(false);
         self.releasing = releasing;
-        if leaving.is_ok() {
+        if leaving != Leaving::Over {
             self.count_released(now);
         }
-        let (client, lease) = (Arc::clone(&self.client), self.held.lease.clone());
-        let (mut release, mut next) = ReleaseHold::begin(leaving, lease_ends, lease.is_given_away(), now);
+        let (mut release, mut next) = self.held.release(leaving, now);
+        let (client, held) = (&self.client, &self.held);
         loop {
             let limit = match next {
                 ReleaseNext::Send(limit) => limit,
                 ReleaseNext::Done { released, rest } => {
                     self.armed = rest;
-                    return Released::of(lease.key(), released);
+                    return Released::of(self.held.key(), released);
                 }
             };
             let left = limit.since(client.clock.now());
-            let answer = tokio::time::timeout(left, client.backend.release(lease.key(), lease.holder())).await.ok();
+            let answer = tokio::time::timeout(left, client.backend.release(held.key(), &held.holder())).await.ok();
             if let Some(Err(cause)) = &answer {
-                tracing::debug!(key = %lease.key(), %cause, "release failed");
+                tracing::debug!(key = %held.key(), %cause, "release failed");
             }
-            next = release.answered(answer, lease.stray_until(), &client.config.backend, client.clock.now());
+            next = release.answered(answer, held.stray_until(), &client.config.backend, client.clock.now());
         }
     }
 
     fn detach(&mut self) -> HolderId {
         self.armed = false;
-        if !self.held.is_forked() && self.held.lease.detach(self.held.tenure) {
+        if !self.held.is_forked() && self.held.detach() {
             self.count_released(self.client.clock.now());
         }
-        self.holder()
+        self.held.holder()
     }
 
     fn count_released(&self, now: Moment) {
@@ -286,85 +272,9 @@ impl Drop for ReleasedOnDrop {
         if !self.armed || self.held.is_forked() {
             return;
         }
-        let Departure { leaving, now, .. } = self.held.lease.release(self.held.tenure, true);
-        match leaving {
-            Ok(_) => self.count_released(now),
-            Err(_) if self.held.lease.is_given_away() => {}
-            // The lock was lost, or its release failed: the rest is released in the background.
-            Err(_) => self.client.reaper.take(self.held.lease.pending_release()),
-        }
-    }
-}
-
-impl Held {
-    /// Whether this is a copy in a child of the process that holds the lock.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.lease.is_forked()
-    }
-
-    /// The key of the lock.
-    pub fn key(&self) -> &Key {
-        self.lease.key()
-    }
-
-    /// See [`Guard::fencing_token`].
-    pub fn fencing_token(&self) -> FencingToken {
-        self.tenure.fence
-    }
-
-    /// See [`Guard::mode`].
-    pub const fn mode(&self) -> Mode {
-        self.tenure.mode
-    }
-
-    /// See [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.lease.remaining(self.tenure)
-    }
-
-    /// See [`Guard::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.lease.end_of(self.tenure).is_none()
-    }
-
-    /// See [`Guard::check`]. It is not an error if the lock was released, but [`Held::is_held`] then returns `false`.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if the lock was lost.
-    pub fn check(&self) -> Result<(), Error> {
-        self.loss().map_or(Ok(()), |loss| Err(loss.into()))
-    }
-
-    /// Why the renewals fail, if the last one did: what to tell when [`Held::remaining`] becomes short, and after a loss. The client
-    /// repeats them until the lease ends.
-    pub fn renewal_failure(&self) -> Option<RenewalFailure> {
-        self.lease.renewal_failure()
-    }
-
-    /// Why it is lost, if it is.
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        self.lease.loss(self.tenure).map(|reason| self.loss_by(reason))
-    }
-
-    /// The loss for this reason.
-    pub(crate) fn loss_by(&self, reason: LossReason) -> Loss {
-        let failure = if reason == LossReason::Expired { self.renewal_failure() } else { None };
-        Loss { failure, ..Loss::new(self.key().clone(), reason) }
-    }
-
-    /// Why it ended: `None` if it was released, which is reported at most a second later.
-    pub(crate) async fn ended(&self) -> Option<LossReason> {
-        self.lease.ended(self.tenure).await
-    }
-
-    /// See [`Guard::lost`]. It never completes if the lock is released instead.
-    ///
-    /// # Cancel safety
-    /// This method is cancel safe: it only reads.
-    pub async fn lost(&self) -> LossReason {
-        match self.ended().await {
-            Some(reason) => reason,
-            None => std::future::pending().await,
+        match self.held.leave(true) {
+            (Leaving::Over, ..) => self.held.release_rest(),
+            (_, now, _) => self.count_released(now),
         }
     }
 }
@@ -375,32 +285,9 @@ impl<T> AsRef<Held> for Guard<T> {
     }
 }
 
-impl AsRef<Self> for Held {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
 /// Omits the holder id, which is a proof of the hold.
 impl<T> fmt::Debug for Guard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lock.held.write("Guard", f)
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write("Held", f)
-    }
-}
-
-impl Held {
-    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("key", self.key())
-            .field("mode", &self.mode())
-            .field("fencing_token", &self.fencing_token())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
     }
 }

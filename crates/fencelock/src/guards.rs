@@ -1,5 +1,6 @@
 use crate::error::Error;
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Released};
+use crate::held::Held;
 use crate::loss::Loss;
 use fencelock_core::{FencingToken, HolderId, Key, LossReason};
 use futures_util::future::join_all;

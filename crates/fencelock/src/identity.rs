@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     host: String,
-    process: Process,
+    pub(crate) process: Process,
     /// Most locks have no label.
     unlabelled: Owner,
 }
@@ -35,10 +35,6 @@ impl Identity {
             None => Ok(self.unlabelled.clone()),
             label => Owner::new(&self.host, self.process.id(), label),
         }
-    }
-
-    pub(crate) const fn process(&self) -> Process {
-        self.process
     }
 }
 

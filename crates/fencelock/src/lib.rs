@@ -65,6 +65,7 @@ mod election;
 mod error;
 mod guard;
 mod guards;
+mod held;
 mod identity;
 mod lock;
 mod lock_all;
@@ -92,12 +93,13 @@ pub use error::Error;
 pub use fencelock_core as contract;
 pub use fencelock_core::{
     Backend, BackendReport, Capabilities, Clock, Drift, Eviction, Expiry, Fault, Feature, FenceGate, FencingToken,
-    Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, LossReason, Mode, Modes, Moment,
-    NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
+    Finding, HolderId, HolderInfo, Holders, Holding, Invalid, Key, Leader, Level, Liveness, LossReason, Mode, Modes,
+    Moment, NodeFault, Observation, Occupant, Owner, Resized, ServerReport, Span, Superseded, Topology, Ttl, Unknown,
     WaiterInfo,
 };
-pub use guard::{Guard, Held, Released};
+pub use guard::{Guard, Released};
 pub use guards::{Guards, HeldAll, ReleasedAll};
+pub use held::Held;
 pub use lock::Lock;
 pub use lock_all::LockAll;
 pub use loss::{Loss, RenewalFailure};

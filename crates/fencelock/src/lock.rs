@@ -1,7 +1,8 @@
 use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::error::modes;
-use crate::guard::{Guard, Held, Released};
+use crate::guard::{Guard, Released};
+use crate::held::Held;
 use crate::request::Request;
 use crate::run::RunError;
 use crate::settings::{Settings, setters};

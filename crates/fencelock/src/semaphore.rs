@@ -1,5 +1,6 @@
 use crate::error::Error;
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::held::Held;
 use crate::lock::Lock;
 use crate::run::RunError;
 use crate::settings::setters;

@@ -1,6 +1,7 @@
 use crate::driver;
 use crate::error::Error;
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::held::Held;
 use crate::lock::{Lock, run_under, unless_busy};
 use crate::run::RunError;
 use crate::settings::setters;

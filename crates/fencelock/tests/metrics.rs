@@ -2,10 +2,17 @@
 #![cfg(feature = "metrics")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[allow(unreachable_pub, reason = "users copy this file into programs of their own")]
+#[path = "../../../contrib/prometheus/buckets.rs"]
+mod buckets;
+
 use fencelock::Client;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../../docs/en/metrics.md");
@@ -197,4 +204,33 @@ fn no_label_contains_a_key_or_a_holder() {
         let _client = Client::connect("memory:labels").await.unwrap();
     });
     assert!(series.keys().eq(start.keys()), "nothing that is done adds a series");
+}
+
+#[test]
+fn with_the_buckets_of_contrib_every_histogram_can_be_added_up() {
+    let recorder = buckets::with_fencelock_buckets(PrometheusBuilder::new()).unwrap().build_recorder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let histograms: Vec<_> =
+        rows(PAGE, HEAD).iter().filter(|row| row[1] == "histogram").map(|row| quoted(row[0]).remove(0)).collect();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(waits_holds_and_losses("memory:buckets"));
+        // Locks in memory are not renewed.
+        metrics::histogram!("fencelock_renewal_seconds", "backend" => "memory:buckets").record(0.002);
+    });
+    let text = recorder.handle().render();
+    assert!(histograms.len() == 3 && !text.contains("quantile="), "{text}");
+    for name in histograms {
+        assert!(text.contains(&format!("# TYPE {name} histogram\n")), "{name}: {text}");
+        let buckets = text.lines().filter(|line| line.starts_with(&format!("{name}_bucket{{")));
+        assert!(
+            buckets.filter(|line| line.contains("le=\"0.001\"") || line.contains("le=\"+Inf\"")).count() >= 2,
+            "{name}"
+        );
+    }
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut promtool) = promtool.spawn() else { return eprintln!("skipped: there is no promtool") };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

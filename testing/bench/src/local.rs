@@ -37,7 +37,7 @@ pub(crate) async fn shared_locks(url: &str, span: Duration) -> Result<f64, Failu
     rate.await
 }
 
-async fn compare(backend: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
+pub(crate) async fn compare(backend: &'static str, url: &str, effort: Effort) -> Result<Local, Failure> {
     let shared = Client::connect(url).await?;
     let alone = Client::builder().sharing(false).connect(url).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());

@@ -1,49 +1,59 @@
-//! A lock on PostgreSQL, against the row that is written by hand: `UPDATE ... WHERE` it is free, and another `UPDATE` to free it.
+//! A lock on PostgreSQL, against the row that is written by hand: `UPDATE ... WHERE` it is free, and another `UPDATE` to free it; against
+//! the advisory locks of its sessions, which write nothing; and against other libraries, if `scripts/bench-peers` has installed them.
 
-use crate::report::median;
-use crate::{Effort, Failure, with_arguments};
-use fencelock::Backend;
+use crate::report::{Local, median, percentile};
+use crate::{Effort, Failure, local, with_arguments};
 use fencelock::backends::Postgres;
-use fencelock::contract::{Acquire, Claim, Event, Intent, Listener, Release};
+use fencelock::contract::{Acquire, Claim, Release};
+use fencelock::{Backend, Client};
+use fencelock_testkit::programs::installed;
 use fencelock_testkit::{PostgresServer, claim};
-use futures_util::future::try_join_all;
+use futures_util::future::{LocalBoxFuture, try_join_all};
 use serde::Serialize;
 use std::fmt;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{NoTls, Statement};
 
 const CONNECTIONS: [usize; 2] = [1, 16];
 const LONG: Duration = Duration::from_secs(60);
+/// After so many cycles, the table must not have grown.
+const MANY: u32 = 1_000_000;
+/// Programs that print how many cycles a second they have done, given a URL, connections and milliseconds.
+const PEERS: [(&str, &str); 1] =
+    [("distributed-lock", "bench/distributed-lock/release/fencelock-cycles-distributed-lock")];
 
-/// Cycles in a second, medians of rounds that alternate.
+/// Cycles in a second of one way, the median of rounds in which all ways alternate.
 #[derive(Debug, Serialize)]
 struct Cycles {
+    way: &'static str,
     connections: usize,
-    by_hand: f64,
-    /// The role may update the table.
-    direct: f64,
-    /// It may only call the functions.
-    functions: f64,
-    direct_ratio: f64,
-    functions_ratio: f64,
+    per_s: f64,
+    /// To the row by hand.
+    ratio: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct OnPostgres {
     version: String,
     cycles: Vec<Cycles>,
-    /// A durable update of one row, and a hand-off from the release to the event of the waiter, in microseconds.
+    /// A durable update of one row, in microseconds.
     update_us: f64,
+    /// From the release to the return of the acquire of another client.
     hand_off_us: f64,
+    hand_off_p99_us: f64,
     hand_off_ratio: f64,
+    one_key: Local,
     /// Bytes of the log of the server for a cycle.
     wal_bytes: f64,
+    /// Of the table with its index, after a thousand cycles, and after many.
     table_bytes_before: u64,
     table_bytes_after: u64,
+    table_cycles: u32,
 }
 
 /// Measures, and prints a table or JSON.
@@ -57,7 +67,7 @@ pub fn main() -> ExitCode {
 async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     // What is reported is on the disk.
     let server = PostgresServer::start(&["fsync=on"]).map_err(std::io::Error::other)?;
-    let url = format!("{}?create=true", server.url("postgres"));
+    let url = format!("{}?create=true&timeout=10000", server.url("postgres"));
     Postgres::open(&url).await?;
     server.sql(
         "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO app; \
@@ -66,50 +76,113 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     );
     let mut cycles = Vec::new();
     for connections in CONNECTIONS {
-        cycles.push(compare(&server, connections, effort).await?);
+        cycles.extend(compare(&server, connections, effort).await?);
     }
-    let rows = [connect(&server.url("postgres"), 0).await?];
-    let update_us = median(each_update(&rows[0], 300).await?);
-    let hand_off_us = median(hand_offs(&url, 300).await?);
-    let size = || server.sql("SELECT pg_total_relation_size('fencelock.locks')").parse().unwrap_or_default();
-    let (before, position) = (size(), server.sql("SELECT pg_current_wal_lsn()"));
+    let (update_us, mut spans) =
+        alternate(&server.url("postgres"), &url, if effort.is_quick() { 100 } else { 1000 }).await?;
+    let hand_off_us = percentile(&mut spans, 50.0);
+    let position = server.sql("SELECT pg_current_wal_lsn()");
     let direct = [locks(&url, 0).await?];
     let done = rate(&direct, effort.span).await? * effort.span.as_secs_f64();
     let written: f64 =
         server.sql(&format!("SELECT pg_current_wal_lsn() - '{position}'::pg_lsn")).parse().unwrap_or_default();
+    let table_cycles = if effort.is_quick() { MANY / 50 } else { MANY };
+    let (table_bytes_before, table_bytes_after) = growth(table_cycles).await?;
     Ok(OnPostgres {
         version: server.sql("SHOW server_version"),
         cycles,
         update_us,
         hand_off_us,
+        hand_off_p99_us: percentile(&mut spans, 99.0),
         hand_off_ratio: hand_off_us / update_us,
+        one_key: local::compare("PostgreSQL", &url, effort).await?,
         wal_bytes: written / done,
-        table_bytes_before: before,
-        table_bytes_after: size(),
+        table_bytes_before,
+        table_bytes_after,
+        table_cycles,
     })
 }
 
-async fn compare(server: &PostgresServer, connections: usize, effort: Effort) -> Result<Cycles, Failure> {
+/// The bytes of the table before and after so many cycles on 16 keys. Nothing is flushed, so that it takes a minute.
+async fn growth(cycles: u32) -> Result<(u64, u64), Failure> {
+    let server = PostgresServer::start(&["synchronous_commit=off"]).map_err(std::io::Error::other)?;
+    let url = format!("{}?create=true&timeout=10000", server.url("postgres"));
+    let direct = try_join_all((0..16).map(|number| locks(&url, number))).await?;
+    let size = || server.sql("SELECT pg_total_relation_size('fencelock.locks')").parse::<u64>();
+    let repeat = async |times: u32| {
+        let one = async |locks: &Locks| {
+            for _ in 0..times / 16 {
+                locks.cycle().await?;
+            }
+            Ok::<_, Failure>(())
+        };
+        try_join_all(direct.iter().map(one)).await
+    };
+    repeat(1000).await?;
+    let before = size()?;
+    repeat(cycles).await?;
+    Ok((before, size()?))
+}
+
+/// A way to do cycles for a span, and its rates.
+struct Way {
+    name: &'static str,
+    run: Box<dyn Fn(Duration) -> LocalBoxFuture<'static, Result<f64, Failure>>>,
+    rates: Vec<f64>,
+}
+
+impl Way {
+    fn of<C: Cycle + 'static>(name: &'static str, cycles: Vec<C>) -> Self {
+        let cycles: Arc<[C]> = cycles.into();
+        let run = move |span| -> LocalBoxFuture<'static, _> {
+            let cycles = Arc::clone(&cycles);
+            Box::pin(async move { rate(&cycles, span).await })
+        };
+        Self { name, run: Box::new(run), rates: Vec::new() }
+    }
+
+    /// Another program.
+    fn peer(name: &'static str, program: &str, url: &str, connections: usize) -> Option<Self> {
+        let program = installed(program).map_err(|missing| eprintln!("SKIPPED {name}: {missing}")).ok()?;
+        let url = url.to_owned();
+        let run = move |span: Duration| -> LocalBoxFuture<'static, _> {
+            let mut command = Command::new(&program);
+            command.args([&url, &connections.to_string(), &span.as_millis().to_string()]);
+            Box::pin(async move {
+                let output = tokio::task::spawn_blocking(move || command.output()).await??;
+                let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+                printed.parse().map_err(|_| format!("{printed} {}", String::from_utf8_lossy(&output.stderr)).into())
+            })
+        };
+        Some(Self { name, run: Box::new(run), rates: Vec::new() })
+    }
+}
+
+async fn compare(server: &PostgresServer, connections: usize, effort: Effort) -> Result<Vec<Cycles>, Failure> {
     let url = server.url("postgres");
     let as_app = url.replace("postgres@", "app@");
-    let rows = try_join_all((0..connections).map(|number| connect(&url, number))).await?;
-    let direct = try_join_all((0..connections).map(|number| locks(&url, number))).await?;
-    let functions = try_join_all((0..connections).map(|number| locks(&as_app, number))).await?;
-    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    let numbers = 0..connections;
+    let mut ways = vec![
+        Way::of("by hand", try_join_all(numbers.clone().map(|number| by_hand(&url, number))).await?),
+        Way::of("fencelock", try_join_all(numbers.clone().map(|number| locks(&url, number))).await?),
+        Way::of("with functions only", try_join_all(numbers.clone().map(|number| locks(&as_app, number))).await?),
+        Way::of("advisory", try_join_all(numbers.map(|number| advisory(&url, number))).await?),
+    ];
+    ways.extend(PEERS.into_iter().filter_map(|(name, program)| Way::peer(name, program, &url, connections)));
+    let count = ways.len();
     for round in 0..effort.pairs {
-        // The order of the three changes, so that none always follows another.
-        for turn in 0..3 {
-            let which = (round + turn) % 3;
-            rates[which].push(match which {
-                0 => rate(&rows, effort.span).await?,
-                1 => rate(&direct, effort.span).await?,
-                _ => rate(&functions, effort.span).await?,
-            });
+        // The order changes, so that none always follows another.
+        for turn in 0..count {
+            let way = &mut ways[(round + turn) % count];
+            way.rates.push((way.run)(effort.span).await?);
         }
     }
-    let [by_hand, direct, functions] = rates.map(median);
-    let (direct_ratio, functions_ratio) = (direct / by_hand, functions / by_hand);
-    Ok(Cycles { connections, by_hand, direct, functions, direct_ratio, functions_ratio })
+    let of_row = median(ways[0].rates.clone());
+    let cycles = ways.into_iter().map(|Way { name, rates, .. }| {
+        let per_s = median(rates);
+        Cycles { way: name, connections, per_s, ratio: per_s / of_row }
+    });
+    Ok(cycles.collect())
 }
 
 /// One way to take a lock and to free it, over a connection of its own.
@@ -132,28 +205,49 @@ async fn rate<C: Cycle>(all: &[C], span: Duration) -> Result<f64, Failure> {
     Ok(f64::from(done) / begun.elapsed().as_secs_f64())
 }
 
+/// Two statements on a session of their own.
 struct ByHand {
-    client: Client,
+    client: tokio_postgres::Client,
     take: Statement,
     free: Statement,
     key: String,
+    /// What the statements need beside the key.
+    holder: Option<Vec<u8>>,
 }
 
-async fn connect(url: &str, number: usize) -> Result<ByHand, Failure> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(connection);
+async fn by_hand(url: &str, number: usize) -> Result<ByHand, Failure> {
     let take = "UPDATE by_hand SET holder = $2, ends = now() + interval '30 s', fence = fence + 1 \
                 WHERE key = $1 AND ends <= now() RETURNING fence";
-    let free = "UPDATE by_hand SET holder = NULL, ends = '-infinity' WHERE key = $1 AND holder = $2";
+    let free = "UPDATE by_hand SET holder = NULL, ends = '-infinity' WHERE key = $1 AND holder = $2 RETURNING key";
+    statements(url, number, take, free, Some(vec![7; 16])).await
+}
+
+/// A lock of a session, as programs take it with a connection of their pool.
+async fn advisory(url: &str, number: usize) -> Result<ByHand, Failure> {
+    let [take, free] = ["lock", "unlock"].map(|verb| format!("SELECT pg_advisory_{verb}(hashtextextended($1, 0))"));
+    statements(url, number, &take, &free, None).await
+}
+
+async fn statements(
+    url: &str,
+    number: usize,
+    take: &str,
+    free: &str,
+    holder: Option<Vec<u8>>,
+) -> Result<ByHand, Failure> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
     let (take, free) = (client.prepare(take).await?, client.prepare(free).await?);
-    Ok(ByHand { client, take, free, key: format!("k{number}") })
+    Ok(ByHand { client, take, free, key: format!("k{number}"), holder })
 }
 
 impl Cycle for ByHand {
     async fn cycle(&self) -> Result<(), Failure> {
-        let holder = &[7_u8; 16][..];
-        let taken = self.client.query(&self.take, &[&self.key, &holder]).await?.len();
-        let freed = self.client.execute(&self.free, &[&self.key, &holder]).await?;
+        let key: &(dyn ToSql + Sync) = &self.key;
+        let holder = self.holder.as_ref().map(|holder| holder as &(dyn ToSql + Sync));
+        let values: Vec<_> = [key].into_iter().chain(holder).collect();
+        let taken = self.client.query(&self.take, &values).await?.len();
+        let freed = self.client.query(&self.free, &values).await?.len();
         assert_eq!((taken, freed), (1, 1), "it is free");
         Ok(())
     }
@@ -177,70 +271,45 @@ impl Cycle for Locks {
     }
 }
 
-/// Microseconds of each durable update.
-async fn each_update(row: &ByHand, times: usize) -> Result<Vec<f64>, Failure> {
+/// The median of durable updates in microseconds, and those of each hand-off, which alternate.
+async fn alternate(plain: &str, url: &str, times: u32) -> Result<(f64, Vec<u64>), Failure> {
+    let row = by_hand(plain, 0).await?;
     let update = row.client.prepare("UPDATE by_hand SET fence = fence + 1 WHERE key = $1").await?;
-    let mut spans = Vec::new();
+    let (one, other) = (Client::connect(url).await?, Client::connect(url).await?);
+    let (mut updates, mut spans) = (Vec::new(), Vec::new());
     for _ in 0..times {
         let begun = Instant::now();
         row.client.execute(&update, &[&row.key]).await?;
-        spans.push(begun.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok(spans)
-}
-
-/// Sends the moment of each hand-off.
-#[derive(Debug)]
-struct Heard(UnboundedSender<Instant>);
-
-impl Listener for Heard {
-    fn event(&self, event: &Event) {
-        if matches!(event, Event::Handed { .. }) {
-            let _ = self.0.send(Instant::now());
-        }
-    }
-}
-
-/// Microseconds from each release to the event of the waiter.
-async fn hand_offs(url: &str, times: usize) -> Result<Vec<f64>, Failure> {
-    let (one, other) = (Postgres::open(url).await?, Postgres::open(url).await?);
-    let (sender, mut heard) = unbounded_channel();
-    let listener: Arc<dyn Listener> = Arc::new(Heard(sender));
-    other.listen(Arc::clone(&listener));
-    let mut spans = Vec::new();
-    for _ in 0..times {
-        let (held, waits) = (claim("hand-off", LONG), claim("hand-off", LONG));
-        one.acquire(&held).await.answer?;
-        other.acquire(&waits.with_intent(Intent::Enqueue)).await.answer?;
+        updates.push(begun.elapsed().as_secs_f64() * 1e6);
+        let guard = one.lock("hand-off").ttl(LONG).acquire().await?;
+        let (sender, mut waits) = unbounded_channel();
+        let lock = other.lock("hand-off").ttl(LONG).wait(LONG).on_wait(move |_| _ = sender.send(()));
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) });
+        waits.recv().await.ok_or("the key was free")?;
         let begun = Instant::now();
-        one.release(&held.key, &held.holder.id).await?;
-        let heard = heard.recv().await.ok_or(std::io::Error::other("the listener is gone"))?;
-        spans.push((heard - begun).as_secs_f64() * 1e6);
-        other.release(&waits.key, &waits.holder.id).await?;
+        guard.release().await?;
+        let (started, guard) = waiter.await??;
+        spans.push(u64::try_from((started - begun).as_micros())?);
+        guard.release().await?;
     }
-    Ok(spans)
+    Ok((median(updates), spans))
 }
 
 impl fmt::Display for OnPostgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "PostgreSQL {}", self.version)?;
-        for cycles in &self.cycles {
-            let Cycles { connections, by_hand, direct, functions, direct_ratio, functions_ratio } = cycles;
-            writeln!(
-                f,
-                "{connections:>3} connections: by hand {by_hand:.0}/s, fencelock {direct:.0}/s ({direct_ratio:.2}), \
-                 with functions only {functions:.0}/s ({functions_ratio:.2})"
-            )?;
+        for Cycles { way, connections, per_s, ratio } in &self.cycles {
+            writeln!(f, "{connections:>3} connections, {way}: {per_s:.0}/s ({ratio:.2})")?;
         }
+        let Self { update_us, hand_off_us, hand_off_p99_us, hand_off_ratio, one_key, .. } = self;
         writeln!(
             f,
-            "a durable update {:.0} us, a hand-off {:.0} us ({:.1})",
-            self.update_us, self.hand_off_us, self.hand_off_ratio
+            "a durable update {update_us:.0} us, a hand-off {hand_off_us:.0} us ({hand_off_ratio:.2}), p99 {hand_off_p99_us:.0} us"
         )?;
-        writeln!(
-            f,
-            "{:.0} bytes of WAL for a cycle; the table has {} bytes, and {} afterwards",
-            self.wal_bytes, self.table_bytes_before, self.table_bytes_after
-        )
+        let Local { tasks, shared_per_s, alone_per_s, .. } = one_key;
+        writeln!(f, "one key, {tasks} tasks: {shared_per_s:.0} grants/s, {alone_per_s:.0} if each claims")?;
+        let Self { wal_bytes, table_cycles, table_bytes_before, table_bytes_after, .. } = self;
+        writeln!(f, "{wal_bytes:.0} bytes of WAL for a cycle")?;
+        writeln!(f, "the table has {table_bytes_before} bytes, and {table_bytes_after} after {table_cycles} cycles")
     }
 }

@@ -41,6 +41,10 @@ pub enum Fault {
     /// A master is disconnected from the other nodes of a cluster, but not from clients. Its replica is promoted, and
     /// it is reconnected.
     PartitionMaster,
+    /// All sessions of a PostgreSQL server are terminated, repeatedly.
+    TerminateSessions,
+    /// A PostgreSQL server dies, and a standby that commits have waited for is promoted.
+    PromoteStandby,
     /// The network is slow in both directions.
     Slow,
     /// All connections are closed, and new ones are refused.
@@ -75,7 +79,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::RestartFromDisk,
         Self::RestartEmpty,
         Self::FreezeServer,
@@ -93,6 +97,8 @@ impl Fault {
         Self::HalfMoveSlot,
         Self::ClusterFailover,
         Self::PartitionMaster,
+        Self::TerminateSessions,
+        Self::PromoteStandby,
         Self::Slow,
         Self::Cut,
         Self::BlackHole,
@@ -130,6 +136,8 @@ impl Fault {
             Self::HalfMoveSlot => "half-moved slot",
             Self::ClusterFailover => "cluster failover",
             Self::PartitionMaster => "partition master",
+            Self::TerminateSessions => "terminate sessions",
+            Self::PromoteStandby => "promote standby",
             Self::Slow => "slow network",
             Self::Cut => "cut network",
             Self::BlackHole => "black hole",
@@ -196,6 +204,11 @@ impl Fault {
         matches!(self, Self::MoveSlot | Self::HalfMoveSlot)
     }
 
+    /// Whether only PostgreSQL has it.
+    const fn is_of_postgres(self) -> bool {
+        matches!(self, Self::TerminateSessions | Self::PromoteStandby)
+    }
+
     /// Whether the victim is a worker process.
     pub const fn is_for_clients(self) -> bool {
         matches!(self, Self::FreezeClient | Self::KillClient | Self::FreezeClientInFailover)
@@ -217,6 +230,8 @@ impl Fault {
             Self::Failover | Self::KillMaster | Self::WipeMaster => "a promotion that lost a lock",
             Self::SentinelFailover => "a replaced master that does not know it",
             Self::PartitionMaster => "a lock of a master that is cut off",
+            Self::TerminateSessions => "a session that was terminated",
+            Self::PromoteStandby => "a promotion that kept all tokens",
             Self::MoveSlot => "a request for a slot that was moved",
             Self::HalfMoveSlot => "a request for a half-moved slot",
             Self::Repeat => "a request that was repeated",
@@ -246,6 +261,21 @@ impl Topology {
             |fault: &Fault| fault.moves_a_slot() || matches!(fault, Fault::ClusterFailover | Fault::PartitionMaster);
         let plays = |fault: &Fault| match self {
             Self::ClusterMoves => fault.moves_a_slot(),
+            Self::Postgres(_) => {
+                fault.is_of_postgres()
+                    || matches!(
+                        fault,
+                        Fault::RestartFromDisk
+                            | Fault::FreezeServer
+                            | Fault::Slow
+                            | Fault::Cut
+                            | Fault::BlackHole
+                            | Fault::Stall
+                            | Fault::LoseReplies
+                            | Fault::FreezeClient
+                            | Fault::KillClient
+                    )
+            }
             Self::Cluster => {
                 is_of_cluster(fault)
                     || matches!(
@@ -264,7 +294,10 @@ impl Topology {
                     || matches!(fault, Fault::RestartEmpty | Fault::RestartFromDisk)
             }
             _ => {
-                !fault.replaces_a_master() && !is_of_cluster(fault) && (self.has_replica() || !fault.needs_a_replica())
+                !fault.replaces_a_master()
+                    && !is_of_cluster(fault)
+                    && !fault.is_of_postgres()
+                    && (self.has_replica() || !fault.needs_a_replica())
             }
         };
         Fault::ALL.into_iter().filter(plays).collect()

@@ -13,6 +13,7 @@ pub mod checker;
 mod cluster_run;
 mod connect;
 mod control;
+mod database;
 mod fault;
 mod foreign;
 pub mod history;
@@ -24,6 +25,7 @@ mod outage;
 mod partition;
 mod phases;
 mod plan;
+mod postgres_run;
 mod pressure;
 mod pulse;
 mod queue_probe;
@@ -50,7 +52,7 @@ pub use phases::Settings;
 pub use plan::{Plan, ScheduledFault};
 pub use resumption::{resumption_summary, resumptions};
 pub use run::{Run, run};
-pub use topology::Topology;
+pub use topology::{Pooler, Topology};
 pub use worker::run_if_asked;
 
 /// Why a run failed.

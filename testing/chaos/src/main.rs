@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 use fencelock_chaos::{
-    Failure, Settings, Topology, outages, partition_summary, report, resumption_summary, run, run_if_asked, sim,
+    Failure, Pooler, Settings, Topology, outages, partition_summary, report, resumption_summary, run, run_if_asked, sim,
 };
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Injects faults into real Redis servers, networks, clocks and clients that use locks, and checks the history
+/// Injects faults into real servers, networks, clocks and clients that use locks, and checks the history
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -32,6 +32,10 @@ struct Arguments {
     /// A Redis master with two replicas and three sentinels
     #[arg(long, conflicts_with_all = ["nodes", "replica"])]
     sentinel: bool,
+    /// PostgreSQL with a standby, without a pooler or behind one
+    #[arg(long, value_name = "POOLER", num_args = 0..=1, default_missing_value = "direct", value_enum)]
+    #[arg(conflicts_with_all = ["nodes", "replica", "sentinel", "cluster", "bare"])]
+    postgres: Option<Pooler>,
     #[command(flatten)]
     of_cluster: OfCluster,
     /// With --replica or --sentinel: no quarantine, so a promotion may admit a second holder
@@ -106,6 +110,9 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn topology(arguments: &Arguments) -> Result<Topology, Failure> {
+    if let Some(pooler) = arguments.postgres {
+        return Ok(Topology::Postgres(pooler));
+    }
     Ok(match (arguments.replica, arguments.sentinel, arguments.bare) {
         _ if arguments.of_cluster.moves_only => Topology::ClusterMoves,
         _ if arguments.of_cluster.cluster => Topology::Cluster,

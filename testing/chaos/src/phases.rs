@@ -129,7 +129,8 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     // eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
-    let always = always.chain(["holders of a key together", "a downgrade", "slots in use together"]);
+    let of_modes = ["holders of a key together", "a downgrade"].into_iter();
+    let always = always.chain(of_modes.filter(|_| topology.has_shared())).chain(["slots in use together"]);
     let always = always.chain(["several keys held together", "more than two keys held together"]);
     let always = always.chain(["several keys of which one was released"]);
     let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);

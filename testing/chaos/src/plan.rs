@@ -67,6 +67,7 @@ impl Iterator for Plan {
             | Fault::Failover
             | Fault::SentinelFailover
             | Fault::ClusterFailover
+            | Fault::PromoteStandby
             | Fault::ForeignDelete
             | Fault::KillClient => Duration::ZERO,
             // Shorter and longer than the time in which sentinels demote a replaced master, and than the window of a quarantine.

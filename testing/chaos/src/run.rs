@@ -5,7 +5,8 @@ use crate::checker::{CheckResults, check};
 use crate::history::History;
 use crate::phases::Settings;
 use crate::recorder::{self, Recorder};
-use crate::{cluster_run, resource, sentinel_run, server_run};
+use crate::topology::Topology;
+use crate::{cluster_run, postgres_run, resource, sentinel_run, server_run};
 use std::sync::Arc;
 
 /// The result of a run.
@@ -28,7 +29,9 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     std::fs::create_dir(&histories)?;
     let recorder = Arc::new(Recorder::new(&histories.join("run.jsonl"))?);
     let resource = resource::serve()?;
-    if settings.topology.has_sentinels() {
+    if let Topology::Postgres(pooler) = settings.topology {
+        postgres_run::perform(settings, pooler, resource, &histories, recorder)?;
+    } else if settings.topology.has_sentinels() {
         sentinel_run::perform(settings, resource, &histories, recorder)?;
     } else if settings.topology.is_cluster() {
         cluster_run::perform(settings, resource, &histories, &recorder)?;

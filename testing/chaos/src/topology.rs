@@ -1,3 +1,4 @@
+use clap::ValueEnum;
 use fencelock::Drift;
 use fencelock_core::quarantine;
 use std::fmt;
@@ -5,6 +6,28 @@ use std::time::Duration;
 
 /// How long a replaced master may continue to grant if a quarantine is on: the new master adds this to the longest TTL.
 const MASTER_WINDOW: Duration = Duration::from_secs(5);
+
+/// What is between clients and a PostgreSQL server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Pooler {
+    /// Nothing.
+    Direct,
+    /// `PgBouncer` that gives each client a connection.
+    Session,
+    /// `PgBouncer` that gives each transaction a connection.
+    Transaction,
+}
+
+impl Pooler {
+    /// Its `pool_mode`.
+    pub(crate) const fn mode(self) -> Option<&'static str> {
+        match self {
+            Self::Direct => None,
+            Self::Session => Some("session"),
+            Self::Transaction => Some("transaction"),
+        }
+    }
+}
 
 /// The servers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +48,8 @@ pub enum Topology {
     ClusterMoves,
     /// A quorum of this size.
     Quorum(usize),
+    /// A PostgreSQL server with a standby that commits wait for.
+    Postgres(Pooler),
 }
 
 impl Topology {
@@ -36,7 +61,12 @@ impl Topology {
     /// The number of servers that clients use.
     pub const fn nodes(self) -> usize {
         match self {
-            Self::Single | Self::Replica | Self::BareReplica | Self::Sentinels | Self::BareSentinels => 1,
+            Self::Single
+            | Self::Replica
+            | Self::BareReplica
+            | Self::Sentinels
+            | Self::BareSentinels
+            | Self::Postgres(_) => 1,
             Self::Cluster | Self::ClusterMoves => 3,
             Self::Quorum(nodes) => nodes,
         }
@@ -47,9 +77,24 @@ impl Topology {
         matches!(self, Self::Quorum(_))
     }
 
-    /// Whether its locks have permits. All topologies have shared locks.
+    /// Whether it has shared locks.
+    pub const fn has_shared(self) -> bool {
+        !self.is_postgres()
+    }
+
+    /// Whether its locks have permits.
     pub const fn has_permits(self) -> bool {
-        !self.is_quorum()
+        !self.is_quorum() && self.has_shared()
+    }
+
+    /// Whether the locks are in a PostgreSQL database.
+    pub const fn is_postgres(self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
+    /// Whether clients of PostgreSQL connect to a pooler.
+    pub const fn has_pooler(self) -> bool {
+        matches!(self, Self::Postgres(Pooler::Session | Pooler::Transaction))
     }
 
     /// Whether waiters are served in the order of arrival. Otherwise readers that overlap may keep a writer waiting.
@@ -72,10 +117,10 @@ impl Topology {
         matches!(self, Self::Cluster | Self::ClusterMoves)
     }
 
-    /// Whether each node has a proxy and a clock of its own. Sentinels and clusters report the real ports of the
+    /// Whether each Redis server has a proxy and a clock of its own. Sentinels and clusters report the real ports of the
     /// servers to clients.
     pub const fn has_proxies(self) -> bool {
-        !self.has_sentinels() && !self.is_cluster()
+        !self.has_sentinels() && !self.is_cluster() && !self.is_postgres()
     }
 
     /// Whether a server that may have lost data does not grant until all its leases have expired. A single Redis server
@@ -100,6 +145,7 @@ impl Topology {
             }
             Self::Replica | Self::Sentinels => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
             Self::Quorum(_) => format!("max_ttl={max_ttl}"),
+            Self::Postgres(_) => format!("timeout={timeout}&poll=20"),
         }
     }
 
@@ -108,6 +154,7 @@ impl Topology {
         match self {
             Self::Replica => "timeout=400&quarantine=on&trust_empty=true",
             Self::Quorum(_) => "trust_empty=true",
+            Self::Postgres(_) => "timeout=2000&create=true",
             _ => "timeout=400",
         }
     }
@@ -124,6 +171,7 @@ impl fmt::Display for Topology {
             Self::Cluster => f.write_str("a cluster"),
             Self::ClusterMoves => f.write_str("a cluster without failovers"),
             Self::Quorum(nodes) => write!(f, "a quorum of {nodes}"),
+            Self::Postgres(pooler) => write!(f, "PostgreSQL, {}", pooler.mode().unwrap_or("direct")),
         }
     }
 }

@@ -46,7 +46,11 @@ pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
 
 /// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
 pub(crate) fn keys(count: usize, topology: Topology) -> Vec<String> {
-    let modes: &[&str] = if topology.has_permits() { &[READERS, PERMITS] } else { &[READERS] };
+    let modes: &[&str] = match (topology.has_shared(), topology.has_permits()) {
+        (true, true) => &[READERS, PERMITS],
+        (true, false) => &[READERS],
+        (false, _) => &[],
+    };
     let exclusive = (0..count.saturating_sub(modes.len())).map(|number| format!("key-{number}"));
     exclusive.chain(modes.iter().map(|key| (*key).to_owned())).collect()
 }

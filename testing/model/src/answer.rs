@@ -223,8 +223,8 @@ pub struct Inspect {
     pub fence: Option<u64>,
     /// The number of waiters.
     pub waiters: u64,
-    /// The live ones among the first waiters, and how long ago their tickets were, in ms.
-    pub named: Vec<(i64, WaiterEntry)>,
+    /// The live ones among the first waiters, and how long ago their tickets were, in ms; `None` if the ticket is no time.
+    pub named: Vec<(Option<i64>, WaiterEntry)>,
     /// The holders, if several clients hold the lock together.
     pub listed: Option<Listed>,
 }

@@ -58,7 +58,7 @@ pub struct WaiterQueue {
 impl WaiterQueue {
     /// Appends a waiter that arrives now, and returns the number of waiters in front.
     pub(super) fn append(&mut self, name: Name, now_ms: u64) -> usize {
-        let ticket = self.members.last().map_or(1, |(last, _)| last + 1).max(now_ms);
+        let ticket = self.members.last().map_or(1, |(last, _)| last / 1000 + 1).max(now_ms) * 1000;
         self.members.push((ticket, name));
         self.members.len() - 1
     }

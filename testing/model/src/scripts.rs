@@ -395,7 +395,7 @@ impl KeyModel {
         Some(Inspect { by, ttl_ms, fence, waiters, named: Vec::new(), listed })
     }
 
-    fn named(&self, server: &Server, most: usize) -> Vec<(i64, WaiterEntry)> {
+    fn named(&self, server: &Server, most: usize) -> Vec<(Option<i64>, WaiterEntry)> {
         if server.time_refused || self.living(server) == 0 {
             return Vec::new();
         }
@@ -403,7 +403,9 @@ impl KeyModel {
         let is_alive = |name: &Name| self.deadlines.until_ms.get(name).is_some_and(|until_ms| *until_ms > now_ms);
         let first = self.queue.members.iter().take(most + server.cap).filter(|(_, name)| is_alive(name));
         let read = first.filter_map(|(ticket, name)| Some((ticket, self.waiters.read(name)?.clone())));
-        read.take(most).map(|(ticket, entry)| (now_ms.cast_signed() - ticket.cast_signed(), entry)).collect()
+        let since =
+            |ticket: u64| ticket.is_multiple_of(1000).then(|| now_ms.cast_signed() - (ticket / 1000).cast_signed());
+        read.take(most).map(|(ticket, entry)| (since(*ticket), entry)).collect()
     }
 
     pub(super) fn occupied(&self, server: &Server) -> Occupied {

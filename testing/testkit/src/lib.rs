@@ -32,6 +32,7 @@ mod scripted;
 mod shim;
 mod test_process;
 mod thread_limit;
+mod until;
 
 pub use claim::claim;
 pub use fencelock_model::SplitMix;

@@ -1,9 +1,13 @@
 //! Real PostgreSQL servers for tests, and poolers in front of them.
 
+use crate::freezing::{freeze, thaw};
 use crate::port::Port;
-use crate::redis::{say_skipped, spawner};
+use crate::redis::{TlsFiles, say_skipped, spawner};
+use crate::until::until;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +23,7 @@ const PROGRAMS: &str = "FENCELOCK_POSTGRES_BIN";
 const REQUIRED: [&str; 3] = ["CI", "FENCELOCK_REQUIRE_POSTGRES", PROGRAMS];
 /// Where Debian has them.
 const INSTALLED: &str = "/usr/lib/postgresql";
+const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
 /// A private server on a free local port, with a data directory of its own. Everybody may connect as `postgres`.
 ///
@@ -26,10 +31,12 @@ const INSTALLED: &str = "/usr/lib/postgresql";
 #[derive(Debug)]
 pub struct PostgresServer {
     programs: PathBuf,
+    disk: Option<SmallDisk>,
     dir: TempDir,
     port: Port,
     settings: Vec<String>,
     child: Option<Child>,
+    tls: Option<TlsFiles>,
 }
 
 /// A server for one test; `None` if there is none, after a message on standard error.
@@ -52,6 +59,23 @@ impl PostgresServer {
     /// # Panics
     /// If the server must not be missing, or does not start.
     pub fn start(settings: &[&str]) -> Result<Self, String> {
+        Self::start_on(settings, |_| Ok(None))
+    }
+
+    /// The same with all data on a disk of its own, of this size. Only root can make one.
+    ///
+    /// # Panics
+    /// If the server must not be missing, or does not start.
+    pub fn start_on_small_disk(megabytes: u32, settings: &[&str]) -> Result<Self, String> {
+        // Otherwise its logs need more than a small disk has.
+        let small = ["min_wal_size=2MB", "max_wal_size=8MB", "shared_buffers=1MB"];
+        Self::start_on(&[&small[..], settings].concat(), |dir| SmallDisk::mount(dir, megabytes).map(Some))
+    }
+
+    fn start_on(
+        settings: &[&str],
+        mount: impl FnOnce(&Path) -> Result<Option<SmallDisk>, String>,
+    ) -> Result<Self, String> {
         let Some(programs) = programs() else {
             let missing = format!("there is no PostgreSQL in {INSTALLED}; install postgresql to run these tests");
             for name in REQUIRED {
@@ -60,16 +84,78 @@ impl PostgresServer {
             return Err(missing);
         };
         let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
-        let port = Port::free().expect("a free port");
+        let disk = mount(dir.path())?;
+        let mut settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let has_tls = settings.iter().any(|setting| setting == "ssl=on");
+        let tls = has_tls.then(|| TlsFiles::write_to(dir.path()).expect("files for TLS"));
+        for (name, file) in tls.iter().flat_map(|files| [("cert", &files.certificate), ("key", &files.key)]) {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("our own file");
+            settings.push(format!("ssl_{name}_file={}", file.display()));
+        }
         own(dir.path());
-        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let mut server = Self { programs, dir, port, settings, child: None };
-        let mut initdb = as_postgres(&server.programs.join("initdb"));
-        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"]);
-        let made = initdb.arg(server.data()).output().expect("initdb runs");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let port = Port::free().expect("a free port");
+        let mut server = Self { programs, dir, port, settings, child: None, tls, disk };
+        let initdb = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"];
+        let segments = if server.disk.is_some() { &["--wal-segsize=1", "--pgdata"][..] } else { &["--pgdata"][..] };
+        server.make("initdb", &[&initdb[..], segments].concat());
         server.launch();
         Ok(server)
+    }
+
+    /// A standby of this server, which streams. Commits of both wait for a standby from now on.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn synchronous_standby(&self) -> Self {
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        // A standby that has lost its server tries again after this time.
+        self.sql("ALTER SYSTEM SET wal_retrieve_retry_interval = '50ms'");
+        self.sql("SELECT pg_reload_conf()");
+        let standby = self.standby();
+        self.until_replicated();
+        standby
+    }
+
+    /// Waits until a standby confirms commits.
+    ///
+    /// # Panics
+    /// If none does.
+    pub fn until_replicated(&self) {
+        self.until_streaming("sync_state = 'sync'");
+    }
+
+    /// A standby of this server, which streams from it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("fencelock-postgres-").tempdir().expect("a temporary directory");
+        own(dir.path());
+        let (programs, port) = (self.programs.clone(), Port::free().expect("a free port"));
+        let settings = self.settings.clone();
+        let mut standby = Self { programs, dir, port, settings, child: None, tls: None, disk: None };
+        let from = format!("--dbname=postgres://postgres@127.0.0.1:{}", self.port());
+        standby.make("pg_basebackup", &[&from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
+        standby.launch();
+        self.until_streaming("true");
+        standby
+    }
+
+    fn until_streaming(&self, how: &str) {
+        let begun = Instant::now();
+        let count = format!("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND {how}");
+        while self.sql(&count) != "1" {
+            assert!(begun.elapsed() < START, "no standby streams: {}", self.last_words());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a program whose last argument is the data directory, which it makes.
+    fn make(&self, program: &str, args: &[&str]) {
+        let made = as_postgres(&self.programs.join(program)).args(args).arg(self.data()).output().expect(program);
+        assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&made.stderr));
     }
 
     fn launch(&mut self) {
@@ -134,6 +220,8 @@ impl PostgresServer {
             database,
         ]);
         psql.args(["-p", &self.port().to_string(), "-c", text]).stdin(Stdio::null());
+        // With a default of serializable, a standby answers no query.
+        psql.env("PGOPTIONS", r"-c default_transaction_isolation=read\ committed");
         let run = psql.output().map_err(|error| error.to_string())?;
         let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         if run.status.success() { Ok(printed(&run.stdout)) } else { Err(printed(&run.stderr)) }
@@ -147,26 +235,86 @@ impl PostgresServer {
         let _ = child.wait();
     }
 
+    /// Kills it, and waits until none of its processes is left: with them, it refuses to start again.
+    ///
+    /// # Panics
+    /// If one stays.
+    pub fn crash(&mut self) {
+        self.kill();
+        until(START, "the end of all processes of the killed server", || self.processes().is_empty());
+    }
+
     /// Kills a running server, and starts it on the same port with its data.
     ///
     /// # Panics
     /// If it does not recover.
     pub fn restart(&mut self) {
-        self.kill();
-        let begun = Instant::now();
-        // A server refuses to start while processes of the last one live.
-        while self.processes() > 0 {
-            assert!(begun.elapsed() < START, "processes of the killed server are left");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.crash();
         self.launch();
     }
 
-    /// How many processes work in its data directory.
-    fn processes(&self) -> usize {
+    /// Makes a standby a server that takes writes.
+    ///
+    /// # Panics
+    /// If it does not become one.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t", "{}", self.last_words());
+    }
+
+    /// Stops all its processes until [`PostgresServer::thaw`].
+    pub fn freeze(&self) {
+        // The first one starts the others. One that has ended meanwhile cannot be stopped.
+        let first = self.child.as_ref().map(Child::id);
+        for process in first.into_iter().chain(self.processes()) {
+            let _ = freeze(process);
+        }
+    }
+
+    /// Continues all its processes.
+    pub fn thaw(&self) {
+        for process in self.processes() {
+            let _ = thaw(process);
+        }
+    }
+
+    /// The processes that work in its data directory.
+    fn processes(&self) -> Vec<u32> {
         let here =
             |process: &fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == self.data());
-        fs::read_dir("/proc").map_or(0, |all| all.filter_map(Result::ok).filter(here).count())
+        let all = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok).filter(here);
+        all.filter_map(|process| process.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Puts a line in front of those that say who may connect how.
+    ///
+    /// # Panics
+    /// If the file cannot be changed.
+    pub fn allow_first(&self, line: &str) {
+        let file = self.data().join("pg_hba.conf");
+        let before = fs::read_to_string(&file).expect("a file of the server");
+        fs::write(&file, format!("{line}\n{before}")).expect("a file of the server");
+        self.sql("SELECT pg_reload_conf()");
+    }
+
+    /// The certificates of a server with `ssl=on`.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn tls_files(&self) -> &TlsFiles {
+        self.tls.as_ref().expect("a server with ssl=on")
+    }
+
+    /// Fills its small disk until the returned file is removed.
+    ///
+    /// # Panics
+    /// If it has no disk of its own.
+    pub fn fill_disk(&self) -> PathBuf {
+        assert!(self.disk.is_some(), "a server on a small disk");
+        let ballast = self.dir.path().join("ballast");
+        let mut file = File::create(&ballast).expect("a file");
+        let block = [0; 4096];
+        while file.write_all(&block).is_ok() {}
+        ballast
     }
 
     fn data(&self) -> PathBuf {
@@ -185,15 +333,42 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
+        // Those that are stopped would not notice it.
+        self.thaw();
+    }
+}
+
+/// A disk in memory, mounted at a directory.
+#[derive(Debug)]
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, megabytes: u32) -> Result<Self, String> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]).arg(at);
+        let made = mount.output().map_err(|error| error.to_string())?;
+        let words = String::from_utf8_lossy(&made.stderr);
+        if made.status.success() {
+            Ok(Self(at.to_owned()))
+        } else {
+            Err(format!("no disk of its own: {}", words.trim_end()))
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Processes of the killed server may still use it.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
 /// A pooler in front of a server. Unless each client has its own, it has two connections to it.
 #[derive(Debug)]
 pub struct PgBouncer {
-    _dir: TempDir,
+    dir: TempDir,
     port: Port,
-    child: Child,
+    child: Option<Child>,
 }
 
 impl PgBouncer {
@@ -202,8 +377,15 @@ impl PgBouncer {
     /// # Panics
     /// If it must not be missing, or does not start.
     pub fn start_or_skip(server: &PostgresServer, mode: &str) -> Option<Self> {
-        let program = Path::new("/usr/sbin/pgbouncer");
-        if !program.exists() {
+        Self::to_port_or_skip(server.port(), mode)
+    }
+
+    /// The same for a server behind this port.
+    ///
+    /// # Panics
+    /// If it must not be missing, or does not start.
+    pub fn to_port_or_skip(server: u16, mode: &str) -> Option<Self> {
+        if !Path::new(PGBOUNCER).exists() {
             let missing = "there is no pgbouncer; install it to run these tests";
             for name in REQUIRED {
                 assert!(std::env::var_os(name).is_none(), "{missing}; {name} is set, so this is a failure");
@@ -213,28 +395,41 @@ impl PgBouncer {
         }
         let dir = tempfile::Builder::new().prefix("fencelock-pgbouncer-").tempdir().expect("a temporary directory");
         let port = Port::free().expect("a free port");
-        let (config, users) = (dir.path().join("config"), dir.path().join("users"));
+        let users = dir.path().join("users");
         fs::write(&users, "\"postgres\" \"\"\n").expect("a file of users");
         let text = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
-             auth_type = trust\nauth_file = {}\npool_mode = {mode}\ndefault_pool_size = {}\nmax_client_conn = 300\n",
-            server.port(),
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
+             auth_type = trust\nauth_file = {}\npool_mode = {mode}\ndefault_pool_size = {}\nmax_client_conn = 300\n\
+             server_login_retry = 0.1\n",
             port.number(),
             users.display(),
             // In session mode, each client has a connection of its own.
             if mode == "session" { 200 } else { 2 }
         );
-        fs::write(&config, text).expect("a file of settings");
+        fs::write(dir.path().join("config"), text).expect("a file of settings");
         own(dir.path());
-        let mut command = as_postgres(program);
-        command.arg("-q").arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = spawner::spawn(command).expect("pgbouncer starts");
-        let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port.number())).is_err() {
-            assert!(begun.elapsed() < START, "pgbouncer did not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(Self { _dir: dir, port, child })
+        let mut pooler = Self { dir, port, child: None };
+        pooler.restart();
+        Some(pooler)
+    }
+
+    /// Kills it if it runs, and starts it on the same port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        let mut command = as_postgres(Path::new(PGBOUNCER));
+        command.arg("-q").arg(self.dir.path().join("config"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(spawner::spawn(command).expect("pgbouncer starts"));
+        until(START, "the start of pgbouncer", || TcpStream::connect(("127.0.0.1", self.port.number())).is_ok());
+    }
+
+    fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     /// `postgres://postgres@127.0.0.1:PORT/DATABASE`, without options.
@@ -245,8 +440,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -297,6 +491,6 @@ mod tests {
         assert_eq!(server.sql("SELECT n FROM t"), "7");
         let port = server.port();
         drop(server);
-        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     }
 }

@@ -8,6 +8,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::keeper::held_above;
 use crate::locks::Locks;
+use crate::metrics_file::{self, RunMetrics};
 use crate::mode;
 use crate::nesting::{Nesting, only};
 use crate::not_found;
@@ -28,6 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Holds locks while a command runs, and exits with its status.
 pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     let plan = Plan::new(run).map_err(|why| Failure::new(Exit::Usage, why))?;
+    metrics_file::check(&plan)?;
     context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {
@@ -81,6 +83,20 @@ pub(super) async fn hold(
     signals: &mut Signals,
     report: Reporter,
 ) -> Result<Ended, Failure> {
+    let mut metrics = RunMetrics::new(plan, report);
+    let ended = hold_once(plan, client, backend, signals, report, &mut metrics).await;
+    metrics.write_end(ended.as_ref().map_or_else(|failure| failure.exit, |ended| ended.exit)).await;
+    ended
+}
+
+async fn hold_once(
+    plan: &Plan,
+    client: &Client,
+    backend: &str,
+    signals: &mut Signals,
+    report: Reporter,
+    metrics: &mut RunMetrics<'_>,
+) -> Result<Ended, Failure> {
     let progress = Arc::new(Progress::of_keys(&plan.keys, report));
     let result = tokio::select! {
         biased;
@@ -111,7 +127,7 @@ pub(super) async fn hold(
     }
     let since = Instant::now();
     let mut session = RunSession { plan, guards: &guards, once, slot, backend, since, report, loss_reported: false };
-    let ended = session.run(signals).await;
+    let ended = session.run(signals, metrics).await;
     let loss_reported = session.loss_reported;
     let (held, closing) = release(guards, client, report, loss_reported).await;
     let ended = match ended {
@@ -195,7 +211,7 @@ struct RunSession<'a> {
 }
 
 impl RunSession<'_> {
-    async fn run(&mut self, signals: &mut Signals) -> Result<Ended, Failure> {
+    async fn run(&mut self, signals: &mut Signals, metrics: &mut RunMetrics<'_>) -> Result<Ended, Failure> {
         let lease = wait_for_full_lease(self.guards, self.plan.rules.grace).await;
         self.loss_reported = lease.is_err();
         lease?;
@@ -203,12 +219,14 @@ impl RunSession<'_> {
             self.report.emit(&Event::GivenUp { signal, waited: Duration::ZERO });
             return Ok(Ended::by_itself(signal));
         }
+        metrics.start().await;
         let terminal = Terminal::find();
         let child = self.start(terminal.as_ref()).await?;
         self.report.emit(&Event::Started { pid: child.group().as_raw_nonzero().get() });
         let supervisor = Supervisor::new(self.guards.held(), child, terminal, self.plan.rules, self.since, self.report);
         let watched =
             supervisor.watch(signals).await.map_err(|error| Failure::system("wait for the command", error))?;
+        metrics.end();
         let Supervised { exit, by_signal, loss_reported } = watched;
         self.loss_reported = loss_reported;
         if exit.code() == 0 {

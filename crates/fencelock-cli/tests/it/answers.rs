@@ -313,6 +313,38 @@ fn the_waiters_are_named_in_their_order_only_where_there_is_a_queue() {
 }
 
 #[test]
+fn the_channel_of_a_waiter_is_never_shown() {
+    let Some(backend) = TestBackend::redis() else { return };
+    let mut holder = Test::script(&backend, "k", "echo held; read _; true").start();
+    holder.wait_for("held");
+    let _waiter = Test::new(&backend, "-q run --label waits k -- true").start();
+    wait_for_waiters(&backend, "k", 1);
+    let entry = backend.server().command(&["HVALS", "fencelock:{k}:waiters"]);
+    let fencelock_testkit::Reply::Array(entries) = entry else { panic!("{entry:?}") };
+    let channel = entries[0].text().unwrap().split(' ').nth(2).unwrap().to_owned();
+    let secret = channel.strip_prefix("fencelock:wake:").unwrap().to_owned();
+    for line in [
+        "status --waiters k",
+        "-v status --waiters k",
+        "--json status k",
+        "list",
+        "--json list",
+        "top --once",
+        "--json top --once",
+        "break k",
+        "doctor --read-only",
+        "doctor --report --read-only",
+    ] {
+        let output = Test::new(&backend, line).output();
+        let text = output.stdout + &output.stderr;
+        assert!(!text.contains(&secret), "{line}: {text}");
+        assert_eq!(text.contains("waits"), line.contains("status") || line.contains("json"), "{line}: {text}");
+    }
+    holder.say("\n");
+    assert_eq!(holder.end().status, 0);
+}
+
+#[test]
 fn at_most_a_hundred_waiters_are_named_and_the_others_counted() {
     let Some(backend) = TestBackend::redis() else { return };
     Test::new(&backend, "-q acquire --ttl 60s k").ok();

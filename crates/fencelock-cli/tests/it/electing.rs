@@ -3,7 +3,6 @@
 use crate::backend::TestBackend;
 use crate::running::{Running, is_alive, wait_for_waiters, wait_until};
 use crate::test::Test;
-use serde_json::Value;
 use std::io::BufRead;
 
 /// A candidate whose command reports that it runs, and ends on request.

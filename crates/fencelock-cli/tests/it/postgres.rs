@@ -33,8 +33,9 @@ fn a_command_runs_under_a_lock_that_the_other_commands_see() {
     let inside = format!("{} status k --url {url}", env!("CARGO_BIN_EXE_fencelock"));
     run(&backend, &url, &format!("run k -- {inside}")).starts(75, "held by");
     run(&backend, &url, "status k").starts(0, "k: free");
-    run(&backend, &url, "run -s k -- true").starts(64, "has no shared locks");
-    run(&backend, &url, "run --permits 2 k -- true").starts(64, "use slots");
+    let listed = inside.replace("status k", "list");
+    run(&backend, &url, &format!("run -s k -- {listed}")).starts(0, "shared");
+    run(&backend, &url, &format!("run --permits 2 k -- {listed}")).starts(0, "1 of 2");
     run(&backend, &url, "run --slots 2 k -- echo in a slot").starts(0, "in a slot");
     run(&backend, &url, "run --once-per 1h daily -- echo done").starts(0, "done");
     run(&backend, &url, "run --once-per 1h daily -- echo again").starts(0, "the next window begins");

@@ -251,15 +251,28 @@ impl Watched {
         Some(Self { _waiter: waiter, writer, backend })
     }
 
-    /// What the command answers to a user with these rights. Numbers differ from run to run.
-    fn answer(&self, rights: &[&str], line: &str) -> (i32, String) {
+    /// The command as a user with these rights, and the usual keys.
+    fn with_rights(&self, rights: &[&str], line: &str) -> Test<'_> {
+        self.as_user(&[&reader().0, rights].concat(), line)
+    }
+
+    fn as_user(&self, rules: &[&str], line: &str) -> Test<'_> {
         let server = self.backend.server();
-        let words = ["ACL", "SETUSER", "reader", "reset"].into_iter().chain(reader().0).chain(rights.iter().copied());
+        let words = ["ACL", "SETUSER", "reader", "reset"].iter().chain(rules).copied();
         assert_eq!(server.command(&words.collect::<Vec<_>>()), Reply::Simple("OK".into()));
         // A script that the server has needs no EVAL.
         server.command(&["SCRIPT", "FLUSH"]);
         let url = format!("redis://reader:secret@127.0.0.1:{}?prefix=app:&timeout=5000", server.port());
-        let output = Test::new(&self.backend, line).env("FENCELOCK_URL", &url).output();
+        Test::new(&self.backend, line).env("FENCELOCK_URL", &url)
+    }
+
+    /// What the command answers to a user with these rights. Numbers differ from run to run.
+    fn answer(&self, rights: &[&str], line: &str) -> (i32, String) {
+        self.answer_as(&[&reader().0, rights].concat(), line)
+    }
+
+    fn answer_as(&self, rules: &[&str], line: &str) -> (i32, String) {
+        let output = self.as_user(rules, line).output();
         let text = output.stdout + &output.stderr;
         let is_unit = |word: &str| ["s", "ms", "min", "h", "d"].contains(&word.trim_end_matches([',', ';', ')']));
         let words = text.split_whitespace().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
@@ -276,6 +289,8 @@ fn questions(command: &str) -> Vec<String> {
         "wait" => vec!["wait free".into(), "wait -w 0 held".into()],
         "once" => vec!["once free".into(), "once done".into()],
         "top" => vec!["top --once".into(), "--json top --once he".into()],
+        // It does not end.
+        "elect --observe" => vec![],
         other => vec![other.into()],
     }
 }
@@ -286,7 +301,8 @@ fn each_command_works_with_the_rights_of_its_line_as_with_all() {
     let rights = reader().1;
     let lines = lines();
     let commands: BTreeSet<_> = lines.iter().flat_map(|(commands, _)| commands.iter().copied()).collect();
-    assert_eq!(commands, BTreeSet::from(["doctor --read-only", "list", "once", "status", "top", "wait"]));
+    let known = ["doctor --read-only", "elect --observe", "list", "once", "status", "top", "wait"];
+    assert_eq!(commands, BTreeSet::from(known));
     for (commands, of_line) in &lines {
         for question in commands.iter().flat_map(|command| questions(command)) {
             let (status, text) = watched.answer(of_line, &question);
@@ -301,6 +317,51 @@ fn each_command_works_with_the_rights_of_its_line_as_with_all() {
     }
     let status = watched.answer(&rights, "status --waiters held").1;
     assert!(status.contains("waiting 1:") || status.contains("(patient)"), "{status}");
+}
+
+/// The same user, with patterns and commands that can only read.
+fn only_reads(word: &str) -> String {
+    match word {
+        "+eval" | "+evalsha" => format!("{word}_ro"),
+        word => word.replace('~', "%R~"),
+    }
+}
+
+#[test]
+fn each_command_works_for_a_user_who_can_only_read_the_keys() {
+    let Some(watched) = Watched::start() else { return };
+    let server = watched.backend.server();
+    if matches!(server.command(&["COMMAND", "INFO", "eval_ro"]), Reply::Array(known) if known == [Reply::Nil]) {
+        return eprintln!("skipped: this server has no EVAL_RO");
+    }
+    let (all, (keys, rights)) = (reader().1, reader());
+    let words: Vec<_> = keys.iter().chain(&rights).map(|word| only_reads(word)).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    for question in lines().iter().flat_map(|(commands, _)| commands).flat_map(|command| questions(command)) {
+        let usual = watched.answer(&all, &question);
+        let seen = watched.answer_as(&words, &question);
+        assert_eq!(seen.0, usual.0, "{question}: {}", seen.1);
+        if !question.contains("json") && !question.contains("doctor") {
+            assert_eq!(seen, usual, "{question}");
+        }
+    }
+    let Reply::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("no text") };
+    assert!(stats.contains("cmdstat_eval_ro:") && stats.contains("cmdstat_evalsha_ro:"), "{stats}");
+}
+
+#[test]
+fn an_election_is_observed_with_the_rights_of_its_line() {
+    let Some(watched) = Watched::start() else { return };
+    let rights = lines().into_iter().find(|(commands, _)| commands.contains(&"elect --observe")).unwrap().1;
+    let mut observer = watched.with_rights(&rights, "elect --observe leader").start();
+    observer.wait_for("leader: no leader");
+    let own = |line: &str| Test::new(&watched.backend, line).env("FENCELOCK_URL", &watched.writer);
+    own("acquire --ttl 1h --label 10.0.0.7:80 leader").ok();
+    observer.wait_for("leader: 10.0.0.7:80 on ");
+    own("break --yes leader").ok();
+    observer.wait_for("leader: no leader");
+    observer.kill("TERM");
+    assert_eq!(observer.end().stdout.lines().count(), 3);
 }
 
 #[test]

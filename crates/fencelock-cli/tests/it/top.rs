@@ -54,11 +54,18 @@ impl<'a> Shown<'a> {
 
     /// The screen, when it shows all of these.
     fn shows(&self, parts: &[&str]) -> Vec<String> {
-        wait_until(&format!("{parts:?}"), || {
+        self.shows_what(&format!("{parts:?}"), |lines| {
+            let whole = lines.join("\n");
+            parts.iter().all(|part| whole.contains(part))
+        })
+    }
+
+    /// The screen, when it is as it should be.
+    fn shows_what(&self, what: &str, is_right: impl Fn(&[String]) -> bool) -> Vec<String> {
+        wait_until(what, || {
             let output = std::fs::read(self.backend.file(TYPESCRIPT)).unwrap_or_default();
             let lines = screen(&String::from_utf8_lossy(&output));
-            let whole = lines.join("\n");
-            parts.iter().all(|part| whole.contains(part)).then_some(lines)
+            is_right(&lines).then_some(lines)
         })
     }
 
@@ -143,6 +150,42 @@ fn a_signal_ends_the_screen_and_restores_the_terminal() {
     let pid = std::fs::read_to_string(backend.file("pid")).unwrap();
     crate::running::send(pid.trim(), "TERM");
     shown.ends();
+}
+
+#[test]
+fn a_terminal_with_another_size_is_drawn_anew() {
+    let backend = TestBackend::files();
+    let _holder = hold(&backend, "k");
+    let line = format!("tty > tty; stty cols 80 rows 24; {BINARY} top; stty -a | grep -ow -e '-*echo'");
+    let mut top = Shown { backend: &backend, running: on_a_terminal(&backend, &line) };
+    top.shows(&["1 lock; ", "k  ", "q quit"]);
+    let tty = std::fs::read_to_string(backend.file("tty")).unwrap();
+    for (cols, rows) in [("40", "6"), ("20", "4"), ("80", "24")] {
+        let size = ["-F", tty.trim(), "cols", cols, "rows", rows];
+        assert!(std::process::Command::new("stty").args(size).status().unwrap().success());
+        let last: usize = rows.parse::<usize>().unwrap() - 1;
+        let lines = top.shows_what(&format!("{cols}x{rows}"), |lines| {
+            lines[last].starts_with("enter details") && lines[last + 1..].iter().all(String::is_empty)
+        });
+        let width: usize = cols.parse().unwrap();
+        assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:#?}");
+        assert!(lines[3].starts_with("k ") || rows == "4", "{lines:#?}");
+    }
+    top.press("q");
+    top.ends();
+}
+
+/// As after `nohup`, or in a shell that ends without a signal to its jobs: reads and writes fail from then on.
+#[test]
+fn the_screen_ends_when_its_terminal_is_gone_although_hup_is_ignored() {
+    let backend = TestBackend::files();
+    let line = format!("trap '' HUP; stty cols 80 rows 24; sh -c 'echo $$ > pid; exec {BINARY} top'");
+    let top = Shown { backend: &backend, running: on_a_terminal(&backend, &line) };
+    top.shows(&["0 locks; ", "q quit"]);
+    let pid = std::fs::read_to_string(backend.file("pid")).unwrap();
+    // It kills the terminal.
+    drop(top);
+    wait_until("the end of the program", || (!crate::running::is_alive(pid.trim())).then_some(()));
 }
 
 #[test]

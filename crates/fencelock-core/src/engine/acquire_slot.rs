@@ -1,3 +1,4 @@
+use super::LAST_ANSWER;
 use crate::{Invalid, Moment};
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ enum State {
 pub enum SlotStep {
     /// Claim this slot once. Waiting claims continue.
     Try(u32),
-    /// Wait for a grant in a queue, at most until this moment. Then call [`AcquireSlot::on_time`].
+    /// Wait for a grant in a queue, at most until this moment. Then call [`AcquireSlot::on_time`]. When the wait is over, the claims that
+    /// wait end by themselves, and leave their queues: cancelling them at the same moment would leave twice.
     Wait(Moment),
     /// This slot is held. Cancel all other claims.
     Granted(u32),
@@ -99,7 +101,8 @@ impl AcquireSlot {
             State::Granted(slot) => SlotStep::Granted(slot),
             State::Refused => SlotStep::Refused,
             State::Trying if now >= self.next_pass && self.tried < self.slots => SlotStep::Try(self.slot(self.tried)),
-            State::Trying => SlotStep::Wait(self.until.map_or(self.next_pass, |until| until.min(self.next_pass))),
+            State::Trying if self.next_pass < self.wait_end() => SlotStep::Wait(self.next_pass),
+            State::Trying => SlotStep::Wait(self.end()),
         }
     }
 
@@ -114,15 +117,25 @@ impl AcquireSlot {
         self.until.map(|until| until.since(now).max(SHORTEST_WAIT))
     }
 
-    /// When the wait ends, also during a try. A wait of zero has no end: each slot is tried once.
+    /// Until when a try, or a claim that waits, may be answered: a little longer than the wait. A wait of zero has no end: each slot is
+    /// tried once.
     pub fn end(&self) -> Moment {
+        self.wait_end() + LAST_ANSWER
+    }
+
+    /// Whether the wait is over.
+    pub fn is_over(&self, now: Moment) -> bool {
+        now >= self.wait_end()
+    }
+
+    fn wait_end(&self) -> Moment {
         self.until.filter(|_| !self.once).unwrap_or(Moment::NEVER)
     }
 
     /// The slot that was tried is busy.
     pub fn on_busy(&mut self, now: Moment) {
         self.tried += 1;
-        if now >= self.end() || self.once && self.tried == self.slots {
+        if self.is_over(now) || self.once && self.tried == self.slots {
             self.state = State::Refused;
             return;
         }
@@ -135,7 +148,7 @@ impl AcquireSlot {
     /// A try was not answered. The other slots may be on the same server, so the claim waits in the queues, where each waiting claim
     /// is repeated until it is answered. The slots outside of these queues are tried again in the next pass.
     pub fn on_unanswered(&mut self, now: Moment) {
-        if self.once || now >= self.end() {
+        if self.once || self.is_over(now) {
             self.on_refused();
         } else {
             self.end_pass(now);
@@ -167,7 +180,7 @@ impl AcquireSlot {
 
     /// The moment of [`SlotStep::Wait`] or [`AcquireSlot::end`] has come.
     pub fn on_time(&mut self, now: Moment) {
-        if now >= self.end() {
+        if self.is_over(now) {
             self.on_refused();
         }
     }
@@ -285,7 +298,8 @@ mod tests {
         let mut slot = acquire(10, Some(Duration::from_secs(5)));
         let end = START + Duration::from_secs(5);
         slot.on_busy(START);
-        assert_eq!((slot.end(), slot.step(end)), (end, SlotStep::Try(8)), "the try that was sent is awaited");
+        let last = end + LAST_ANSWER;
+        assert_eq!((slot.end(), slot.step(end)), (last, SlotStep::Try(8)), "the try that was sent is awaited");
         let mut other = slot.clone();
         slot.on_busy(end);
         assert_eq!(slot.step(end), SlotStep::Refused);
@@ -298,13 +312,14 @@ mod tests {
         let mut slot = acquire(2, Some(Duration::from_secs(5)));
         first_pass(&mut slot);
         let end = START + Duration::from_secs(5);
-        assert_eq!((slot.step(START), slot.rest(START)), (SlotStep::Wait(end), Some(Duration::from_secs(5))));
+        let last = SlotStep::Wait(end + LAST_ANSWER);
+        assert_eq!((slot.step(START), slot.rest(START)), (last, Some(Duration::from_secs(5))));
         slot.on_time(end);
         assert_eq!(slot.step(end), SlotStep::Refused);
         let mut slot = acquire(2, Some(Duration::from_secs(5)));
         first_pass(&mut slot);
         slot.on_line_ended();
-        assert_eq!(slot.step(START), SlotStep::Wait(end), "the other claim continues");
+        assert_eq!(slot.step(START), last, "the other claim continues");
         slot.on_line_ended();
         assert_eq!(slot.step(START), SlotStep::Refused);
     }

@@ -4,9 +4,9 @@ use crate::{Claim, HolderId, Invalid, Mode, Moment, Occupied, Unknown};
 use std::panic::Location;
 use std::time::Duration;
 
-/// What a waiting task must do next. After each step but the last, call the engine to get the next one.
+/// What a task must do next for the engine: [`super::AcquireKey`] carries it out.
 #[derive(Debug, Clone, Hash)]
-pub enum TaskStep {
+pub(crate) enum TaskStep {
     /// Wait until [`Action::Wake`].
     Wait,
     /// Wait until [`Action::Wake`] or this moment.

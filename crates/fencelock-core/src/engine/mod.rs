@@ -21,13 +21,12 @@
 //!
 //! | event | call |
 //! |---|---|
-//! | a task acquires the key, or gives up | [`KeyEngine::enter`], [`KeyEngine::leave`], [`KeyEngine::take_idle`] |
-//! | a task was woken, or its timer fired | [`KeyEngine::poll`], [`KeyEngine::timer_fired`] |
-//! | the backend has answered | [`KeyEngine::claim_answered`], [`KeyEngine::inspected`], [`KeyEngine::left`], [`KeyEngine::renewal_answered`] |
+//! | a task acquires the key | [`AcquireKey`] |
 //! | the backend has sent an event | [`KeyEngine::on_hand_off`], [`KeyEngine::on_changed`], [`KeyEngine::on_queued`], [`KeyEngine::on_reset`] |
+//! | a hold is resumed; its writer downgrades | [`ResumeKey`]; [`DowngradeHold`] |
 //! | a holder checks or ends its hold | [`KeyEngine::status`], [`KeyEngine::release`], [`KeyEngine::detach`], [`KeyEngine::limit_hold`] |
+//! | a renewal was answered | [`KeyEngine::renewal_answered`] |
 //! | the client is closed | [`KeyEngine::close`] |
-//! | a writer downgrades, and the backend has answered | [`KeyEngine::downgrade`], [`KeyEngine::downgrade_answered`] |
 //! | a timer of [`Action::SetTimer`] fired | [`KeyEngine::hold_due`] |
 //! | a task is polled; after each other call | [`KeyEngine::is_present`]; [`KeyEngine::tidy`] |
 //!
@@ -47,7 +46,7 @@
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
 //! | `hold` | one lease, and the tenures of those who use it |
-//! | `release`, `release_hold` | releases in the background; one that its holder waits for |
+//! | `release`, `release_hold`, `downgrade_hold` | releases in the background; a release, or a downgrade, that its holder waits for |
 //! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
@@ -60,6 +59,7 @@ mod boxed_vec;
 mod claim;
 mod config;
 mod context;
+mod downgrade_hold;
 mod hold;
 mod key;
 mod key_map;
@@ -72,15 +72,19 @@ mod sharing;
 pub use acquire_all::{AcquireAll, AcquireStep};
 pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
 pub use acquire_slot::{AcquireSlot, SlotStep};
-pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source, TaskStep};
+pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};
-pub use hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
-pub use key::{KeyEngine, View, WaiterId};
+pub use downgrade_hold::{DowngradeHold, DowngradeNext};
+pub use hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
+pub use key::{KeyEngine, WaiterId};
 pub use key_map::KeyMap;
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
 pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
-pub use sharing::IdleLease;
+
+use action::TaskStep;
+use key::View;
+use sharing::IdleLease;

@@ -1,5 +1,5 @@
 use super::hold::{End, Leaving};
-use crate::{Fault, LossReason, Moment, Release, Unknown};
+use crate::{Fault, HolderId, LossReason, Moment, Release, Unknown};
 use std::time::Duration;
 
 /// The number of attempts before the release continues in the background.
@@ -12,6 +12,7 @@ const LAST_REPLY: Duration = Duration::from_secs(1);
 pub struct ReleaseHold {
     /// How the hold had ended before, if it had.
     before: Option<End>,
+    /// A release is of no use after that.
     lease_ends: Moment,
     started: Moment,
     attempts: u32,
@@ -50,24 +51,30 @@ pub enum HoldReleased {
 }
 
 impl ReleaseHold {
-    /// Begins after [`super::KeyEngine::release`] returned `leaving`, or the hold had ended before. `lease_ends` is when its lease ends
-    /// if no renewal in flight succeeds: a release is of no use after that. A hold that was `given_away` belongs to another process.
-    pub fn begin(
-        leaving: Result<Leaving, End>,
-        lease_ends: Moment,
-        given_away: bool,
-        now: Moment,
-    ) -> (Self, ReleaseNext) {
+    /// Begins with what [`super::KeyEngine::release`] has returned; `end` is how a hold ended that was over by then.
+    pub fn begin(leaving: Leaving, end: impl FnOnce() -> End, holder: HolderId, now: Moment) -> (Self, ReleaseNext) {
+        let mut this = Self { before: None, lease_ends: Moment::NEVER, started: now, attempts: 0 };
         let done = |released, rest| ReleaseNext::Done { released, rest };
-        let first = match &leaving {
-            Ok(Leaving::PassedOn) => Some(done(HoldReleased::Released, false)),
-            Err(End::Lost(why)) if given_away => Some(done(HoldReleased::Lost(why.clone()), false)),
-            // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
-            Err(End::Lost(why @ LossReason::Expired)) => Some(done(HoldReleased::Lost(why.clone()), true)),
-            Ok(_) | Err(_) => None,
+        let next = match leaving {
+            Leaving::PassedOn => done(HoldReleased::Released, false),
+            Leaving::Release(lease_ends) => {
+                this.lease_ends = lease_ends;
+                this.send(now)
+            }
+            Leaving::Over => {
+                let end = end();
+                let given_away = end.is_given_away(holder);
+                match &end {
+                    End::Lost(why) if given_away => done(HoldReleased::Lost(why.clone()), false),
+                    // The server has ended the lease too, unless the reply to a renewal was lost: that is left to the background.
+                    End::Lost(why @ LossReason::Expired) => done(HoldReleased::Lost(why.clone()), true),
+                    _ => {
+                        this.before = Some(end);
+                        this.send(now)
+                    }
+                }
+            }
         };
-        let mut this = Self { before: leaving.err(), lease_ends, started: now, attempts: 0 };
-        let next = first.unwrap_or_else(|| this.send(now));
         (this, next)
     }
 
@@ -109,5 +116,22 @@ impl ReleaseHold {
             (Err(_), _) => return self.send(now),
         };
         ReleaseNext::Done { released, rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Holder, Occupant, Owner};
+
+    #[test]
+    fn a_holder_id_that_was_given_away_is_not_released_and_one_whose_key_was_taken_is() {
+        let holder = |id| Holder { id: HolderId::from_bytes([id; 16]), owner: Owner::from_text("task") };
+        let first_step = |taken_by| {
+            let end = || End::Lost(LossReason::TakenBy(Occupant::Holder(holder(taken_by)).into()));
+            ReleaseHold::begin(Leaving::Over, end, holder(1).id, Moment::default()).1
+        };
+        assert!(matches!(first_step(1), ReleaseNext::Done { rest: false, .. }));
+        assert!(matches!(first_step(2), ReleaseNext::Send(_)));
     }
 }

@@ -1,8 +1,8 @@
 use super::ClockReading;
 use crate::{
     Acquire, Claim, ClearCompletion, Completion, CompletionRead, Downgrade, Event, Eviction, Expiry, Fault,
-    FencingToken, HandOffBounds, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Mode, Moment,
-    Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WaiterInfo,
+    FencingToken, HandOffBounds, Holder, HolderId, HolderInfo, Holders, Holding, Intent, Key, KeyTable, Liveness, Mode,
+    Moment, Occupant, Occupied, Raise, Release, Renew, Renewal, Resize, Resized, TokenBlock, Unknown, WaiterInfo,
     WriteCompletion, next_block, next_proposed_block, raise_fence,
 };
 use std::collections::VecDeque;
@@ -34,6 +34,8 @@ struct Hold {
     fence: FencingToken,
     since: Moment,
     until: Moment,
+    /// Of the latest renewal.
+    ttl: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -308,14 +310,14 @@ impl KeyStep<'_> {
 
     fn grant(&mut self, holder: Holder, mode: Mode, ttl: Duration, tokens: TokenBlock) {
         let (fence, since, until) = (tokens.last(), self.at.now, self.end_of(ttl));
-        self.state.holds.push(Hold { holder, mode, fence, since, until });
+        self.state.holds.push(Hold { holder, mode, fence, since, until, ttl });
     }
 
     /// The lease lasts at least this long from now on. Returns the token of the hold.
     fn extend(&mut self, holder: &HolderId, ttl: Duration) -> Option<FencingToken> {
         let until = self.end_of(ttl);
         let held = self.state.hold_of(holder)?;
-        held.until = held.until.max(until);
+        (held.until, held.ttl) = (held.until.max(until), ttl);
         Some(held.fence)
     }
 
@@ -402,6 +404,10 @@ impl Hold {
             .with_mode(self.mode)
             .with_fence(Some(self.fence))
             .with_held_for(Some(now.since(self.since)))
+            .with_alive(Some(match self.expiry(now) {
+                Expiry::In(left) => Liveness::of_lease(self.ttl.saturating_sub(left), self.ttl),
+                Expiry::Never => Liveness::Process,
+            }))
     }
 }
 

@@ -1,5 +1,7 @@
 use super::*;
-use crate::{Acquire, Claim, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl};
+use crate::{
+    Acquire, Claim, Holder, HolderId, Intent, Liveness, Owner, Release, Renew, Renewal, Resize, TokenBlock, Ttl,
+};
 use std::num::NonZeroU32;
 
 fn claim(key: &str, holder: u8, intent: Intent) -> Claim {
@@ -124,4 +126,24 @@ fn a_key_is_removed_although_its_end_is_watched() {
     table.release(&claim);
     assert_eq!(table.0.take_events(), [Event::Changed { key: claim.key.clone() }]);
     assert_eq!(table.keys().0, 0);
+}
+
+#[test]
+fn a_lease_shows_its_latest_renewal_and_a_hold_without_one_that_its_process_lives() {
+    let (claim, ttl) = (claim("k", 1, Intent::Try), Ttl::default());
+    let at = |secs: u64| ClockReading::from_micros(secs * 1_000_000);
+    let alive = |table: &mut KeyTable, secs| {
+        table.step(&claim.key, at(secs), |key| key.inspect()).unwrap().first().alive.unwrap()
+    };
+    let since = |secs| Liveness::of_lease(Duration::from_secs(secs), ttl.get());
+    let mut table = KeyTable::new("memory").with_leases();
+    table.step(&claim.key, at(10), |key| key.claim(&claim, None)).unwrap();
+    assert_eq!(alive(&mut table, 13), since(3));
+    let renewal = Renewal::new(claim.key.clone(), claim.holder.id, ttl);
+    table.step(&claim.key, at(20), |key| key.renew(&renewal));
+    assert_eq!((alive(&mut table, 22), alive(&mut table, 33)), (since(2), since(13)));
+    assert!(alive(&mut table, 33).is_overdue() && !alive(&mut table, 32).is_overdue());
+    let mut table = KeyTable::new("memory");
+    table.step(&claim.key, at(10), |key| key.claim(&claim, None)).unwrap();
+    assert_eq!(alive(&mut table, 99), Liveness::Process);
 }

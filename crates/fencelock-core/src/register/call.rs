@@ -58,7 +58,7 @@ impl<O: Operation> Call<O> {
         if let Some(Known { version, record, .. }) = cx.memory.known.clone().filter(|known| !known.has_lapsed(cx.now)) {
             let life = record.hold.as_ref().map_or(Life::Over, |hold| Life::For(hold.ttl.get()));
             let stored = Stored::Record(version, record);
-            if let Decision::Write { record, answer } = self.decide(&stored, life, cx) {
+            if let Decision::Write { record, answer } = self.decide(&stored, life, None, cx) {
                 return self.write(stored.expect(), record, answer, cx);
             }
         }
@@ -74,7 +74,7 @@ impl<O: Operation> Call<O> {
         {
             return self.applied(own, version.clone(), cx);
         }
-        match self.decide(&reading.stored, life, cx) {
+        match self.decide(&reading.stored, life, reading.modified, cx) {
             Decision::Write { .. } if self.writes.len() >= Self::ROUNDS => {
                 let detail = format!("other clients change {} too often", self.key);
                 CallStep::Done(Err(Unknown::new(cx.backend, Fault::Busy, detail)))
@@ -130,7 +130,7 @@ impl<O: Operation> Call<O> {
         CallStep::Write { expect, record }
     }
 
-    fn decide(&mut self, stored: &Stored, life: Life, cx: &Context<'_>) -> Decision<O::Output> {
+    fn decide(&mut self, stored: &Stored, life: Life, modified: Option<u64>, cx: &Context<'_>) -> Decision<O::Output> {
         let absent = Record::free(cx.clock.next_time(cx.now));
         let (record, current) = match (stored, life) {
             // Nothing is written over it.
@@ -148,7 +148,7 @@ impl<O: Operation> Call<O> {
         let (key, name, time) = (&self.key, cx.backend, cx.clock.time(cx.now));
         let mut claims = self.operation.holder().into_iter();
         let claim_may_arrive = claims.any(|holder| cx.memory.may_arrive(holder, &stored.expect()));
-        self.operation.decide(&View { key, name, record, current, time, claim_may_arrive })
+        self.operation.decide(&View { key, name, record, current, time, modified, claim_may_arrive })
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use crate::register::{ClaimKey, EvictHold, InspectKey, ReleaseKey, RenewHold, Settings};
     use crate::{
-        Acquire, Claim, Eviction, Expiry, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Occupant, Owner,
-        Release, Renew, Renewal, Ttl,
+        Acquire, Claim, Eviction, Expiry, Foreign, Holder, HolderId, HolderInfo, Holding, Intent, Liveness, Occupant,
+        Owner, Release, Renew, Renewal, Ttl,
     };
     use std::time::Duration;
 
@@ -314,6 +314,21 @@ mod tests {
         let seen_before = Holding::new(key(), HolderInfo::new(holder, Expiry::Never));
         let evicted = done(Call::new(key(), EvictHold(seen_before)).on_read(&seen, &mut client.cx()));
         assert!(matches!(evicted, Eviction::Refused(text) if text.contains("a photograph")));
+    }
+
+    #[test]
+    fn a_hold_shows_when_it_was_written_if_the_store_tells_the_time() {
+        let (mut holder, mut other) = (Client::new(), Client::new());
+        let record = take(&mut holder);
+        let look = |client: &mut Client, seen: &Reading| {
+            let seen = done(Call::new(key(), InspectKey).on_read(seen, &mut client.cx()));
+            seen.unwrap().first().alive
+        };
+        let ago = |secs| Some(Liveness::of_lease(Duration::from_secs(secs), Ttl::default().get()));
+        assert_eq!(look(&mut other, &read(stored("1", record.clone()), 100, 107)), ago(7));
+        let untold = Reading { stored: stored("1", record), modified: None, date: None };
+        assert_eq!(look(&mut other, &untold), None);
+        assert_eq!(look(&mut Client::new(), &untold), None);
     }
 
     #[test]

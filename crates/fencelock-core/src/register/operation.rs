@@ -1,5 +1,5 @@
 use super::{Hold, Record};
-use crate::{Expiry, FencingToken, Foreign, HolderId, HolderInfo, Holding, Key, Occupant, Occupied, Unknown};
+use crate::{Expiry, FencingToken, Foreign, HolderId, HolderInfo, Holding, Key, Liveness, Occupant, Occupied, Unknown};
 use std::time::Duration;
 
 /// What a [`Call`](super::Call) does: the only difference between a claim, a renewal, a release and the others.
@@ -46,6 +46,8 @@ pub struct View<'a> {
     pub current: Current<'a>,
     /// A lower bound of the time of the store, in microseconds since 1970; `None` if it tells none.
     pub time: Option<u64>,
+    /// When it was written, as in [`Reading::modified`](super::Reading::modified); `None` if it was not read.
+    pub modified: Option<u64>,
     /// A claim of the holder of this operation may still be executed on what is stored.
     pub claim_may_arrive: bool,
 }
@@ -92,8 +94,14 @@ impl View<'_> {
 
     /// The current hold.
     pub(super) fn holding(&self) -> Option<Holding> {
-        let Occupied { holders, expiry, held_for } = self.occupied()?;
-        let info = HolderInfo::new(holders.into_first(), expiry).with_held_for(held_for);
+        let (Occupied { holders, expiry, held_for }, Current::Held(hold, _)) = (self.occupied()?, self.current) else {
+            return None;
+        };
+        let written = self.time.zip(self.modified);
+        let alive = written.map(|(time, modified)| {
+            Liveness::of_lease(Duration::from_micros(time.saturating_sub(modified)), hold.ttl.get())
+        });
+        let info = HolderInfo::new(holders.into_first(), expiry).with_held_for(held_for).with_alive(alive);
         Some(Holding::new(self.key.clone(), info.with_fence(FencingToken::new(self.record.token).ok())))
     }
 }

@@ -2,7 +2,8 @@
 //! such claim once.
 
 use fencelock_core::engine::{
-    AcquireRequest, Action, Actions, Config, Context, KeyEngine, LeaseSharing, Rng, SharingLimits, TaskStep, WaiterId,
+    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Config, Context, FailureReason, KeyEngine, KeyReply,
+    KeyRequest, LeaseSharing, Rng, SharingLimits,
 };
 use fencelock_core::{
     Acquire, Capabilities, Claim, Drift, Expiry, Fault, Foreign, HandOffBounds, HolderId, Intent, Invalid, Key, Mode,
@@ -10,9 +11,14 @@ use fencelock_core::{
 };
 use std::time::Duration;
 
+type Engine = KeyEngine<(), ()>;
+type Cx<'a> = Context<'a, (), ()>;
+
 #[derive(Default)]
 pub(crate) struct Client {
-    engine: KeyEngine<(), ()>,
+    engine: Engine,
+    /// Each task, and what it does next.
+    tasks: Vec<(AcquireKey, AcquireNext)>,
     micros: u64,
     holders: u8,
     /// How often the engine has reported a claim in the queue.
@@ -34,7 +40,7 @@ impl Rng for Holders<'_> {
 
 impl Client {
     /// A second later.
-    fn call<R>(&mut self, call: impl FnOnce(&mut KeyEngine<(), ()>, &mut Context<'_, (), ()>) -> R) -> R {
+    fn call<R>(&mut self, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         self.micros += 1_000_000;
         let mut capabilities = Capabilities::default();
         (capabilities.expires, capabilities.queues) = (true, true);
@@ -48,11 +54,11 @@ impl Client {
         answer
     }
 
-    pub(crate) fn enter(&mut self) -> WaiterId {
+    pub(crate) fn enter(&mut self) -> usize {
         self.enter_for(None)
     }
 
-    pub(crate) fn enter_for(&mut self, wait: Option<Duration>) -> WaiterId {
+    pub(crate) fn enter_for(&mut self, wait: Option<Duration>) -> usize {
         let request = AcquireRequest {
             mode: Mode::Exclusive,
             owner: Owner::from_text("task"),
@@ -63,23 +69,58 @@ impl Client {
             lease_sharing: LeaseSharing::Allowed,
             place: None,
         };
-        self.call(|engine, cx| engine.enter(request, cx.now, false, cx))
+        self.tasks.push((AcquireKey::new(request, false), AcquireNext::Enter));
+        let task = self.tasks.len() - 1;
+        self.run(task, AcquireKey::enter);
+        task
+    }
+
+    fn run(&mut self, task: usize, call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> AcquireNext) {
+        let mut acquire = self.tasks[task].0.clone();
+        let next = self.call(|engine, cx| call(&mut acquire, engine, cx));
+        self.tasks[task] = (acquire, next);
     }
 
     /// The task sends its next claim.
-    pub(crate) fn claims(&mut self, id: WaiterId) -> Claim {
-        let polled = self.call(|engine, cx| engine.poll(id, cx));
-        let step = match polled {
-            Some(TaskStep::Claim(claim)) => TaskStep::Claim(claim),
-            _ => self.call(|engine, cx| engine.timer_fired(id, cx)),
+    pub(crate) fn claims(&mut self, task: usize) -> Claim {
+        if matches!(self.tasks[task].1, AcquireNext::Rest(_)) {
+            self.run(task, AcquireKey::on_time);
+        }
+        let AcquireNext::Send(KeyRequest::Claim(claim), _) = &self.tasks[task].1 else {
+            panic!("{:?}", self.tasks[task].1)
         };
-        let TaskStep::Claim(claim) = step else { panic!("{step:?}") };
-        *claim
+        Claim::clone(claim)
     }
 
-    pub(crate) fn answered(&mut self, id: WaiterId, answer: Result<Acquire, Unknown>) -> TaskStep {
-        self.call(|engine, cx| engine.claim_answered(id, cx.now, answer.into(), cx))
+    pub(crate) fn answered(&mut self, task: usize, answer: Result<Acquire, Unknown>) {
+        self.run(task, |acquire, engine, cx| acquire.answered(KeyReply::Claim(answer.into()), engine, cx));
     }
+
+    /// From now on, the task has no reply.
+    pub(crate) fn is_refused(&mut self, task: usize) -> FailureReason {
+        loop {
+            match &self.tasks[task].1 {
+                AcquireNext::Send(request, _) => {
+                    let reply = request.unanswered(no_reply());
+                    self.run(task, |acquire, engine, cx| acquire.answered(reply, engine, cx));
+                }
+                AcquireNext::Rest(_) => self.run(task, AcquireKey::on_time),
+                AcquireNext::Failed(failure) => return failure.reason.clone(),
+                next => panic!("{next:?}"),
+            }
+        }
+    }
+
+    fn gives_up(&mut self, task: usize) {
+        self.run(task, |acquire, engine, cx| {
+            acquire.cancel(engine, cx);
+            AcquireNext::Closed
+        });
+    }
+}
+
+fn no_reply() -> Unknown {
+    Unknown::new("test", Fault::Timeout, "no reply")
 }
 
 pub(crate) fn queued() -> Acquire {
@@ -104,7 +145,7 @@ fn a_claim_that_was_taken_over_before_its_reply_is_reported() {
     let mut client = Client::default();
     let (first, second) = (client.enter(), client.enter());
     let sent = client.claims(first);
-    client.call(|engine, cx| engine.leave(first, cx));
+    client.gives_up(first);
     let taken_over = client.claims(second);
     assert_eq!((taken_over.queueing.intent, taken_over.holder.id), (Intent::Poll, sent.holder.id));
     client.answered(second, Ok(queued()));
@@ -116,7 +157,7 @@ fn a_claim_whose_first_reply_was_lost_is_reported() {
     let mut client = Client::default();
     let task = client.enter();
     client.claims(task);
-    client.answered(task, Err(Unknown::new("test", Fault::Timeout, "no reply")));
+    client.answered(task, Err(no_reply()));
     assert_eq!(client.claims(task).queueing.intent, Intent::Poll);
     client.answered(task, Ok(queued()));
     assert_eq!(client.announced, 1);

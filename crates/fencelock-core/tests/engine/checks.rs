@@ -141,7 +141,9 @@ fn losses(world: &World, user: &User, stopped: bool) -> Result<(), String> {
         (Some((LossReason::MaxHold, at)), _) if *at < guard.ends || late(*at, guard.ends) => {
             Err(format!("its longest hold ended at {:?}, it was notified at {at:?}", guard.ends))
         }
-        (Some((LossReason::Deleted | LossReason::TakenBy(_), _)), _) if !deleted => {
+        (Some((LossReason::Deleted | LossReason::TakenBy(_), _)), _)
+            if !deleted && !user.has_given_away(guard.holder) =>
+        {
             Err("it was notified of a loss that was none".into())
         }
         (None, Some(until)) if !user.let_go && !stopped && world.now.since(until.min(guard.ends)) > GRAIN => {

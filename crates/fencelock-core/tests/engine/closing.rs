@@ -1,8 +1,9 @@
-//! Clients that are closed or lose their connection, releases that the server refuses, and holds that cannot be resumed.
+//! Clients that are closed or lose their connection, releases that the server refuses, and holds that cannot be resumed or were given
+//! away.
 
 use crate::coverage::Coverage;
 use crate::mutants::{Mutant, found};
-use crate::scenario::{Budget, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario, USER};
+use crate::scenario::{Budget, Kind, LIMITS, NO_BUDGET, PLAIN, Plan, Scenario, USER};
 use crate::scenarios::{READY, RESUME, STICKY};
 use crate::sizes::explore;
 use fencelock_core::engine::SharingLimits;
@@ -61,6 +62,29 @@ const RESUME_LATE: Scenario = Scenario {
     covers: &[Coverage::Resumed, Coverage::NotResumed],
     ..RESUME
 };
+
+/// One of two readers that share a hold gives its holder id away, and another client resumes the hold.
+const GIVEN_AWAY: Scenario = Scenario {
+    name: "given-away",
+    users: &[
+        Plan { detaches: true, kind: Kind::Reader, ..READY },
+        Plan { kind: Kind::Reader, releases: true, drops: true, ..READY },
+        Plan { client: 1, kind: Kind::Reader, resumes: Some(0), drops: true, ..USER },
+        Plan { client: 2, ..USER },
+    ],
+    covers: &[Coverage::Shared, Coverage::Resumed, Coverage::AlreadyLost],
+    ..PLAIN
+};
+
+#[test]
+fn a_hold_whose_id_was_given_away_stays_after_those_who_shared_it() {
+    explore(&GIVEN_AWAY);
+}
+
+#[test]
+fn a_hold_that_is_released_by_those_who_shared_it_is_found() {
+    assert!(found(Mutant::ReleasesTheGivenAway, &GIVEN_AWAY, 2).contains("not its own"));
+}
 
 #[test]
 fn a_client_that_is_closed_ends_its_waits_and_leaves_nothing_behind() {

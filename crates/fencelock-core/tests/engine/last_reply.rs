@@ -1,20 +1,8 @@
 //! A wait that ends without a reply is refused with the holder of the last reply, also if another task was told.
 
 use crate::announcing::{Client, queued};
-use fencelock_core::engine::{FailureReason, TaskStep};
-use fencelock_core::{Acquire, Fault, Unknown};
+use fencelock_core::engine::FailureReason;
 use std::time::Duration;
-
-fn no_reply() -> Result<Acquire, Unknown> {
-    Err(Unknown::new("test", Fault::Timeout, "no reply"))
-}
-
-fn reason(step: TaskStep) -> FailureReason {
-    match step {
-        TaskStep::Failed(failure) => failure.reason,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn the_next_task_knows_the_holder_that_the_first_one_was_told() {
@@ -24,8 +12,7 @@ fn the_next_task_knows_the_holder_that_the_first_one_was_told() {
     client.claims(first);
     client.answered(first, Ok(queued()));
     for task in [first, second] {
-        client.claims(task);
-        let refused = reason(client.answered(task, no_reply()));
+        let refused = client.is_refused(task);
         assert!(matches!(refused, FailureReason::Busy(Some(_))), "{refused:?}");
     }
 }
@@ -36,10 +23,8 @@ fn a_task_that_arrives_when_no_other_waits_knows_no_holder() {
     let first = client.enter_for(Some(Duration::from_secs(3)));
     client.claims(first);
     client.answered(first, Ok(queued()));
-    client.claims(first);
-    client.answered(first, no_reply());
+    client.is_refused(first);
     let second = client.enter_for(Some(Duration::from_secs(1)));
-    client.claims(second);
-    let refused = reason(client.answered(second, no_reply()));
+    let refused = client.is_refused(second);
     assert!(matches!(refused, FailureReason::Unreachable(_)), "{refused:?}");
 }

@@ -79,6 +79,8 @@ pub(crate) enum Mutant {
     GivesUpHolds,
     /// It resumes a hold that has ended.
     ResumesTheLost,
+    /// A task that has lost its hold to another one, which has given their holder id away, releases it.
+    ReleasesTheGivenAway,
 }
 
 impl Mutant {

@@ -7,7 +7,7 @@ use crate::mutants::Mutant;
 use crate::network::{Call, Load, Op, Packet, Reply, unknown};
 use crate::parking::Parked;
 use crate::task::certain;
-use crate::user::{DowngradeWait, Ended, Guard, GuardRelease, Task, TaskKind, Wait};
+use crate::user::{Ended, Guard, GuardRelease, Task, TaskKind, Wait};
 use crate::world::{Act, World};
 use fencelock_core::engine::{
     HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Status,
@@ -182,8 +182,8 @@ impl World {
             if self.users[user].releasing.as_ref().is_some_and(|releasing| releasing.op == op) {
                 return self.guard_released(user, answer);
             }
-            let downgrade = self.users[user].downgrading.as_ref().map(|downgrading| downgrading.wait);
-            if matches!(downgrade, Some(DowngradeWait::Answer { op: this, .. }) if this == op) {
+            let downgrade = self.users[user].downgrading.as_ref().and_then(|downgrading| downgrading.request);
+            if downgrade.is_some_and(|(this, _)| this == op) {
                 return self.downgrade_answered(user, answer);
             }
         }
@@ -263,7 +263,7 @@ impl World {
             }
             ReleaseNext::Done { released, rest } => {
                 if rest {
-                    self.let_go_in_background(client, &guard);
+                    self.let_go_in_background(user, &guard);
                 }
                 let ended = match released {
                     HoldReleased::Released => Ended::Released,

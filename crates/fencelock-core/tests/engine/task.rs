@@ -5,14 +5,14 @@ use crate::client::{Engine, TIMEOUT};
 use crate::coverage::Coverage;
 use crate::mutants::Mutant;
 use crate::network::{Call, Reply};
-use crate::user::{DowngradeWait, Guard, GuardDowngrade, Task, TaskKind, Wait};
+use crate::user::{Guard, GuardDowngrade, Task, TaskKind, Wait};
 use crate::world::{Cx, World};
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, Downgrading, FailureReason, Grant, KeyReply, KeyRequest, LeaseSharing,
-    ResumeFailure, ResumeKey, ResumeNext, Source, Status,
+    AcquireKey, AcquireNext, AcquireRequest, DowngradeHold, DowngradeNext, FailureReason, Grant, KeyReply, KeyRequest,
+    LeaseSharing, ResumeFailure, ResumeKey, ResumeNext, Source, Status, Tenure,
 };
 use fencelock_core::{
-    Acquire, ClaimReply, Drift, FencingToken, HolderId, LossReason, Moment, Owner, RenewalPlan, Sent, Ttl, Unknown,
+    Acquire, ClaimReply, Drift, FencingToken, HolderId, LossReason, Moment, Owner, Sent, Ttl, Unknown,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -303,82 +303,82 @@ pub(crate) fn certain(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(Drift::default().of(ttl))
 }
 
-/// The guard of a writer that becomes that of a reader: what `Guard::downgrade` does.
+/// The guard of a writer that becomes that of a reader: it does what `DowngradeHold` says.
 impl World {
     pub(crate) fn downgrade(&mut self, user: usize) {
+        let Some(Guard { grant: Grant { hold, tenure, .. }, .. }) = self.users[user].guard else { return };
         let client = self.client_of(user);
-        let Some(guard) = self.users[user].guard.clone() else { return };
-        let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
-        let Some((tenure, renewal)) = self.call(client, |engine, cx| engine.downgrade(hold, tenure, cx)) else {
+        let Some((of, next)) = self.call(client, |engine, cx| DowngradeHold::begin(hold, tenure, engine, cx)) else {
             // It is over, so the call fails, and its guard is dropped.
             return self.drop_guard(user);
         };
         if let Some(guard) = &mut self.users[user].guard {
-            guard.grant.tenure = tenure;
+            guard.grant.tenure = of.tenure();
         }
-        self.send_downgrade(user, renewal);
-    }
-
-    fn send_downgrade(&mut self, user: usize, renewal: fencelock_core::Renewal) {
-        let op = self.send(self.client_of(user), Call::Downgrade(renewal.clone()));
-        let limit = self.now + RenewalPlan::answer_limit(renewal.ttl.get());
-        let wait = DowngradeWait::Answer { op, limit };
-        self.users[user].downgrading = Some(GuardDowngrade { renewal, sent: self.now, wait });
+        self.follow_downgrade(user, of, self.now, &next);
     }
 
     /// The time for the answer is over, or it is time for the next request.
     pub(crate) fn downgrade_due(&mut self, user: usize) -> bool {
-        let now = self.now;
-        let Some(GuardDowngrade { renewal, wait, .. }) = self.users[user].downgrading.clone() else { return false };
-        match wait {
-            DowngradeWait::Answer { op, limit } if limit <= now => {
-                self.give_up_request(self.client_of(user), op);
-                self.downgrade_answered(user, Err(crate::network::unknown()));
-            }
-            DowngradeWait::Again(at) if at <= now => {
-                self.cover(Coverage::DowngradedAgain);
-                self.send_downgrade(user, renewal);
-            }
-            _ => return false,
+        let due = self.users[user].downgrading.as_ref().filter(|downgrading| downgrading.due <= self.now);
+        let Some(GuardDowngrade { request, .. }) = due else { return false };
+        match *request {
+            Some((op, _)) => self.give_up_request(self.client_of(user), op),
+            None => self.cover(Coverage::DowngradedAgain),
         }
+        self.run_downgrade(user, DowngradeHold::on_time);
         true
     }
 
     pub(crate) fn downgrade_answered(&mut self, user: usize, answer: Result<Reply, Unknown>) {
-        let client = self.client_of(user);
         let answer = match answer {
             Ok(Reply::Downgrade(answer)) => Ok(answer),
             Ok(reply) => unreachable!("{reply:?} to a downgrade"),
             Err(cause) => Err(cause),
         };
-        let (Some(downgrading), Some(guard)) = (self.users[user].downgrading.take(), self.users[user].guard.clone())
-        else {
-            return;
-        };
-        let (hold, before, sent) = (guard.grant.hold, guard.grant.tenure, downgrading.sent);
-        match self.call(client, |engine, cx| engine.downgrade_answered(hold, before, sent, answer, cx)) {
-            Downgrading::Done(tenure) => {
-                self.cover(Coverage::Downgraded);
-                if tenure.fence <= before.fence {
-                    self.break_down(format!("user {user} reads with token {} after {}", tenure.fence, before.fence));
-                }
-                self.ledger.last_fence = self.ledger.last_fence.max(tenure.fence.get());
-                let until = certain(sent, guard.ttl);
-                if let Some((_, known)) = self.ledger.certain.iter_mut().find(|(known, _)| *known == guard.holder) {
-                    *known = until.max(*known);
-                }
-                if let Some(guard) = &mut self.users[user].guard {
-                    guard.grant.tenure = tenure;
-                }
+        self.run_downgrade(user, |of, engine, cx| of.answered(answer, engine, cx));
+    }
+
+    fn run_downgrade(
+        &mut self,
+        user: usize,
+        call: impl FnOnce(&mut DowngradeHold, &mut Engine, &mut Cx<'_>) -> DowngradeNext,
+    ) {
+        let Some(GuardDowngrade { mut of, request, .. }) = self.users[user].downgrading.take() else { return };
+        let next = self.call(self.client_of(user), |engine, cx| call(&mut of, engine, cx));
+        self.follow_downgrade(user, of, request.map_or(self.now, |(_, sent)| sent), &next);
+    }
+
+    /// Does what the downgrade says; an answer is to the request that was sent at `sent`.
+    fn follow_downgrade(&mut self, user: usize, of: DowngradeHold, sent: Moment, next: &DowngradeNext) {
+        match *next {
+            DowngradeNext::Send(due) => {
+                let op = self.send(self.client_of(user), Call::Downgrade(of.request().clone()));
+                let request = Some((op, self.now));
+                self.users[user].downgrading = Some(GuardDowngrade { of, request, due });
             }
-            Downgrading::Again(at) => {
-                let wait = DowngradeWait::Again(at);
-                self.users[user].downgrading = Some(GuardDowngrade { wait, ..downgrading });
+            DowngradeNext::Rest(due) => {
+                self.users[user].downgrading = Some(GuardDowngrade { of, request: None, due });
             }
-            Downgrading::Over | Downgrading::Refused(_) => {
+            DowngradeNext::Done(tenure) => self.downgraded(user, tenure, sent),
+            DowngradeNext::Over | DowngradeNext::Refused(_) => {
                 self.cover(Coverage::DowngradeLost);
                 self.drop_guard(user);
             }
+        }
+    }
+
+    fn downgraded(&mut self, user: usize, tenure: Tenure, sent: Moment) {
+        self.cover(Coverage::Downgraded);
+        let Some(guard) = &mut self.users[user].guard else { return };
+        let before = std::mem::replace(&mut guard.grant.tenure, tenure);
+        let (holder, until) = (guard.holder, certain(sent, guard.ttl));
+        if tenure.fence <= before.fence {
+            self.break_down(format!("user {user} reads with token {} after {}", tenure.fence, before.fence));
+        }
+        self.ledger.last_fence = self.ledger.last_fence.max(tenure.fence.get());
+        if let Some((_, known)) = self.ledger.certain.iter_mut().find(|(known, _)| *known == holder) {
+            *known = until.max(*known);
         }
     }
 
@@ -386,7 +386,7 @@ impl World {
     pub(crate) fn give_up_downgrade(&mut self, user: usize) {
         let Some(downgrading) = self.users[user].downgrading.take() else { return };
         self.cover(Coverage::DowngradeGivenUp);
-        if let DowngradeWait::Answer { op, .. } = downgrading.wait {
+        if let Some((op, _)) = downgrading.request {
             self.give_up_request(self.client_of(user), op);
         }
         self.drop_guard(user);

@@ -2,8 +2,10 @@
 
 use crate::network::Op;
 use crate::parking::Parked;
-use fencelock_core::engine::{AcquireKey, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey};
-use fencelock_core::{HolderId, LossReason, Moment, Renewal};
+use fencelock_core::engine::{
+    AcquireKey, DowngradeHold, End, FailureReason, Grant, KeyRequest, ReleaseHold, ResumeKey,
+};
+use fencelock_core::{HolderId, LossReason, Moment};
 use std::time::Duration;
 
 #[allow(clippy::struct_excessive_bools, reason = "what has happened to it, each by itself")]
@@ -66,17 +68,11 @@ pub(crate) struct Guard {
 /// A guard that becomes that of a reader.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct GuardDowngrade {
-    pub(crate) renewal: Renewal,
-    pub(crate) sent: Moment,
-    pub(crate) wait: DowngradeWait,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum DowngradeWait {
-    /// For the answer to a request.
-    Answer { op: Op, limit: Moment },
-    /// Until it sends another one.
-    Again(Moment),
+    pub(crate) of: DowngradeHold,
+    /// The request that waits for its answer, and when it was sent.
+    pub(crate) request: Option<(Op, Moment)>,
+    /// When it goes on without an answer.
+    pub(crate) due: Moment,
 }
 
 /// A guard that is being released.
@@ -120,6 +116,16 @@ impl User {
         }
     }
 
+    /// How its last hold ended.
+    pub(crate) fn end(&self) -> End {
+        self.lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason))
+    }
+
+    /// Another task that shared its hold has given the holder id away.
+    pub(crate) fn has_given_away(&self, holder: HolderId) -> bool {
+        self.end().is_given_away(holder)
+    }
+
     /// It neither waits nor holds.
     pub(crate) fn is_through(&self) -> bool {
         self.task.is_none() && self.guard.is_none() && self.releasing.is_none()
@@ -145,10 +151,7 @@ impl User {
             Wait::Rest(_) => None,
         });
         let release = self.releasing.as_ref().map(|releasing| releasing.op);
-        let downgrade = self.downgrading.as_ref().and_then(|downgrading| match downgrading.wait {
-            DowngradeWait::Answer { op, .. } => Some(op),
-            DowngradeWait::Again(_) => None,
-        });
+        let downgrade = self.downgrading.as_ref().and_then(|downgrading| downgrading.request).map(|(op, _)| op);
         [task, release, downgrade]
     }
 
@@ -159,10 +162,7 @@ impl User {
         });
         let watch = self.guard.as_ref().filter(|_| self.lost.is_none()).map(|guard| guard.watch);
         let release = self.releasing.as_ref().map(|releasing| releasing.limit);
-        let downgrade = self.downgrading.as_ref().map(|downgrading| match downgrading.wait {
-            DowngradeWait::Answer { limit, .. } => limit,
-            DowngradeWait::Again(at) => at,
-        });
+        let downgrade = self.downgrading.as_ref().map(|downgrading| downgrading.due);
         [task, watch, release, downgrade].into_iter().flatten().filter(|moment| *moment != Moment::NEVER).min()
     }
 }

@@ -565,17 +565,19 @@ impl World {
     pub(crate) fn drop_guard(&mut self, user: usize) {
         self.users[user].let_go = true;
         let Some(guard) = self.users[user].guard.take() else { return };
-        self.let_go_in_background(self.client_of(user), &guard);
+        self.let_go_in_background(user, &guard);
     }
 
     /// If it is over already, what is left of it is released in the background.
-    pub(crate) fn let_go_in_background(&mut self, client: usize, guard: &Guard) {
+    pub(crate) fn let_go_in_background(&mut self, user: usize, guard: &Guard) {
+        let client = self.client_of(user);
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
         let leaving = self.call(client, |engine, cx| engine.release(hold, tenure, true, cx));
         if self.mutant == Some(Mutant::ReleasesForAll) && leaving == Leaving::PassedOn {
             self.send(client, Call::Release(guard.holder));
         }
-        if leaving == Leaving::Over {
+        let stays = self.mutant != Some(Mutant::ReleasesTheGivenAway) && self.users[user].has_given_away(guard.holder);
+        if leaving == Leaving::Over && !stays {
             let (key, holder, until) = (key().clone(), guard.holder, self.now + guard.ttl);
             let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
             self.clients[client].releases.push(release, self.now);
@@ -588,10 +590,9 @@ impl World {
         self.users[user].let_go = true;
         let Some(guard) = self.users[user].guard.clone() else { return };
         let (hold, tenure) = (guard.grant.hold, guard.grant.tenure);
-        let rest = self.clients[client].engine.rest(hold, self.now);
-        let lease_ends = rest.map_or(self.now, |rest| self.now + rest);
         let leaving = if self.mutant == Some(Mutant::ReleaseUnmarked) {
-            Leaving::Release
+            let rest = self.clients[client].engine.rest(hold, self.now);
+            Leaving::Release(rest.map_or(self.now, |rest| self.now + rest))
         } else {
             self.call(client, |engine, cx| engine.release(hold, tenure, false, cx))
         };
@@ -602,9 +603,7 @@ impl World {
             self.users[user].ended = Some(Ended::PassedOn);
             return;
         }
-        let lost = self.users[user].lost.clone().map_or(End::Released, |(reason, _)| End::Lost(reason));
-        let leaving = if leaving == Leaving::Over { Err(lost) } else { Ok(leaving) };
-        let (release, next) = ReleaseHold::begin(leaving, lease_ends, false, self.now);
+        let (release, next) = ReleaseHold::begin(leaving, || self.users[user].end(), guard.holder, self.now);
         self.follow_release(user, release, guard, next);
     }
 
@@ -612,7 +611,7 @@ impl World {
         let client = self.client_of(user);
         let Some(releasing) = self.users[user].releasing.take() else { return };
         self.give_up_request(client, releasing.op);
-        self.let_go_in_background(client, &releasing.guard);
+        self.let_go_in_background(user, &releasing.guard);
     }
 
     fn detach(&mut self, user: usize) {

@@ -207,7 +207,7 @@ impl World {
             // The hold is another process's.
             Leaving::Over if self.detached.contains(&holder) => {}
             // As its guard does.
-            Leaving::Release | Leaving::Over => self.backend.release(holder, self.now),
+            Leaving::Release(_) | Leaving::Over => self.backend.release(holder, self.now),
         }
         assert_eq!(self.held().len(), others.len(), "a release ended the hold of another task");
         self.settle();

@@ -11,13 +11,45 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 
-CREATE OR REPLACE FUNCTION hello_1(OUT o_layout int, OUT o_system text, OUT o_timeline text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+-- Identifies the cluster, and what it has written since the last failover. The checkpoint of a server that was just promoted still has
+-- the old timeline.
+CREATE OR REPLACE FUNCTION run() RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()
+$$;
+
+-- What a new connection needs to know. A server that may have lost grants begins its quarantine here. It has one if it ever was asked
+-- for: always, or because its standbys may lack the last commits.
+CREATE OR REPLACE FUNCTION hello_1(
+    p_span bigint, p_always boolean, OUT o_layout int, OUT o_run text, OUT o_span bigint, OUT o_rest bigint, OUT o_async boolean
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    v_span bigint := 0;
 BEGIN
     SELECT layout INTO o_layout FROM meta;
-    SELECT system_identifier::text INTO o_system FROM pg_control_system();
-    -- The checkpoint of a server that was just promoted still has the old one.
-    IF NOT pg_is_in_recovery() THEN o_timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8); END IF;
+    o_run := run();
+    o_async := EXISTS (SELECT FROM pg_stat_replication)
+        AND (current_setting('synchronous_standby_names') = '' OR current_setting('synchronous_commit') = 'local');
+    IF p_always OR o_async THEN v_span := p_span; END IF;
+    UPDATE meta SET run = o_run, span = coalesce(nullif(span, 0), v_span),
+           until = CASE WHEN run <> o_run THEN micros() + coalesce(nullif(span, 0), v_span) ELSE until END
+     WHERE run IS NULL OR (greatest(span, v_span) > 0 AND (run <> o_run OR span = 0));
+    SELECT span, greatest(until - micros(), 0) INTO o_span, o_rest FROM meta;
+END $$;
+
+-- For `fencelock init`: the span of the URL counts from now on, also for a quarantine under way. Trust ends it.
+CREATE OR REPLACE FUNCTION guard_1(p_span bigint, p_always boolean, p_trust boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM hello_1(p_span, p_always);
+    UPDATE meta SET until = CASE WHEN p_trust THEN 0 WHEN until > micros() THEN until + greatest(p_span - span, 0) ELSE until END,
+           span = CASE WHEN p_always THEN p_span ELSE span END WHERE p_always OR p_trust;
+    RETURN (SELECT greatest(until - micros(), 0) FROM meta);
+END $$;
+
+-- Behind a pooler, another server may answer than before.
+CREATE OR REPLACE FUNCTION check_1(p_run text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF run() <> p_run THEN RAISE EXCEPTION 'the pooler has another server than before' USING ERRCODE = 'FL003'; END IF;
 END $$;
 
 -- Removes some old rows from a random part of the table.
@@ -30,7 +62,9 @@ BEGIN
         SELECT key FROM locks TABLESAMPLE SYSTEM (p_percent) WHERE waiting = 0 AND greatest(since, ends) < p_before
         LIMIT 200 FOR UPDATE SKIP LOCKED
     ), gone AS (
-        DELETE FROM locks USING old WHERE locks.key = old.key RETURNING locks.fence
+        DELETE FROM locks USING old WHERE locks.key = old.key RETURNING locks.key, locks.fence
+    ), ended AS (
+        DELETE FROM waiters USING gone WHERE waiters.key = gone.key
     )
     SELECT max(fence), count(*) INTO v_top, v_gone FROM gone;
     IF v_gone > 0 THEN UPDATE meta SET floor = greatest(floor, v_top); END IF;
@@ -49,57 +83,163 @@ BEGIN
     END IF;
 END $$;
 
--- Hands a free key to the first live waiter. After 32 dead ones it stops, and `o_more` says so.
-CREATE OR REPLACE FUNCTION advance(p_key text, p_now bigint, OUT o_handed boolean, OUT o_more boolean) LANGUAGE plpgsql AS $$
-DECLARE
-    v_waiter waiters;
-    v_dead int := 0;
-    v_head bigint;
+-- Writes the row of a key that the caller has locked, if it has changed.
+CREATE OR REPLACE FUNCTION save(v locks) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    o_handed := false;
-    o_more := false;
-    SELECT head INTO v_head FROM locks WHERE key = p_key;
-    LOOP
-        -- With the row lock, this is its newest version: a poll may have come since.
-        SELECT * INTO v_waiter FROM waiters WHERE key = p_key AND ticket > v_head ORDER BY ticket LIMIT 1 FOR UPDATE;
-        IF NOT FOUND OR v_waiter.alive_till > p_now THEN EXIT; END IF;
-        DELETE FROM waiters WHERE key = p_key AND ticket = v_waiter.ticket;
-        v_dead := v_dead + 1;
-        v_head := v_waiter.ticket;
-        o_more := v_dead = 32;
-        EXIT WHEN o_more;
-    END LOOP;
-    IF v_waiter.ticket IS NULL OR o_more THEN
-        UPDATE locks SET is_handed = false, ends = 0, head = v_head,
-               waiting = CASE WHEN o_more THEN greatest(waiting - v_dead, 1) ELSE 0 END
-         WHERE key = p_key;
-        RETURN;
-    END IF;
-    DELETE FROM waiters WHERE key = p_key AND ticket = v_waiter.ticket;
-    -- Three seconds, until the waiter confirms.
-    UPDATE locks SET holder = v_waiter.holder, owner = v_waiter.owner, channel = v_waiter.channel, since = p_now,
-           ends = p_now + least(v_waiter.ttl, 3000000), is_handed = true, head = v_waiter.ticket,
-           waiting = waiting - v_dead - 1, fence = greatest(fence + 1, p_now),
-           count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least(v_waiter.count, p_now - fence), 1) END
-     WHERE key = p_key;
-    o_handed := true;
+    UPDATE locks l SET fence = v.fence, ends = v.ends, since = v.since, head = v.head, waiting = v.waiting, count = v.count,
+           is_handed = v.is_handed, holder = v.holder, owner = v.owner, channel = v.channel
+     WHERE l.key = v.key AND l IS DISTINCT FROM v;
 END $$;
 
--- p_intent: 0 try, 1 enqueue, 2 poll. o_answer: 0 granted, 1 busy, 2 queued, 3 gone, 4 ask again: dead waiters are in front.
+-- Writes the row of a client that waits, or holds the key together with others. It may have one of a hold that is over.
+CREATE OR REPLACE FUNCTION put(w waiters) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO waiters (key, ticket, holder, owner, ttl, count, channel, permits, weight, alive_till, fence, since, is_handed)
+    VALUES (w.key, w.ticket, w.holder, w.owner, w.ttl, w.count, w.channel, w.permits, w.weight, w.alive_till, w.fence, w.since, w.is_handed)
+    ON CONFLICT (key, holder) DO UPDATE
+       SET (ticket, owner, ttl, count, channel, permits, weight, alive_till, fence, since, is_handed) = ROW (excluded.ticket,
+            excluded.owner, excluded.ttl, excluded.count, excluded.channel, excluded.permits, excluded.weight, excluded.alive_till,
+            excluded.fence, excluded.since, excluded.is_handed);
+END $$;
+
+-- The row of a key that the caller has locked, with the end of the last hold that is left. Some rows of holds that are over go.
+CREATE OR REPLACE FUNCTION settled(INOUT v locks, p_now bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    IF v.holder IS NULL AND v.ends > 0 THEN
+        DELETE FROM waiters WHERE key = v.key AND ticket IN (
+            SELECT ticket FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till <= p_now ORDER BY ticket LIMIT 32
+        );
+        SELECT coalesce(max(alive_till), 0) INTO v.ends FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till > p_now;
+    END IF;
+END $$;
+
+-- Who holds a key: 16 of them, how many there are, since when, and when the first hold ends.
+CREATE OR REPLACE FUNCTION held(
+    v locks, p_now bigint, OUT o_holders bytea[], OUT o_owners text[], OUT o_number int, OUT o_since bigint, OUT o_ends bigint
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    o_number := 0;
+    IF v.ends > p_now AND v.holder IS NOT NULL THEN
+        SELECT ARRAY[v.holder], ARRAY[v.owner], 1, v.since, v.ends INTO o_holders, o_owners, o_number, o_since, o_ends;
+    ELSIF v.ends > p_now THEN
+        SELECT (array_agg(holder ORDER BY ticket))[:16], (array_agg(owner ORDER BY ticket))[:16], count(*), min(since), min(alive_till)
+          INTO o_holders, o_owners, o_number, o_since, o_ends
+          FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till > p_now;
+    END IF;
+END $$;
+
+-- Whether a claim fits together with the holders of a settled row: the only difference between the modes.
+CREATE OR REPLACE FUNCTION fits(v locks, p_permits int, p_weight int, p_now bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF v.ends <= p_now THEN RETURN true; END IF;
+    IF v.holder IS NOT NULL OR p_permits < 0 THEN RETURN false; END IF;
+    RETURN (SELECT bool_and(permits = p_permits) AND (p_permits = 0 OR sum(weight) + p_weight <= p_permits)
+              FROM waiters WHERE key = v.key AND ticket <= v.head AND alive_till > p_now);
+END $$;
+
+-- Grants a key for this time.
+CREATE OR REPLACE FUNCTION granted(INOUT v locks, w waiters, p_now bigint, p_ttl bigint, p_handed boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    v.count := CASE WHEN v.fence = 0 THEN 1 ELSE greatest(least(w.count, p_now - v.fence), 1) END;
+    v.fence := greatest(v.fence + 1, p_now);
+    v.since := p_now;
+    v.ends := greatest(v.ends, p_now + p_ttl);
+    v.head := greatest(v.head, w.ticket);
+    v.is_handed := p_handed;
+    v.holder := CASE WHEN w.permits < 0 THEN w.holder END;
+    v.owner := w.owner;
+    v.channel := w.channel;
+    IF w.permits >= 0 THEN
+        w.fence := v.fence;
+        w.count := v.count;
+        w.since := p_now;
+        w.alive_till := p_now + p_ttl;
+        w.is_handed := p_handed;
+        PERFORM put(w);
+    END IF;
+END $$;
+
+-- The lease of a holder lasts at least this long from now on. Without a hold, there is no token.
+CREATE OR REPLACE FUNCTION extended(INOUT v locks, p_holder bytea, p_ttl bigint, p_now bigint, OUT o_fence bigint, OUT o_count int)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_till bigint;
+BEGIN
+    IF v.ends > p_now AND v.holder = p_holder THEN
+        v.ends := greatest(v.ends, p_now + p_ttl);
+        v.is_handed := false;
+        o_fence := v.fence;
+        o_count := v.count;
+    ELSIF v.ends > p_now AND v.holder IS NULL THEN
+        UPDATE waiters SET alive_till = greatest(alive_till, p_now + p_ttl), is_handed = false
+         WHERE key = v.key AND holder = p_holder AND ticket <= v.head AND alive_till > p_now
+        RETURNING fence, count, alive_till INTO o_fence, o_count, v_till;
+        v.ends := greatest(v.ends, v_till);
+    END IF;
+END $$;
+
+-- Hands a key, whose row is settled, to the first waiters that fit. After 32 it stops, and `o_more` says so.
+CREATE OR REPLACE FUNCTION advance(INOUT v locks, p_now bigint, OUT o_handed int, OUT o_more boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    w waiters;
+    v_left int := 32;
+BEGIN
+    o_handed := 0;
+    o_more := false;
+    WHILE v.waiting > 0 AND (v.ends <= p_now OR v.holder IS NULL) LOOP
+        -- A quarantine.
+        EXIT WHEN v_left = 32 AND EXISTS (SELECT FROM meta WHERE until > p_now);
+        -- With the row lock, this is its newest version: a poll may have come since.
+        SELECT * INTO w FROM waiters WHERE key = v.key AND ticket > v.head ORDER BY ticket LIMIT 1 FOR UPDATE;
+        IF NOT FOUND THEN
+            v.waiting := 0;
+            EXIT;
+        END IF;
+        EXIT WHEN w.alive_till > p_now AND NOT fits(v, w.permits, w.weight, p_now);
+        o_more := v_left = 0;
+        EXIT WHEN o_more;
+        v_left := v_left - 1;
+        v.waiting := v.waiting - 1;
+        v.head := w.ticket;
+        IF w.alive_till <= p_now OR w.permits < 0 THEN DELETE FROM waiters WHERE key = v.key AND ticket = w.ticket; END IF;
+        IF w.alive_till > p_now THEN
+            -- Three seconds, until the waiter confirms.
+            v := granted(v, w, p_now, least(w.ttl, 3000000), true);
+            o_handed := o_handed + 1;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Offers a key whose row the caller has locked to the queue, and writes the row.
+CREATE OR REPLACE FUNCTION offer(v locks, p_now bigint, OUT o_handed boolean, OUT o_more boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    a record;
+BEGIN
+    a := advance(settled(v, p_now), p_now);
+    PERFORM save(a.v);
+    o_handed := a.o_handed > 0;
+    o_more := a.o_more;
+END $$;
+
+-- p_intent: 0 try, 1 enqueue, 2 poll; p_permits as in waiters. o_answer: 0 granted, 1 busy, 2 queued, 3 gone, 4 ask again: not all
+-- waiters in front were looked at, 5 conflict with this mode.
 CREATE OR REPLACE FUNCTION acquire_1(
-    p_key text, p_holder bytea, p_owner text, p_ttl bigint, p_intent int, p_count int, p_channel text,
-    OUT o_answer int, OUT o_fence bigint, OUT o_count int, OUT o_ahead int, OUT o_now bigint,
-    OUT o_holder bytea, OUT o_owner text, OUT o_since bigint, OUT o_ends bigint, OUT o_handed boolean
+    p_key text, p_holder bytea, p_owner text, p_ttl bigint, p_intent int, p_count int, p_channel text, p_permits int, p_weight int,
+    OUT o_answer int, OUT o_fence bigint, OUT o_count int, OUT o_ahead int, OUT o_now bigint, OUT o_holders bytea[], OUT o_owners text[],
+    OUT o_number int, OUT o_since bigint, OUT o_ends bigint, OUT o_permits int, OUT o_weight int, OUT o_handed boolean
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     v locks;
-    v_ticket bigint;
-    v_is_new boolean := false;
+    -- This client.
+    w waiters;
+    x record;
+    a record;
     v_more boolean := false;
+    v_is_new boolean := false;
 BEGIN
     o_handed := false;
     o_now := micros();
-    IF p_intent <> 2 THEN
+    IF p_permits < 0 AND p_intent <> 2 THEN
         UPDATE locks SET holder = p_holder, owner = p_owner, channel = p_channel, since = o_now, ends = o_now + p_ttl,
                fence = greatest(fence + 1, o_now),
                count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least(p_count, o_now - fence), 1) END
@@ -109,83 +249,98 @@ BEGIN
             o_answer := 0;
             RETURN;
         END IF;
-    ELSE
+    ELSIF p_permits < 0 THEN
         -- A poll while another client holds the key writes nothing but its own row.
         SELECT * INTO v FROM locks WHERE key = p_key;
         IF v.ends > o_now AND v.holder <> p_holder THEN
-            UPDATE waiters SET alive_till = o_now + 3000000, count = p_count WHERE key = p_key AND holder = p_holder
-            RETURNING ticket INTO v_ticket;
+            UPDATE waiters SET alive_till = o_now + 3000000, count = p_count, permits = -1, weight = 0
+             WHERE key = p_key AND holder = p_holder AND ticket > v.head RETURNING * INTO w;
+            o_answer := 2;
         END IF;
     END IF;
-    IF v_ticket IS NULL THEN
+    IF w.ticket IS NULL THEN
         SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
         IF NOT FOUND AND p_intent = 2 THEN
             o_answer := 3;
             RETURN;
         END IF;
-        IF NOT FOUND THEN
+        -- Again if a purge has removed the row meanwhile.
+        WHILE v.key IS NULL LOOP
             PERFORM make(p_key);
             v_is_new := true;
             SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
-        END IF;
+        END LOOP;
         -- The lock may have been waited for.
         o_now := micros();
-        IF v.waiting > 0 THEN
-            UPDATE waiters SET alive_till = o_now + 3000000, count = p_count WHERE key = p_key AND holder = p_holder
-            RETURNING ticket INTO v_ticket;
-            IF v.ends <= o_now THEN
-                SELECT a.o_handed, a.o_more INTO o_handed, v_more FROM advance(p_key, o_now) AS a;
-                SELECT * INTO v FROM locks WHERE key = p_key;
+        v := settled(v, o_now);
+        x := extended(v, p_holder, p_ttl, o_now);
+        v := x.v;
+        -- The client may have used some tokens before it asks again, but none after the last.
+        o_fence := x.o_fence;
+        o_count := 1;
+        IF o_fence IS NULL THEN
+            IF v.waiting > 0 THEN
+                -- Its semaphore may have been resized, although its client still names the old limit.
+                UPDATE waiters SET alive_till = o_now + 3000000, count = p_count, weight = p_weight,
+                       permits = CASE WHEN p_permits > 0 AND p_weight <= permits THEN permits ELSE p_permits END
+                 WHERE key = p_key AND holder = p_holder AND ticket > v.head RETURNING * INTO w;
+            END IF;
+            IF p_permits >= 0 THEN
+                SELECT permits, weight INTO o_permits, o_weight FROM waiters
+                 WHERE key = p_key AND holder <> p_holder AND alive_till > o_now AND permits >= 0
+                   AND permits <> coalesce(w.permits, p_permits) AND (ticket > v.head OR v.holder IS NULL) ORDER BY ticket LIMIT 1;
+                IF FOUND AND w.ticket IS NOT NULL THEN
+                    DELETE FROM waiters WHERE key = p_key AND ticket = w.ticket;
+                    v.waiting := v.waiting - 1;
+                END IF;
+            END IF;
+            a := advance(v, o_now);
+            x := extended(a.v, p_holder, p_ttl, o_now);
+            v := x.v;
+            v_more := a.o_more;
+            o_handed := a.o_handed > (x.o_fence IS NOT NULL)::int;
+            IF x.o_fence IS NOT NULL THEN
+                o_fence := x.o_fence;
+                o_count := x.o_count;
+            ELSIF o_permits IS NULL AND p_intent <> 2 AND v.waiting = 0 AND fits(v, p_permits, p_weight, o_now) THEN
+                w := (p_key, nextval('waiters_ticket_seq'), p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight, 0, 0, 0, false);
+                v := granted(v, w, o_now, p_ttl, false);
+                o_fence := v.fence;
+                o_count := v.count;
             END IF;
         END IF;
+        o_answer := CASE WHEN o_fence IS NOT NULL THEN 0 WHEN o_permits IS NOT NULL THEN 5 WHEN v_more THEN 4
+            WHEN v.ends <= o_now OR (p_intent = 2 AND w.ticket IS NULL) THEN 3 ELSE least(p_intent + 1, 2) END;
+        IF o_answer = 2 AND w.ticket IS NULL THEN
+            w := (p_key, nextval('waiters_ticket_seq'), p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight,
+                  o_now + 3000000, NULL, NULL, false);
+            PERFORM put(w);
+            v.waiting := v.waiting + 1;
+        END IF;
+        PERFORM save(v);
     END IF;
-    o_fence := v.fence;
-    -- The client may have used some tokens before it asks again, but none after the last.
-    o_count := CASE WHEN o_handed THEN v.count ELSE 1 END;
-    IF v_more THEN
-        o_answer := 4;
-    ELSIF v.ends > o_now AND v.holder = p_holder THEN
-        UPDATE locks SET ends = greatest(ends, o_now + p_ttl), is_handed = false WHERE key = p_key;
-        o_answer := 0;
-        o_handed := false;
-        RETURN;
-    ELSIF v.ends <= o_now AND p_intent <> 2 THEN
-        UPDATE locks SET holder = p_holder, owner = p_owner, channel = p_channel, since = o_now, ends = o_now + p_ttl,
-               fence = greatest(fence + 1, o_now),
-               count = CASE WHEN fence = 0 THEN 1 ELSE greatest(least(p_count, o_now - fence), 1) END
-         WHERE key = p_key
-        RETURNING fence, count INTO o_fence, o_count;
-        o_answer := 0;
+    IF o_answer = 0 THEN
         IF v_is_new AND random() < 1.0 / 64 THEN
             -- Each new key looks at about as many rows as fit on one page, and a day is longer than any lease.
             PERFORM purge((SELECT least(100, 6400.0 / greatest(relpages, 64)) FROM pg_class
                             WHERE oid = 'locks'::regclass)::float4, o_now - 86400000000);
         END IF;
         RETURN;
-    ELSIF v.ends <= o_now OR (p_intent = 2 AND v_ticket IS NULL) THEN
-        o_answer := 3;
-    ELSE
-        o_answer := CASE p_intent WHEN 0 THEN 1 ELSE 2 END;
-        IF p_intent = 1 AND v_ticket IS NULL THEN
-            INSERT INTO waiters (key, holder, owner, ttl, count, channel, alive_till)
-            VALUES (p_key, p_holder, p_owner, p_ttl, p_count, p_channel, o_now + 3000000) RETURNING ticket INTO v_ticket;
-            UPDATE locks SET waiting = waiting + 1 WHERE key = p_key;
-        END IF;
-        SELECT count(*) INTO o_ahead FROM waiters WHERE key = p_key AND ticket > v.head AND ticket < v_ticket;
-        o_holder := v.holder;
-        o_owner := v.owner;
-        o_since := v.since;
-        o_ends := v.ends;
     END IF;
+    o_fence := v.fence;
+    SELECT count(*) INTO o_ahead FROM waiters WHERE key = p_key AND ticket > v.head AND ticket < w.ticket;
+    SELECT * INTO o_holders, o_owners, o_number, o_since, o_ends FROM held(v, o_now);
     IF NOT o_handed THEN PERFORM commit_lazily(); END IF;
 END $$;
 
--- o_answer: 0 released, 1 absent, 2 taken by another client.
+-- o_answer: 0 released, 1 absent, 2 taken by other clients.
 CREATE OR REPLACE FUNCTION release_1(
-    p_key text, p_holder bytea, OUT o_answer int, OUT o_holder bytea, OUT o_owner text, OUT o_handed boolean, OUT o_more boolean
+    p_key text, p_holder bytea, OUT o_answer int, OUT o_handed boolean, OUT o_more boolean, OUT o_holders bytea[], OUT o_owners text[],
+    OUT o_number int
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     v locks;
+    w waiters;
     v_now bigint := micros();
 BEGIN
     o_handed := false;
@@ -202,32 +357,75 @@ BEGIN
     SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
     IF NOT FOUND THEN RETURN; END IF;
     v_now := micros();
-    DELETE FROM waiters WHERE key = p_key AND holder = p_holder;
-    IF FOUND THEN UPDATE locks SET waiting = waiting - 1 WHERE key = p_key; END IF;
-    IF v.ends > v_now AND v.holder = p_holder THEN
+    DELETE FROM waiters WHERE key = p_key AND holder = p_holder RETURNING * INTO w;
+    IF w.ticket > v.head THEN
+        v.waiting := v.waiting - 1;
+    ELSIF v.holder IS NULL AND w.alive_till > v_now THEN
         o_answer := 0;
-    ELSIF v.ends > v_now THEN
-        o_answer := 2;
-        o_holder := v.holder;
-        o_owner := v.owner;
-        PERFORM commit_lazily();
-        RETURN;
+    ELSIF v.holder = p_holder AND v.ends > v_now THEN
+        o_answer := 0;
+        v.ends := 0;
+        v.is_handed := false;
     END IF;
-    SELECT a.o_handed, a.o_more INTO o_handed, o_more FROM advance(p_key, v_now) AS a;
+    v := settled(v, v_now);
+    IF o_answer = 1 THEN
+        SELECT h.o_holders, h.o_owners, h.o_number INTO o_holders, o_owners, o_number FROM held(v, v_now) AS h;
+        IF o_number > 0 THEN o_answer := 2; END IF;
+    END IF;
+    SELECT * INTO o_handed, o_more FROM offer(v, v_now);
+    IF NOT o_handed THEN PERFORM commit_lazily(); END IF;
 END $$;
 
--- Tells the holder of a key that was handed over. It is a transaction of its own, behind the one that hands over: with a
+-- Turns an exclusive hold into a shared one, also again. No token: it has neither.
+CREATE OR REPLACE FUNCTION downgrade_1(
+    p_key text, p_holder bytea, p_ttl bigint, OUT o_fence bigint, OUT o_handed boolean, OUT o_more boolean
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    v locks;
+    w waiters;
+    v_now bigint;
+BEGIN
+    SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
+    v_now := micros();
+    IF v.holder = p_holder AND v.ends > v_now THEN
+        -- In front of all that wait.
+        w := (p_key, -nextval('waiters_ticket_seq'), p_holder, v.owner, p_ttl, 1, v.channel, 0, 0, 0, 0, 0, false);
+        v := granted(v, w, v_now, greatest(v.ends - v_now, p_ttl), false);
+    END IF;
+    IF EXISTS (SELECT FROM waiters WHERE key = p_key AND holder = p_holder AND ticket <= v.head AND permits = 0) THEN
+        SELECT x.o_fence INTO o_fence FROM extended(v, p_holder, p_ttl, v_now) AS x;
+    END IF;
+    SELECT * INTO o_handed, o_more FROM offer(v, v_now);
+END $$;
+
+-- Changes the limit of a semaphore in use. Without one, there was no limit before.
+CREATE OR REPLACE FUNCTION resize_1(
+    p_key text, p_limit int, OUT o_before int, OUT o_handed boolean, OUT o_more boolean, OUT o_used bigint, OUT o_number int
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    v locks;
+    v_now bigint;
+    v_gone int;
+BEGIN
+    SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
+    v_now := micros();
+    SELECT max(permits) INTO o_before FROM holds WHERE key = p_key AND ends > v_now AND permits > 0;
+    -- Those that can never fit.
+    DELETE FROM waiters WHERE key = p_key AND ticket > v.head AND permits = o_before AND weight > p_limit;
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    v.waiting := v.waiting - v_gone;
+    UPDATE waiters SET permits = p_limit WHERE key = p_key AND permits = o_before;
+    SELECT * INTO o_handed, o_more FROM offer(v, v_now);
+    SELECT sum(weight), count(*) INTO o_used, o_number FROM holds WHERE key = p_key AND ends > v_now;
+END $$;
+
+-- Tells the holders of a key that was handed over. It is a transaction of its own, behind the one that hands over: with a
 -- notification, commits of the whole cluster wait for each other.
 CREATE OR REPLACE FUNCTION tell_1(p_key text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-DECLARE
-    v locks;
 BEGIN
-    SELECT * INTO v FROM locks WHERE key = p_key AND is_handed;
-    IF FOUND THEN
-        PERFORM pg_notify(v.channel, format(E'1 %s %s %s %s\t%s', encode(v.holder, 'hex'), v.fence, v.count,
-                                            (v.ends - v.since) / 1000, p_key));
-    END IF;
+    PERFORM pg_notify(channel, format(E'1 %s %s %s %s\t%s', encode(holder, 'hex'), fence, count, (ends - since) / 1000, key))
+       FROM holds WHERE key = p_key AND is_handed AND ends > micros();
 END $$;
 
 -- The hand-offs of a client that gets no notifications.
@@ -235,45 +433,68 @@ CREATE OR REPLACE FUNCTION handed_1(p_keys text[], p_holders bytea[])
 RETURNS TABLE (o_key text, o_holder bytea, o_fence bigint, o_count int, o_ttl bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT l.key, l.holder, l.fence, l.count, l.ends - l.since
-      FROM unnest(p_keys, p_holders) AS a (key, holder) JOIN locks l ON l.key = a.key AND l.holder = a.holder AND l.is_handed
+      FROM unnest(p_keys, p_holders) AS a (key, holder) JOIN holds l ON l.key = a.key AND l.holder = a.holder AND l.is_handed
 $$;
 
--- o_answer: 0 renewed, 1 absent, 2 taken by another client. The rows are locked in the order of the keys, so that two batches do not
--- wait for each other; what others hold is not locked.
+-- When a lease ends that is renewed. One that is longer by more than a second was granted before the clock was set back.
+CREATE OR REPLACE FUNCTION renewed(p_ends bigint, p_now bigint, p_ttl bigint, p_assumed bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_ends > p_now + p_assumed + 1000000 THEN p_now + p_assumed ELSE greatest(p_ends, p_now + p_ttl) END
+$$;
+
+-- o_answer: 0 renewed, 1 absent, 2 taken by other clients. The rows are locked in the order of the keys, so that two batches do not
+-- wait for each other; what another client holds alone is not locked.
 CREATE OR REPLACE FUNCTION renew_1(p_keys text[], p_holders bytea[], p_ttls bigint[], p_assumed bigint[])
-RETURNS TABLE (o_answer int, o_waiting int, o_holder bytea, o_owner text)
+RETURNS TABLE (o_answer int, o_waiting int, o_holders bytea[], o_owners text[], o_number int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     v_now bigint := micros();
 BEGIN
-    PERFORM 1 FROM locks l JOIN unnest(p_keys, p_holders) AS a (key, holder) ON l.key = a.key AND l.holder = a.holder
+    PERFORM 1 FROM locks l JOIN unnest(p_keys, p_holders) AS a (key, holder) ON l.key = a.key AND coalesce(l.holder, a.holder) = a.holder
       WHERE l.ends > v_now ORDER BY l.key FOR UPDATE OF l;
     v_now := micros();
     RETURN QUERY
     WITH asked AS (
         SELECT * FROM unnest(p_keys, p_holders, p_ttls, p_assumed) WITH ORDINALITY AS a (key, holder, ttl, assumed, nth)
-    ), done AS (
-        UPDATE locks l SET is_handed = false,
-               -- A lease that is longer by more than a second was granted before the clock was set back.
-               ends = CASE WHEN l.ends > v_now + a.assumed + 1000000 THEN v_now + a.assumed ELSE greatest(l.ends, v_now + a.ttl) END
-          FROM (SELECT key, holder, max(ttl) AS ttl, max(greatest(ttl, assumed)) AS assumed FROM asked GROUP BY key, holder) a
-         WHERE l.key = a.key AND l.holder = a.holder AND l.ends > v_now
+    ), leases AS (
+        SELECT key, holder, max(ttl) AS ttl, max(greatest(ttl, assumed)) AS assumed FROM asked GROUP BY key, holder
+    ), alone AS (
+        UPDATE locks l SET is_handed = false, ends = renewed(l.ends, v_now, a.ttl, a.assumed)
+          FROM leases a WHERE l.key = a.key AND l.holder = a.holder AND l.ends > v_now
         RETURNING l.key, l.holder, l.waiting
+    ), together AS (
+        UPDATE waiters w SET is_handed = false, alive_till = renewed(w.alive_till, v_now, a.ttl, a.assumed)
+          FROM leases a JOIN locks l ON l.key = a.key AND l.holder IS NULL
+         WHERE w.key = a.key AND w.holder = a.holder AND w.ticket <= l.head AND w.alive_till > v_now
+        RETURNING w.key, w.holder, l.waiting, w.alive_till
+    ), later AS (
+        UPDATE locks l SET ends = t.ends FROM (SELECT key, max(alive_till) AS ends FROM together GROUP BY key) t
+         WHERE l.key = t.key AND l.ends < t.ends
+    ), done AS (
+        SELECT key, holder, waiting FROM alone UNION ALL SELECT key, holder, waiting FROM together
     )
-    SELECT CASE WHEN d.key IS NOT NULL THEN 0 WHEN l.ends > v_now AND l.holder <> a.holder THEN 2 ELSE 1 END,
-           d.waiting, l.holder, l.owner
-      FROM asked a LEFT JOIN done d ON d.key = a.key AND d.holder = a.holder LEFT JOIN locks l ON l.key = a.key ORDER BY a.nth;
+    SELECT CASE WHEN d.key IS NOT NULL THEN 0 WHEN h.o_number > 0 THEN 2 ELSE 1 END, d.waiting, h.o_holders, h.o_owners, h.o_number
+      FROM asked a LEFT JOIN done d ON d.key = a.key AND d.holder = a.holder LEFT JOIN locks l ON l.key = a.key
+           -- Only for those that are not renewed.
+           LEFT JOIN LATERAL (SELECT * FROM held(l, v_now) WHERE d.key IS NULL OFFSET 0) h ON true
+     ORDER BY a.nth;
 END $$;
 
--- All held keys, or one.
+-- Which of these rows somebody else has locked.
+CREATE OR REPLACE FUNCTION locked_1(p_keys text[]) RETURNS text[]
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT array(SELECT key FROM locks WHERE key = ANY (p_keys)
+                 EXCEPT SELECT key FROM (SELECT key FROM locks WHERE key = ANY (p_keys) FOR UPDATE SKIP LOCKED) AS free)
+$$;
+
+-- All holds, or those of one key.
 CREATE OR REPLACE FUNCTION list_1(p_key text)
-RETURNS TABLE (o_key text, o_holder bytea, o_owner text, o_fence bigint, o_waiting int, o_left bigint, o_age bigint)
+RETURNS TABLE (o_key text, o_holder bytea, o_owner text, o_fence bigint, o_waiting int, o_left bigint, o_age bigint, o_permits int, o_weight int)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     v_now bigint := micros();
 BEGIN
-    RETURN QUERY SELECT l.key, l.holder, l.owner, l.fence, l.waiting, l.ends - v_now, v_now - l.since
-      FROM locks l WHERE (p_key IS NULL OR l.key = p_key) AND l.ends > v_now LIMIT 100001;
+    RETURN QUERY SELECT key, holder, owner, fence, waiting, ends - v_now, v_now - since, permits, weight
+      FROM holds WHERE (p_key IS NULL OR key = p_key) AND ends > v_now ORDER BY key, ticket LIMIT 100001;
 END $$;
 
 CREATE OR REPLACE FUNCTION evict_1(p_key text, p_holders bytea[], OUT o_evicted boolean, OUT o_handed boolean, OUT o_more boolean)
@@ -282,15 +503,16 @@ DECLARE
     v locks;
     v_now bigint;
 BEGIN
-    o_handed := false;
-    o_more := false;
     SELECT * INTO v FROM locks WHERE key = p_key FOR UPDATE;
     v_now := micros();
-    o_evicted := FOUND AND v.ends > v_now AND v.holder = ANY (p_holders);
-    IF o_evicted THEN
-        PERFORM pg_notify(v.channel, E'1\t' || p_key);
-        SELECT a.o_handed, a.o_more INTO o_handed, o_more FROM advance(p_key, v_now) AS a;
+    PERFORM pg_notify(channel, E'1\t' || key) FROM holds WHERE key = p_key AND holder = ANY (p_holders) AND ends > v_now;
+    o_evicted := FOUND;
+    IF v.holder = ANY (p_holders) THEN
+        v.ends := 0;
+        v.is_handed := false;
     END IF;
+    DELETE FROM waiters WHERE key = p_key AND holder = ANY (p_holders) AND ticket <= v.head;
+    SELECT * INTO o_handed, o_more FROM offer(v, v_now);
 END $$;
 
 -- Removes the row of a free key before its time.
@@ -300,7 +522,10 @@ DECLARE
     v_fence bigint;
 BEGIN
     DELETE FROM locks WHERE key = p_key AND waiting = 0 AND ends <= micros() RETURNING fence INTO v_fence;
-    IF FOUND THEN UPDATE meta SET floor = greatest(floor, v_fence); END IF;
+    IF FOUND THEN
+        UPDATE meta SET floor = greatest(floor, v_fence);
+        DELETE FROM waiters WHERE key = p_key;
+    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION read_completion_1(p_key text, OUT o_now bigint, OUT o_until bigint, OUT o_token bigint, OUT o_granted bigint, OUT o_owner text)
@@ -346,14 +571,15 @@ BEGIN
 END $$;
 
 -- For transactions of users: the lock of a key until this transaction ends, and its token; NULL while a client holds the key or waits
--- for it. Others wait for the row, so set a lock_timeout.
+-- for it, and in a quarantine. Others wait for the row, so set a lock_timeout.
 CREATE OR REPLACE FUNCTION lock_in(key text, OUT token bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM locks l WHERE l.key = lock_in.key) THEN PERFORM make(lock_in.key); END IF;
     UPDATE locks l SET fence = greatest(l.fence + 1, micros()), since = micros()
-     WHERE l.key = lock_in.key AND l.waiting = 0 AND l.ends <= micros() RETURNING l.fence INTO token;
+     WHERE l.key = lock_in.key AND l.waiting = 0 AND l.ends <= micros() AND NOT EXISTS (SELECT FROM meta WHERE until > micros())
+    RETURNING l.fence INTO token;
 END $$;
 
 -- For transactions of users: refuses a token that is smaller than one that this receiver has seen.

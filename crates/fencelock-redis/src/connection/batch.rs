@@ -1,7 +1,9 @@
-use super::fault::is_no_script;
+use super::fault::{fault_of, is_no_script};
+use crate::scripts::lua::{Commands, Lua};
 use crate::scripts::script::Call;
+use fencelock_core::Fault;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::LazyLock;
 
 /// A connection that sends many commands in one pipeline; each has its own error.
@@ -25,7 +27,8 @@ pub(crate) struct Batch {
     pub(crate) after: Option<RedisResult<Value>>,
 }
 
-/// Sends a batch by digest; if the server has not cached the script, sends one call in full, and the rest by digest again.
+/// Sends a batch by digest; if the server has refused calls so that it helps ([`again`]), sends one of them in full, and the rest by digest
+/// again.
 ///
 /// The command `after` follows the calls in the same pipeline, and follows repeated calls once more.
 pub(crate) async fn send_batch(
@@ -36,19 +39,32 @@ pub(crate) async fn send_batch(
     let (parts, digests): (Vec<_>, Vec<_>) = calls.into_iter().map(Call::into_parts).unzip();
     let sent = Sent::new(digests.into_iter().zip(parts.iter().map(|(_, tracked)| *tracked)), after);
     let mut batch = sent.carry(carrier, after.is_some()).await?;
-    let unknown: Vec<usize> =
-        (0..parts.len()).filter(|i| matches!(&batch.answers[*i], Err(error) if is_no_script(error))).collect();
-    let Some(first) = unknown.first() else { return Ok(batch) };
-    let again = unknown.iter().filter_map(|i| {
+    let commands = |i: usize| Some((i, again(parts[i].0, batch.answers[i].as_ref().err()?)?));
+    let refused: Vec<_> = (0..parts.len()).filter_map(commands).collect();
+    let Some((first, _)) = refused.first() else { return Ok(batch) };
+    let calls = refused.iter().filter_map(|(i, commands)| {
         let (call, (lua, tracked)) = (sent.call(*i)?, parts[*i]);
-        Some((if i == first { lua.in_full(call) } else { call.clone() }, tracked))
+        Some((if i == first { commands.in_full(lua, call) } else { commands.by_digest(lua, call) }, tracked))
     });
-    let again = Sent::new(again, after).carry(carrier, after.is_some()).await?;
-    for (i, again) in unknown.iter().zip(again.answers) {
-        batch.answers[*i] = again;
+    let again = Sent::new(calls, after).carry(carrier, after.is_some()).await?;
+    for ((i, _), again) in refused.iter().zip(again.answers) {
+        // If it was no right to read that it lacks, the first error names it.
+        if again.is_ok() || !matches!(&batch.answers[*i], Err(error) if fault_of(error) == Fault::Denied) {
+            batch.answers[*i] = again;
+        }
     }
     batch.after = again.after;
     Ok(batch)
+}
+
+/// How to send a call again that the server has refused by digest, if that may help: in full if it has not cached the script, and so
+/// that it cannot write if the user may not use the usual commands, or only read the keys.
+pub(crate) fn again(lua: &Lua, refusal: &RedisError) -> Option<Commands> {
+    match fault_of(refusal) {
+        _ if is_no_script(refusal) => Some(Commands::USUAL),
+        Fault::Denied if lua.only_reads => Some(Commands::READING),
+        _ => None,
+    }
 }
 
 /// Commands of one pipeline.

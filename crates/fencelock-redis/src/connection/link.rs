@@ -1,5 +1,6 @@
 //! The live session with one server, and what is known about it from one session to the next.
 
+use super::batch::again;
 use super::fault::{is_no_script, unknown};
 use super::peers::{Peer, Peers};
 use super::push_handler::PushHandler;
@@ -138,13 +139,18 @@ impl Link {
     }
 
     /// Sends a script by its digest, and in full if the server has not cached it: after a restart, a failover or `SCRIPT FLUSH`.
-    /// The error NOSCRIPT means that the script was not executed.
+    /// The errors of [`again`] mean that the script was not executed.
     pub(crate) async fn call(&self, session: &Session, call: &Call) -> Result<Value, RedisError> {
         let answer = if call.in_trial {
             session.send(&call.in_full()).await
         } else {
             match session.send(call.by_digest()).await {
-                Err(error) if is_no_script(&error) => session.send(&call.in_full()).await,
+                Err(error) => match again(call.lua(), &error).map(|commands| call.sent_by(commands)) {
+                    // If it was no right to read that it lacks, the first error names it.
+                    Some(call) if !is_no_script(&error) => session.send(&call).await.or(Err(error)),
+                    Some(call) => session.send(&call).await,
+                    None => Err(error),
+                },
                 answer => answer,
             }
         };

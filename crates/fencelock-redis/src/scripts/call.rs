@@ -1,4 +1,4 @@
-use super::lua::Lua;
+use super::lua::{Commands, Lua};
 use super::quarantine::{EpochCheck, ExpectedMarker, Quarantine};
 use fencelock_core::SideKeys;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
@@ -143,6 +143,15 @@ impl Call {
 
     pub(crate) fn in_full(&self) -> Cmd {
         if self.in_trial { self.lua.in_trial(&self.by_digest) } else { self.lua.in_full(&self.by_digest) }
+    }
+
+    pub(crate) fn lua(&self) -> &'static Lua {
+        self.lua
+    }
+
+    /// The call with the complete script.
+    pub(crate) fn sent_by(&self, commands: Commands) -> Cmd {
+        commands.in_full(self.lua, &self.by_digest)
     }
 
     /// The same as a part of a trial, or not.

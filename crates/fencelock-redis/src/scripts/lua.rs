@@ -16,6 +16,8 @@ const BODY: &str = "  -- SCRIPT\n";
 pub(crate) struct Lua {
     source: String,
     pub(crate) digest: String,
+    /// Whether it writes nothing.
+    pub(crate) only_reads: bool,
 }
 
 impl Lua {
@@ -33,13 +35,23 @@ impl Lua {
     pub(crate) fn alone(source: &str) -> Self {
         let source = source.replace(VERSION, WIRE);
         let digest = Script::new(&source).get_hash().to_owned();
-        Self { source, digest }
+        Self { source, digest, only_reads: false }
+    }
+
+    /// The same script, which writes nothing.
+    pub(crate) fn reading(self) -> Self {
+        Self { only_reads: true, ..self }
     }
 
     /// A call by digest, with the complete script instead.
     pub(crate) fn in_full(&self, by_digest: &Cmd) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.source);
+        Commands::USUAL.in_full(self, by_digest)
+    }
+
+    /// The same arguments for another command.
+    fn with(name: &str, script: &str, by_digest: &Cmd) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script);
         for arg in by_digest.args_iter().skip(2) {
             // Only SCAN has a cursor as an argument.
             if let Arg::Simple(arg) = arg {
@@ -56,11 +68,34 @@ impl Lua {
 
     fn of_trial(source: &str) -> Self {
         let source = TRIAL.replacen(BODY, source, 1);
-        Self { source, digest: String::new() }
+        Self { source, digest: String::new(), only_reads: false }
     }
 
     pub(crate) fn source(&self) -> &str {
         &self.source
+    }
+}
+
+/// The commands that run a script.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Commands {
+    in_full: &'static str,
+    by_digest: &'static str,
+}
+
+impl Commands {
+    pub(crate) const USUAL: Self = Self { in_full: "EVAL", by_digest: "EVALSHA" };
+    /// For a user who may only read the keys. Redis 7.0 has them.
+    pub(crate) const READING: Self = Self { in_full: "EVAL_RO", by_digest: "EVALSHA_RO" };
+
+    /// A call by digest, with the complete script.
+    pub(crate) fn in_full(self, lua: &Lua, by_digest: &Cmd) -> Cmd {
+        Lua::with(self.in_full, &lua.source, by_digest)
+    }
+
+    /// The same call after the server has got the script.
+    pub(crate) fn by_digest(self, lua: &Lua, by_digest: &Cmd) -> Cmd {
+        Lua::with(self.by_digest, &lua.digest, by_digest)
     }
 }
 

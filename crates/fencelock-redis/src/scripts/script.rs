@@ -44,16 +44,16 @@ pub(crate) static DOWNGRADE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING
 pub(crate) static RAISE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[REFUSAL, SHARED], include_str!("lua/raise.lua")));
 pub(crate) static RESIZE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/resize.lua")));
 pub(crate) static INSPECT: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")));
+    LazyLock::new(|| Lua::new(&[REFUSAL, LIVING, SHARED], include_str!("lua/inspect.lua")).reading());
 pub(crate) static EVICT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&GRANTING, include_str!("lua/evict.lua")));
 pub(crate) static READ_COMPLETION: LazyLock<Lua> =
-    LazyLock::new(|| of_completion(&refusal_by(COMPLETION_MARKER), include_str!("lua/read_completion.lua")));
+    LazyLock::new(|| of_completion(&refusal_by(COMPLETION_MARKER), include_str!("lua/read_completion.lua")).reading());
 pub(crate) static WRITE_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/write_completion.lua")));
 pub(crate) static CLEAR_COMPLETION: LazyLock<Lua> =
     LazyLock::new(|| of_completion("", include_str!("lua/clear_completion.lua")));
 pub(crate) static UNREAD: LazyLock<Lua> =
-    LazyLock::new(|| Lua::new(&[&COMPLETION.replace("KEYS[2]", LAST_KEY)], include_str!("lua/unread.lua")));
+    LazyLock::new(|| Lua::new(&[&COMPLETION.replace("KEYS[2]", LAST_KEY)], include_str!("lua/unread.lua")).reading());
 pub(crate) static TRIAL_END: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/trial_end.lua")));
 pub(crate) static HANDSHAKE: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/handshake.lua")));
 pub(crate) static INIT: LazyLock<Lua> = LazyLock::new(|| Lua::alone(include_str!("lua/init.lua")));

@@ -157,9 +157,19 @@ const MUTANTS: Mutants = &[
     ),
     ("an init ignores that the server joins", "found == 'new' or ARGV[6] == 'join'", "found == 'new'"),
     ("dead waiters are named", "alive and alive > now_ms and tolerant", "tolerant"),
-    ("a wait is counted from the end of the life of the waiter", "now_ms - found[i + 1]", "now_ms - alive"),
-    ("a ticket is the number after the last one", "math.max((last[2] or 0) + 1, now_ms)", "(last[2] or 0) + 1"),
-    ("a ticket is the time alone", "math.max((last[2] or 0) + 1, now_ms)", "now_ms"),
+    ("a wait is counted from the end of the life of the waiter", "now_ms - ticket / 1000", "now_ms - alive"),
+    ("every ticket is a time", "ticket % 1000 == 0 and ", ""),
+    (
+        "a ticket is the number after the last one",
+        "math.max(math.floor((last[2] or 0) / 1000) + 1, now_ms)",
+        "(math.floor((last[2] or 0) / 1000) + 1)",
+    ),
+    ("a ticket is the time alone", "math.max(math.floor((last[2] or 0) / 1000) + 1, now_ms)", "now_ms"),
+    (
+        "a ticket is no time behind an earlier client",
+        "math.floor((last[2] or 0) / 1000) + 1",
+        "(last[2] or 0) / 1000 + 1",
+    ),
     (
         "a server that may have lost locks reports a lock as free",
         "return refusal(ARGV[2], ARGV[3]) or living()",

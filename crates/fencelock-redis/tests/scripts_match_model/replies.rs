@@ -175,7 +175,10 @@ pub(super) fn inspected(answer: Availability) -> Reply {
     };
     let fence = seen.fence.map(|fence| fence.to_string()).unwrap_or_default();
     let [value, kind] = described(&seen.by, seen.listed.as_ref());
-    let named = seen.named.iter().map(|(ms, entry)| format!("{ms}\t{}\t{}", entry.value, entry.version));
+    let named = seen.named.iter().map(|(ms, entry)| {
+        let ms = ms.map(|ms| ms.to_string()).unwrap_or_default();
+        format!("{ms}\t{}\t{}", entry.value, entry.version)
+    });
     let named = text(&named.collect::<Vec<_>>().join("\n"));
     Reply::Array(vec![value, kind, pttl(seen.ttl_ms), text(&fence), int(seen.waiters), named])
 }

@@ -8,10 +8,10 @@ use fencelock_model::{
 };
 use fencelock_testkit::SplitMix as Rng;
 
-/// The ticket of a waiter that arrives at the start: its time in ms. The next ones are at least 1 more each.
-pub(super) const FIRST_TICKET: u64 = START_US / 1000;
+/// The ticket of a waiter that arrives at the start: a thousand times its time in ms. The next ones are at least 1000 more each.
+pub(super) const FIRST_TICKET: u64 = START_US / 1000 * 1000;
 /// The ticket of a waiter behind all others.
-pub(super) const LAST_TICKET: u64 = 10_000_000_000_000;
+pub(super) const LAST_TICKET: u64 = 9_000_000_000_000_000;
 /// Before, among and behind the tickets that the scripts give.
 const TICKETS: [u64; 3] = [1, FIRST_TICKET + 1, LAST_TICKET];
 
@@ -358,7 +358,7 @@ pub(super) fn command(rng: &mut Rng, trace: usize) -> Command {
             limit: rng.pick(&[1, 2, 2, 3, 3, 4, 5, 1_000_000]),
             continued: rng
                 .percent(25)
-                .then(|| Continued { before: rng.pick(&[2, 3, 3]), ticket: FIRST_TICKET - 1 + rng.below(4) }),
+                .then(|| Continued { before: rng.pick(&[2, 3, 3]), ticket: FIRST_TICKET - 1000 + 1000 * rng.below(4) }),
             proposal: proposal(rng),
         },
         _ => Command::Foreign(foreign(rng)),

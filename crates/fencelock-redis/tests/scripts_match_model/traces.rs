@@ -80,7 +80,7 @@ fn resizing() -> [(usize, Vec<Step>); 4] {
         claim(Enqueue, 3, permits(1, 2), 30_000),
         resize(3, None),
         resize(3, Some((2, FIRST_TICKET))),
-        resize(3, Some((2, FIRST_TICKET + 1))),
+        resize(3, Some((2, FIRST_TICKET + 1000))),
         release(0),
     ];
     let ended = vec![

@@ -62,11 +62,11 @@ fn constant(text: &str) -> String {
     constant
 }
 
-/// Clients only order tickets, and write a greater one: the first client of version 1 counted from 1, and the present one writes the
-/// time of arrival. So any number is the same format; `mixed.rs` and `first.rs` have queues of both.
+/// Clients only order tickets, and write a greater one: the first client of version 1 counted from 1, and the present one writes a
+/// thousand times the time of arrival. So any number is the same format; `mixed.rs` and `first.rs` have queues of both.
 fn with_any_ticket(written: &str) -> String {
     let line = |line: &str| match line.strip_prefix("line: ").and_then(|rest| rest.split_once(" | ")) {
-        Some((member, ticket)) if ticket == "<ms>" || ticket.parse::<u64>().is_ok() => {
+        Some((member, ticket)) if ticket == "<us>" || ticket.parse::<u64>().is_ok() => {
             format!("line: {member} | <ticket>")
         }
         _ => line.to_owned(),

@@ -3,8 +3,9 @@
 use crate::before::{ALIVE, ALONE, Before, Handed, KEY, LINE, MARKER, WAITERS};
 use crate::current::{Current, id, key};
 use fencelock::backends::init;
-use fencelock_core::{Acquire, Event, Eviction, Intent, Occupant, Release, Renew};
-use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
+use fencelock_core::{Acquire, Event, Eviction, HolderId, Intent, Occupant, Release, Renew};
+use fencelock_testkit::{RedisServer, Reply, Shift, WallClock, redis_or_skip, redlock_url, servers_or_skip};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Long enough that no waiter and no lease expires on a slow machine.
@@ -60,6 +61,88 @@ async fn both_share_one_queue_and_hand_over_to_each_other() {
     assert_eq!(fourth.release().await, Release::Released);
     assert_eq!(server.command(&["EXISTS", KEY, LINE, WAITERS, ALIVE]), Reply::Int(0));
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+/// How long each waiter has waited, as the present client shows it.
+async fn waits_shown(client: &Current) -> Vec<(HolderId, Option<Duration>)> {
+    let queue = client.seen().await.unwrap().queue.unwrap();
+    queue.into_iter().map(|waiter| (waiter.holder.id, waiter.waited)).collect()
+}
+
+#[tokio::test]
+async fn the_wait_of_a_first_client_is_unknown_wherever_it_stands_in_the_queue() {
+    let Some(server) = redis_or_skip() else { return };
+    let holder = Current::new(&server, 9).await;
+    holder.granted(Intent::Try).await;
+    for number in [1, 2, 3, 4, 5, 6] {
+        if [2, 5].contains(&number) {
+            Current::new(&server, number).await.waits().await;
+        } else {
+            waits(&mut Before::new(&server, number));
+        }
+        stand_still(&server);
+    }
+    let shown = waits_shown(&holder).await;
+    assert_eq!(shown.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6].map(id));
+    for (number, (_, waited)) in (1..).zip(shown) {
+        let is_sane = waited.is_some_and(|waited| waited < Duration::from_secs(600));
+        assert!(if [2, 5].contains(&number) { is_sane } else { waited.is_none() }, "{number}: {waited:?}");
+    }
+}
+
+/// The commands that scripts have run so far, with their numbers, without those that clients send.
+fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
+    let stats = server.command(&["INFO", "commandstats"]).text().unwrap().to_owned();
+    let count = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    let sent = ["eval", "evalsha", "info", "time", "client|caching"];
+    stats.lines().filter_map(count).filter(|(name, _)| !sent.contains(&name.as_str())).collect()
+}
+
+#[tokio::test]
+async fn to_join_the_queue_costs_the_server_no_more_than_for_a_first_client() {
+    let Some(server) = redis_or_skip() else { return };
+    Current::new(&server, 9).await.granted(Intent::Try).await;
+    let (mut first, second) = (Before::new(&server, 1), Current::new(&server, 2).await);
+    // What a connection sends is over, and what only the first waiter of a queue needs.
+    second.seen().await.unwrap();
+    waits(&mut Before::new(&server, 3));
+    let mut counts = vec![commands(&server)];
+    waits(&mut first);
+    counts.push(commands(&server));
+    second.waits().await;
+    counts.push(commands(&server));
+    let of = |step: usize| {
+        let more = |(name, count): (&String, &u64)| (name.clone(), count - counts[step].get(name).unwrap_or(&0));
+        counts[step + 1].iter().map(more).filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
+    };
+    let (before, now) = (of(0), of(1));
+    assert!(now.iter().all(|(name, count)| before.get(name) >= Some(count)), "{before:?} {now:?}");
+    assert!(now["zadd"] == 2 && now.len() > 5, "{now:?}");
+}
+
+#[tokio::test]
+async fn waiters_stay_in_their_order_when_the_clock_of_the_server_goes_back() {
+    if redis_or_skip().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let clock = WallClock::new(dir.path(), "clock").unwrap();
+    let server = RedisServer::options().wall_clock(&clock).start().unwrap();
+    let holder = Current::new(&server, 9).await;
+    holder.granted(Intent::Try).await;
+    Current::new(&server, 1).await.waits().await;
+    clock.set(Shift::Back(Duration::from_secs(60))).unwrap();
+    Current::new(&server, 2).await.waits().await;
+    stand_still(&server);
+    assert_eq!(waits_shown(&holder).await, [(id(1), None), (id(2), None)], "both arrive in the future");
+    clock.set(Shift::None).unwrap();
+    let shown = waits_shown(&holder).await;
+    assert_eq!(shown.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [id(1), id(2)]);
+    let is_sane = |waited: &Option<Duration>| waited.is_some_and(|waited| waited < Duration::from_secs(60));
+    assert!(shown.iter().all(|(_, waited)| is_sane(waited)), "{shown:?}");
 }
 
 #[tokio::test]

@@ -2,12 +2,14 @@
 
 use super::{ClientInner, acquire};
 use crate::error::Error;
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::guards::{Guards, HeldAll};
 use crate::loss::Loss;
 use crate::request::{OnWait, Request, SetRequest, Waiting};
 use fencelock_core::engine::{AcquireAll, AcquireStep, LeaseSharing};
 use fencelock_core::{Mode, Moment};
-use futures_util::future::{join_all, select_all};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,15 +38,10 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
     loop {
         match attempt.all.step(client.clock.now()) {
             AcquireStep::TryRest { within } => {
-                if let Some(loss) = attempt.try_rest(within).await {
-                    last = Some(loss);
-                }
+                let rest = attempt.all.remaining().to_vec();
+                last = attempt.claim(&rest, Some(Duration::ZERO), within).await.or(last);
             }
-            AcquireStep::Claim { key, wait } => {
-                if let Some(error) = attempt.claim(key, wait).await {
-                    last = Some(error);
-                }
-            }
+            AcquireStep::Claim { key, wait } => last = attempt.claim(&[key], wait, None).await.or(last),
             AcquireStep::ReleaseAll => {
                 attempt.release().await;
                 attempt.all.on_released();
@@ -57,82 +54,69 @@ pub(crate) async fn acquire_all(client: &Arc<ClientInner>, request: &SetRequest)
 }
 
 impl Attempt<'_> {
-    /// Claims one key, and reports the outcome to the state machine. Returns the error of a claim that was not granted.
-    async fn claim(&mut self, key: usize, wait: Option<Duration>) -> Option<Error> {
-        let request = self.request_for(key, wait);
-        let claim = async {
+    /// Claims one key, or tries several at the same time, and reports the outcome to the state machine. Returns the error of the claim,
+    /// or the loss of a key that is held.
+    async fn claim(&mut self, keys: &[usize], wait: Option<Duration>, within: Option<Duration>) -> Option<Error> {
+        let tries = keys.len() > 1;
+        let claims = async {
             let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
-            let claimed = acquire(self.client, &request).await;
-            attempt.ended(&claimed);
+            let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, wait)).collect();
+            let claims = requests.iter().map(|request| {
+                tokio::time::timeout(within.unwrap_or(Duration::MAX), acquire(self.client, request)).map(Result::ok)
+            });
+            let claimed = join_all(claims).await;
+            match claimed.first() {
+                Some(Some(one)) if !tries => attempt.ended(one),
+                // A key that is refused is claimed again, and that claim counts.
+                _ => attempt.ended(&Ok(())),
+            }
             claimed
         };
-        match self.unless_lost(claim).await {
-            Ok(Ok(guard)) => {
-                (self.held[key], self.busy[key]) = (Some(guard), None);
-                self.all.on_granted();
-                // The other leases were not watched while the reply was in flight.
-                self.first_loss().map(|loss| self.on_lost(loss))
-            }
-            Ok(Err(error)) => {
-                self.all.on_refused();
-                let silent = error.is_silence() && self.all.is_over(self.client.clock.now());
-                // A holder was reported before.
-                self.busy.iter_mut().find_map(|busy| busy.take_if(|_| silent)).or(Some(error))
-            }
-            Err(loss) => Some(self.on_lost(loss)),
-        }
-    }
-
-    /// Tries all keys that are not held, at the same time. Returns the loss of a key that is held.
-    async fn try_rest(&mut self, within: Option<Duration>) -> Option<Error> {
-        let keys = self.all.remaining().to_vec();
-        let tries = async {
-            let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
-            let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, Some(Duration::ZERO))).collect();
-            let claims = requests.iter().map(|request| async {
-                let claim = acquire(self.client, request);
-                match within {
-                    Some(within) => tokio::time::timeout(within, claim).await.ok(),
-                    None => Some(claim.await),
-                }
-            });
-            let outcomes = join_all(claims).await;
-            // A key that is refused is claimed again, and that claim counts.
-            attempt.ended(&Ok(()));
-            outcomes
+        let claimed = match self.unless_lost(claims).await {
+            Ok(claimed) => claimed,
+            Err(loss) => return Some(self.on_lost(loss)),
         };
-        match self.unless_lost(tries).await {
-            Ok(outcomes) => {
-                let mut kept = 0;
-                for (place, (key, outcome)) in keys.into_iter().zip(outcomes).enumerate() {
-                    (self.held[key], self.busy[key]) = match outcome {
-                        Some(Ok(guard)) if kept == place => {
-                            kept += 1;
-                            (Some(guard), None)
-                        }
-                        // The rest is dropped, which releases it.
-                        Some(Ok(_)) | None => (None, None),
-                        Some(Err(error)) => (None, Some(error).filter(Error::is_busy)),
-                    };
+        let (mut kept, mut refused) = (0, None);
+        for (place, (key, claimed)) in keys.iter().zip(claimed).enumerate() {
+            match claimed {
+                Some(Ok(guard)) if kept == place => {
+                    (self.held[*key], self.busy[*key]) = (Some(guard), None);
+                    kept += 1;
                 }
-                self.all.on_tried(kept);
-                self.first_loss().map(|loss| self.on_lost(loss))
+                Some(Err(error)) if tries => self.busy[*key] = Some(error).filter(Error::is_busy),
+                Some(Err(error)) => refused = Some(error),
+                // What was granted is dropped, which releases it.
+                Some(Ok(_)) | None => self.busy[*key] = None,
             }
-            Err(loss) => Some(self.on_lost(loss)),
         }
+        if let Some(error) = refused {
+            self.all.on_refused();
+            let silent = error.is_silence() && self.all.is_over(self.client.clock.now());
+            // A holder was reported before.
+            return self.busy.iter_mut().find_map(|busy| busy.take_if(|_| silent)).or(Some(error));
+        }
+        if tries {
+            self.all.on_tried(kept);
+        } else {
+            self.all.on_granted();
+        }
+        // The other leases were not watched while the last reply was in flight.
+        self.views().loss().map(|loss| self.on_lost(loss))
     }
 
     /// The output of `claims`, unless a lease is lost before.
     async fn unless_lost<T>(&self, claims: impl Future<Output = T>) -> Result<T, Loss> {
-        let losses: Vec<_> = self.held.iter().flatten().map(|guard| Box::pin(loss_of(guard.held()))).collect();
-        if losses.is_empty() {
-            return Ok(claims.await);
-        }
+        let held = self.views();
         tokio::select! {
             biased;
-            (loss, ..) = select_all(losses) => Err(loss),
+            loss = held.lost() => Err(loss),
             output = claims => Ok(output),
         }
+    }
+
+    /// What is held.
+    fn views(&self) -> HeldAll {
+        Guards::new(self.held.iter().flatten().map(Guard::held).collect())
     }
 
     fn request_for(&self, key: usize, wait: Option<Duration>) -> Request {
@@ -157,14 +141,10 @@ impl Attempt<'_> {
         loss.into()
     }
 
-    fn first_loss(&self) -> Option<Loss> {
-        self.held.iter().flatten().find_map(|guard| guard.held().loss())
-    }
-
     async fn release(&mut self) {
-        let releases = self.held.iter_mut().filter_map(Option::take).map(Guard::release);
+        let held = Guards::new(self.held.iter_mut().filter_map(Option::take).collect());
         // A release that is not confirmed in time continues in the background.
-        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(releases)).await;
+        let _ = tokio::time::timeout(RELEASE_LIMIT, held.release()).await;
     }
 
     fn granted(&mut self) -> Vec<Guard> {
@@ -185,10 +165,4 @@ impl Attempt<'_> {
     fn total(&self, error: Error) -> Error {
         error.after(self.waited(), self.all.rounds() - 1)
     }
-}
-
-/// Waits until this lock is lost.
-async fn loss_of(held: Held) -> Loss {
-    let reason = held.lost().await;
-    held.loss_by(reason)
 }

@@ -1,11 +1,12 @@
 //! Executes the steps of [`AcquireSlot`]: claims that do not wait, and claims that wait in several queues at the same time.
 
 use super::ClientInner;
+use super::key_task::time_until;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::slot_set::SlotSet;
-use fencelock_core::engine::{AcquireSlot, LAST_ANSWER, SlotStep};
+use fencelock_core::engine::{AcquireSlot, SlotStep};
 use fencelock_core::{Key, Moment};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -14,15 +15,12 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The sleep for a timer that is not set. The loop does not depend on it.
-const FAR: Duration = Duration::from_secs(86_400);
-
 /// The pause between two inspections of slots outside of the set, and the pause after all of them were inspected once.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 const LATER_INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The result of a claim of one slot.
-type Claimed = (u32, Result<Guard, Error>);
+/// The result of a claim of one slot, and whether it has waited in the queue.
+type Claimed = (u32, bool, Result<Guard, Error>);
 
 /// Acquires one slot of a set. If the future is dropped, it leaves all queues, and a granted slot is released in the background.
 pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
@@ -31,24 +29,19 @@ pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
     // The remainder is below the number of slots, so it fits.
     let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
     let mut slots = AcquireSlot::new(set.slots, start, settings.wait, begun)?;
-    let (mut queues, mut trying) = (FuturesUnordered::new(), None::<BoxFuture<'static, Claimed>>);
+    let (mut claims, mut trying, mut queues) = (FuturesUnordered::new(), false, false);
     let mut larger_set = pin!(report_larger_set(client, set, start));
     let (mut last, mut answered) = (None::<Error>, 0);
     loop {
-        let (now, last_answer) = (client.clock.now(), slots.end() + LAST_ANSWER);
+        let now = client.clock.now();
         let until = match slots.step(now) {
             SlotStep::Try(slot) => {
-                trying.get_or_insert_with(|| claim(set.lock_of(slot).wait(Duration::ZERO), slot));
-                last_answer
-            }
-            // The claims that wait end by themselves, and leave their queues. Dropping them at the same moment would leave twice.
-            SlotStep::Wait(until) => {
-                if until < slots.end() {
-                    until
-                } else {
-                    last_answer
+                if !std::mem::replace(&mut trying, true) {
+                    claims.push(claim(set.lock_of(slot).wait(Duration::ZERO), slot, false));
                 }
+                slots.end()
             }
+            SlotStep::Wait(until) => until,
             // A slot that was granted was returned already.
             SlotStep::Granted(_) | SlotStep::Refused => {
                 let waited = now.since(begun);
@@ -58,24 +51,21 @@ pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
                 });
             }
         };
-        if queues.is_empty() && slots.queues().next().is_some() {
-            queues.extend(
-                slots.queues().enumerate().map(|(index, slot)| claim(waiting(set, &slots, slot, index, now), slot)),
-            );
+        if !queues {
+            let waits = |(index, slot)| claim(waiting(set, &slots, slot, index, now), slot, true);
+            claims.extend(slots.queues().enumerate().map(waits));
+            queues = slots.queues().next().is_some();
         }
-        let (waits, (slot, claimed)) = tokio::select! {
-            Some(claimed) = queues.next(), if !queues.is_empty() => (true, claimed),
-            claimed = answer(&mut trying) => {
-                trying = None;
-                (false, claimed)
-            }
-            () = sleep(until.since(now).min(FAR)) => {
+        let (slot, waits, claimed) = tokio::select! {
+            Some(claimed) = claims.next() => claimed,
+            () = time_until(client, until) => {
                 slots.on_time(client.clock.now());
                 continue;
             }
             // It runs concurrently with the claims that wait, and never ends.
-            never = &mut larger_set, if !queues.is_empty() => match never {},
+            never = &mut larger_set, if queues => match never {},
         };
+        trying &= waits;
         match claimed {
             // Any other claim is dropped with this call.
             Ok(guard) if slots.on_granted(slot) => return Ok((slot, guard)),
@@ -85,7 +75,7 @@ pub(crate) async fn acquire_slot(set: &SlotSet) -> Result<(u32, Guard), Error> {
                 on_error(&mut slots, &error, waits, now);
                 answered += 1;
                 // A holder that was reported before is a better answer than none.
-                if last.is_none() || !error.is_silence() || now < slots.end() {
+                if last.is_none() || !error.is_silence() || !slots.is_over(now) {
                     last = Some(error);
                 }
             }
@@ -105,15 +95,8 @@ fn on_error(slots: &mut AcquireSlot, error: &Error, waits: bool, now: Moment) {
 }
 
 /// Boxed, because the future of a claim is large.
-fn claim(lock: Lock, slot: u32) -> BoxFuture<'static, Claimed> {
-    lock.acquire().map(move |claimed| (slot, claimed)).boxed()
-}
-
-async fn answer(trying: &mut Option<BoxFuture<'static, Claimed>>) -> Claimed {
-    match trying {
-        Some(claim) => claim.await,
-        None => std::future::pending().await,
-    }
+fn claim(lock: Lock, slot: u32, waits: bool) -> BoxFuture<'static, Claimed> {
+    lock.acquire().map(move |claimed| (slot, waits, claimed)).boxed()
 }
 
 /// A claim that waits in a queue. Only the first one reports to the caller.

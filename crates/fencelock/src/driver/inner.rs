@@ -1,4 +1,3 @@
-use super::listener::DriverListener;
 use super::renewals::Timers;
 use super::{Driver, Keys};
 use crate::closing::Closing;
@@ -10,7 +9,7 @@ use crate::telemetry::Telemetry;
 use fencelock_core::engine::{Config, SharingLimits};
 use fencelock_core::{Backend, Clock, Drift, Invalid, Listener};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.
@@ -20,8 +19,6 @@ const TURN_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct ClientInner {
     driver: Arc<Driver>,
-    /// Backends hold their listeners weakly.
-    _listener: Arc<dyn Listener>,
 }
 
 impl Deref for ClientInner {
@@ -48,34 +45,28 @@ impl ClientInner {
         })?;
         // A runtime without timers could neither renew nor wait: tokio panics here, and not later in a task.
         drop(tokio::time::sleep(Duration::ZERO));
-        let (identity, closing) = (Identity::of_this_process()?, Arc::new(Closing::default()));
-        let (reaper, reaping) = Reaper::new(Arc::clone(&backend), Arc::clone(&clock), rng.clone());
+        let identity = Identity::of_this_process()?;
         let turn_limit = Some(TURN_LIMIT);
         let config = Config { backend: backend.name(), capabilities, drift, sharing, turn_limit };
-        let driver = Arc::new(Driver {
-            telemetry: Telemetry::of(&config.backend),
-            keys: Keys::new(Arc::clone(&closing)),
-            timers: Timers::default(),
-            outages: OutageLog::default(),
-            backend,
-            clock,
-            rng,
-            identity,
-            config,
-            reaper,
-            closing,
+        let driver = Arc::new_cyclic(|driver| {
+            let closing = Arc::<Closing>::default();
+            let reaper = Reaper::new(&backend, &clock, &rng, &closing, Weak::clone(driver));
+            let (telemetry, keys) = (Telemetry::of(&config.backend), Keys::default());
+            let (timers, outages) = (Timers::default(), OutageLog::default());
+            Driver { backend, clock, rng, identity, config, telemetry, reaper, closing, keys, timers, outages }
         });
-        driver.reaper.set_idle_leases(&driver);
-        let listener: Arc<dyn Listener> = Arc::new(DriverListener::new(&driver));
-        driver.backend.listen(Arc::clone(&listener));
+        driver.reaper.watch_exit();
+        let listener: Arc<dyn Listener> = Arc::<Driver>::clone(&driver);
+        driver.backend.listen(listener);
         runtime.spawn(Arc::clone(&driver).renew_leases());
-        runtime.spawn(reaping.run());
-        Ok(Arc::new(Self { driver, _listener: listener }))
+        runtime.spawn(driver.reaper.run());
+        Ok(Arc::new(Self { driver }))
     }
 }
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
         self.driver.stop();
+        self.driver.reaper.close();
     }
 }

@@ -1,8 +1,6 @@
 use super::Driver;
 use super::lease_state::LeaseState;
-use fencelock_core::engine::{
-    Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine, WaiterId,
-};
+use fencelock_core::engine::{Action, Actions, ClaimReport, Context, Duty, End, Ended, Firing, HoldId, KeyEngine};
 use fencelock_core::{Key, Mode};
 use std::cmp::Ordering as Order;
 use std::fmt;
@@ -10,31 +8,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub(super) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
+pub(crate) type Engine = KeyEngine<Option<Waker>, Option<Arc<LeaseState>>>;
 pub(super) type KeyActions = Actions<Option<Waker>, Option<Arc<LeaseState>>>;
-pub(super) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
-
-/// How the engine wakes a task.
-pub(super) trait WakeBy {
-    /// Sets the waker of the task to that of this context.
-    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>);
-}
-
-impl WakeBy for Engine {
-    fn wake_by(&mut self, id: WaiterId, context: &std::task::Context<'_>) {
-        let known = self.task(id).and_then(Option::as_ref);
-        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
-            self.set_task(id, Some(context.waker().clone()));
-        }
-    }
-}
+pub(crate) type Cx<'a> = Context<'a, Option<Waker>, Option<Arc<LeaseState>>>;
 
 /// One key of a client, with its engine.
 pub(crate) struct KeyCell {
-    key: Key,
+    pub(crate) key: Key,
     /// The mode that its tasks request.
-    mode: Mode,
-    driver: Arc<Driver>,
+    pub(super) mode: Mode,
+    pub(crate) driver: Arc<Driver>,
     /// How often a timer of the key has fired or a task was woken.
     stirs: AtomicU32,
     state: Mutex<State>,
@@ -52,26 +35,9 @@ impl KeyCell {
         Self { key, mode, driver, stirs: AtomicU32::new(0), state }
     }
 
-    pub(crate) const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(super) const fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    pub(super) const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    /// The number of tasks of this client that wait for the key.
-    pub(crate) fn waiting(self: &Arc<Self>) -> usize {
-        self.with(|engine, _| engine.waiting())
-    }
-
     /// Calls the engine and executes its actions.
-    pub(super) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
-        self.with_report(call).0
+    pub(crate) fn with<R>(self: &Arc<Self>, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+        self.with_state(self.lock(), call).0
     }
 
     /// As [`KeyCell::with`]. Also returns the report for the task that claims.
@@ -102,7 +68,7 @@ impl KeyCell {
         let state = self.lock();
         if state.gone {
             drop(state);
-            self.driver.keys.forget(self);
+            self.driver.forget(self);
             return None;
         }
         Some(self.with_state(state, call))
@@ -131,7 +97,7 @@ impl KeyCell {
         drop(state);
         let report = self.carry_out(&mut out);
         if empty && !was_gone {
-            self.driver.keys.forget(self);
+            self.driver.forget(self);
         }
         (answer, report)
     }

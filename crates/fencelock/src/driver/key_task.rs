@@ -1,21 +1,18 @@
 //! One task that acquires or resumes a key: executes the steps of [`AcquireKey`] and [`ResumeKey`].
 
 use super::ClientInner;
-use super::key_cell::{Cx, Engine, KeyCell, WakeBy};
-use super::lease_handle::LeaseHandle;
+use super::key_cell::{Cx, Engine, KeyCell};
 use crate::closing::Releasing;
 use crate::error::modes;
 use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
+use crate::held::Held;
 use crate::request::{Request, Waiting};
 use fencelock_core::engine::{
-    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, Grant, KeyReply, KeyRequest, ResumeFailure,
+    AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, ResumeFailure,
     ResumeKey, ResumeNext, Source,
 };
-use fencelock_core::{
-    Backend, BoxFuture, ClaimReply, HolderId, Holding, Key, LossReason, Moment, Occupied, Release, Unknown,
-};
-use futures_util::FutureExt;
+use fencelock_core::{HolderId, Key, LossReason, Moment, Occupied};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -38,11 +35,16 @@ pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Res
     {
         return guard;
     }
-    task.enter_and_wait().await
+    loop {
+        let entered = poll_fn(|context| Poll::Ready(task.enter(context))).await;
+        if let Some(done) = task.follow(entered).await {
+            return done;
+        }
+    }
 }
 
-/// A step, and the lease of a grant.
-type Next = (AcquireNext, Option<LeaseHandle>);
+/// A step, and the lock of a grant.
+type Next = (AcquireNext, Option<Held>);
 
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
@@ -64,27 +66,24 @@ impl KeyTask<'_> {
             self.cell = Some(cell);
             // Before the hold ends, so that closing the client waits for the hold or for the release.
             self.releasing = Some(self.client.closing.releasing());
-            let mut next = poll_fn(|context| Poll::Ready(self.call(context, AcquireKey::take_idle))).await;
-            while let Some((AcquireNext::Send(request, limit), _)) = next {
-                next = Some(self.ask(&request, limit).await);
-            }
-            match next {
-                None | Some((AcquireNext::Enter, _)) => {}
-                Some(done) => return Some(self.done(done)),
+            if let Some(next) = poll_fn(|context| Poll::Ready(self.call(context, AcquireKey::take_idle))).await
+                && let Some(done) = self.follow(next).await
+            {
+                return Some(done);
             }
         }
         self.releasing = None;
         None
     }
 
-    async fn enter_and_wait(mut self) -> Result<Guard, Error> {
-        let mut next = (AcquireNext::Enter, None);
+    /// Does what the task says, until it is over. `None` if it enters again.
+    async fn follow(&mut self, mut next: Next) -> Option<Result<Guard, Error>> {
         loop {
             next = match next {
-                (AcquireNext::Enter, _) => poll_fn(|context| Poll::Ready(self.enter(context))).await,
-                (AcquireNext::Rest(until), _) => self.rest(until).await,
-                (AcquireNext::Send(request, limit), _) => self.ask(&request, limit).await,
-                done => return self.done(done),
+                (AcquireNext::Enter, _) => return None,
+                (AcquireNext::Rest(until), _) => self.wait(None, until).await,
+                (AcquireNext::Send(request, limit), _) => self.wait(Some(&request), limit).await,
+                done => return Some(self.done(done)),
             };
         }
     }
@@ -92,11 +91,11 @@ impl KeyTask<'_> {
     fn done(&self, next: Next) -> Result<Guard, Error> {
         let (client, now) = (self.client, self.client.clock.now());
         match next {
-            (AcquireNext::Granted(grant), Some(lease)) => {
+            (AcquireNext::Granted(grant), Some(held)) => {
                 if grant.source != Source::Shared {
                     client.outages.ends(now);
                 }
-                Ok(guard(client, grant, lease, grant.tenure.since.since(self.acquire.arrived())))
+                Ok(guard(client, grant.source, held, grant.tenure.since.since(self.acquire.arrived())))
             }
             (AcquireNext::Failed(failure), _) => Err(error(self.request, *failure)),
             _ => Err(client.check_open().err().unwrap_or_else(|| client.closed_error())),
@@ -110,7 +109,8 @@ impl KeyTask<'_> {
             let stirs = cell.stirs();
             let entered = cell.try_with(|engine, cx| {
                 let next = self.acquire.enter(engine, cx);
-                with_lease(&self.acquire, &cell, context, next, engine)
+                self.wake_by(context, engine);
+                taken(next, &cell, engine)
             });
             self.cell = Some(cell);
             if let Some((next, report)) = entered {
@@ -131,13 +131,20 @@ impl KeyTask<'_> {
         self.knows(cell.stirs(), context);
         let (next, report) = cell.with_report(|engine, cx| {
             let next = step(&mut self.acquire, engine, cx);
-            if let (None, Some(id)) = (&next, self.acquire.id()) {
-                engine.wake_by(id, context);
-            }
-            next.map(|next| with_lease(&self.acquire, &cell, context, next, engine))
+            self.wake_by(context, engine);
+            next.map(|next| taken(next, &cell, engine))
         });
         self.on_report(report);
         next
+    }
+
+    /// If it stays in the engine, it is woken by this context.
+    fn wake_by(&self, context: &Context<'_>, engine: &mut Engine) {
+        let Some(id) = self.acquire.id() else { return };
+        let known = engine.task(id).and_then(Option::as_ref);
+        if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
+            engine.set_task(id, Some(context.waker().clone()));
+        }
     }
 
     fn knows(&mut self, stirs: u32, context: &Context<'_>) {
@@ -155,55 +162,37 @@ impl KeyTask<'_> {
         if is_known { None } else { self.call(context, AcquireKey::woken) }
     }
 
-    async fn rest(&mut self, until: Moment) -> Next {
-        let mut time = pin!(self.time_until(until));
+    /// Waits until this moment, for the reply to this request, or for another step. Then the request is dropped before it is polled
+    /// again: it could send a claim, and the engine has released the last one.
+    async fn wait(&mut self, request: Option<&KeyRequest>, until: Moment) -> Next {
+        let (client, key) = (self.client, &self.request.key);
+        let span = debug_span!("acquire", %key);
+        let mut sent = pin!(OptionFuture::from(request.map(|request| send(client, key, request))));
+        let mut time = pin!(time_until(client, until));
         // The call of the engine that returned this step has set the waker.
-        let mut first = true;
+        let mut rests = request.is_none();
         poll_fn(|context| {
-            if !std::mem::take(&mut first)
+            if !std::mem::take(&mut rests)
                 && let Some(next) = self.woken(context)
             {
                 return Poll::Ready(next);
             }
-            ready!(time.as_mut().poll(context));
-            let next = self.call(context, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
-            Poll::Ready(next.unwrap_or((AcquireNext::Enter, None)))
-        })
-        .await
-    }
-
-    /// Sends a request until there is a reply, or another step. Then the request is dropped before it is polled again: it could send a
-    /// claim, and the engine has released the last one.
-    async fn ask(&mut self, request: &KeyRequest, limit: Moment) -> Next {
-        let (client, span) = (self.client, debug_span!("acquire", key = %self.request.key));
-        let mut sent = Sent::new(&*client.backend, &self.request.key, request);
-        let mut time = pin!(self.time_until(limit));
-        poll_fn(|context| {
-            if let Some(next) = self.woken(context) {
-                return Poll::Ready(next);
-            }
-            let reply = match span.in_scope(|| sent.poll(context)) {
-                Poll::Ready(reply) => reply,
-                Poll::Pending => {
+            let reply = match (request, span.in_scope(|| sent.as_mut().poll(context))) {
+                (Some(_), Poll::Ready(reply)) => reply,
+                (request, _) => {
                     ready!(time.as_mut().poll(context));
-                    request.unanswered(client.timed_out())
+                    request.map(|request| request.unanswered(client.timed_out()))
                 }
             };
-            let next = self.call(context, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
+            let next = self.call(context, |acquire, engine, cx| {
+                Some(match reply {
+                    Some(reply) => acquire.answered(reply, engine, cx),
+                    None => acquire.on_time(engine, cx),
+                })
+            });
             Poll::Ready(next.unwrap_or((AcquireNext::Enter, None)))
         })
         .await
-    }
-
-    /// Ends at that moment.
-    fn time_until(&self, moment: Moment) -> impl Future<Output = ()> + use<> {
-        let left = (moment != Moment::NEVER).then(|| moment.since(self.client.clock.now()));
-        let sleep = OptionFuture::from(left.map(tokio::time::sleep));
-        sleep.then(move |_| async move {
-            if left.is_none() {
-                std::future::pending::<()>().await;
-            }
-        })
     }
 
     fn on_report(&self, report: Option<ClaimReport>) {
@@ -241,24 +230,9 @@ impl KeyTask<'_> {
     }
 }
 
-/// A task that stays in the engine is woken by this context.
-fn with_lease(
-    acquire: &AcquireKey,
-    cell: &Arc<KeyCell>,
-    context: &Context<'_>,
-    next: AcquireNext,
-    engine: &mut Engine,
-) -> Next {
-    if let Some(id) = acquire.id() {
-        engine.wake_by(id, context);
-    }
-    let lease = if let AcquireNext::Granted(grant) = &next { LeaseHandle::of(cell, engine, grant) } else { None };
-    (next, lease)
-}
-
 impl Drop for KeyTask<'_> {
     fn drop(&mut self) {
-        if self.acquire.is_over() || !self.client.process().is_current() {
+        if self.acquire.is_over() || !self.client.identity.process.is_current() {
             return;
         }
         if let Some(cell) = &self.cell {
@@ -267,29 +241,26 @@ impl Drop for KeyTask<'_> {
     }
 }
 
-/// A request in flight.
-enum Sent<'a> {
-    Claim(BoxFuture<'a, ClaimReply>),
-    Inspect(BoxFuture<'a, Result<Option<Holding>, Unknown>>),
-    Release(BoxFuture<'a, Result<Release, Unknown>>),
+/// The step with the lock, if it is granted.
+fn taken(next: AcquireNext, cell: &Arc<KeyCell>, engine: &mut Engine) -> Next {
+    let held = if let AcquireNext::Granted(grant) = &next { Held::of(cell, engine, grant) } else { None };
+    (next, held)
 }
 
-impl<'a> Sent<'a> {
-    fn new(backend: &'a dyn Backend, key: &'a Key, request: &'a KeyRequest) -> Self {
-        match request {
-            KeyRequest::Claim(claim) => Self::Claim(backend.acquire(claim)),
-            KeyRequest::Inspect => Self::Inspect(backend.inspect(key)),
-            KeyRequest::Release(holder) => Self::Release(backend.release(key, holder)),
-        }
+async fn send(client: &ClientInner, key: &Key, request: &KeyRequest) -> KeyReply {
+    match request {
+        KeyRequest::Claim(claim) => KeyReply::Claim(client.backend.acquire(claim).await),
+        KeyRequest::Inspect => KeyReply::Inspect(client.backend.inspect(key).await),
+        KeyRequest::Release(holder) => KeyReply::Release(client.backend.release(key, holder).await),
     }
+}
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<KeyReply> {
-        match self {
-            Self::Claim(sent) => sent.poll_unpin(context).map(KeyReply::Claim),
-            Self::Inspect(sent) => sent.poll_unpin(context).map(KeyReply::Inspect),
-            Self::Release(sent) => sent.poll_unpin(context).map(KeyReply::Release),
-        }
+/// Ends at that moment.
+pub(super) async fn time_until(client: &ClientInner, moment: Moment) {
+    if moment == Moment::NEVER {
+        return std::future::pending().await;
     }
+    tokio::time::sleep(moment.since(client.clock.now())).await;
 }
 
 fn error(Request { key, options, .. }: &Request, failure: AcquireFailure) -> Error {
@@ -303,9 +274,9 @@ fn error(Request { key, options, .. }: &Request, failure: AcquireFailure) -> Err
     }
 }
 
-fn guard(client: &Arc<ClientInner>, grant: Grant, lease: LeaseHandle, waited: Duration) -> Guard {
-    client.telemetry.acquired(lease.key(), &grant.tenure, waited, grant.source);
-    Guard::new(Arc::clone(client), lease, grant)
+fn guard(client: &Arc<ClientInner>, source: Source, held: Held, waited: Duration) -> Guard {
+    client.telemetry.acquired(held.key(), &held.tenure, waited, source);
+    Guard::new(Arc::clone(client), held)
 }
 
 pub(crate) async fn resume(client: &Arc<ClientInner>, request: &Request, holder: HolderId) -> Result<Guard, Error> {
@@ -320,18 +291,17 @@ async fn resume_hold(client: &Arc<ClientInner>, request: &Request, holder: Holde
     loop {
         next = match next {
             ResumeNext::Send(request) => {
-                let mut sent = Sent::new(&*client.backend, key, &request);
-                let reply = poll_fn(|context| sent.poll(context)).await;
+                let reply = send(client, key, &request).await;
                 resume.answered(reply, &client.config, client.clock.now())
             }
             ResumeNext::Begin(mode) => {
                 let cell = client.keys.get_or_insert(key, mode, client);
                 let begun = cell.try_with(|engine, cx| {
                     let grant = resume.begin(engine, cx)?;
-                    LeaseHandle::of(&cell, engine, &grant).map(|lease| (grant, lease))
+                    Held::of(&cell, engine, &grant)
                 });
                 match begun {
-                    Some((Some((grant, lease)), _)) => return Ok(guard(client, grant, lease, Duration::ZERO)),
+                    Some((Some(held), _)) => return Ok(guard(client, Source::Resumed, held, Duration::ZERO)),
                     Some((None, _)) => return Err(ended()),
                     None => ResumeNext::Begin(mode),
                 }

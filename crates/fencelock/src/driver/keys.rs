@@ -1,22 +1,16 @@
 use super::Driver;
 use super::key_cell::KeyCell;
-use crate::closing::Closing;
 use fencelock_core::engine::KeyMap;
 use fencelock_core::{Key, Mode};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The keys that a client waits for or holds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Keys {
     cells: Mutex<KeyMap<Arc<KeyCell>>>,
-    closing: Arc<Closing>,
 }
 
 impl Keys {
-    pub(super) fn new(closing: Arc<Closing>) -> Self {
-        Self { cells: Mutex::default(), closing }
-    }
-
     /// Whether no task waits for a key or holds one.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells().is_empty()
@@ -48,11 +42,9 @@ impl Keys {
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
         let mut cells = self.cells();
-        if cells.get(cell.key(), cell.mode()).is_some_and(|known| **known == *cell) {
-            cells.remove(cell.key(), cell.mode());
+        if cells.get(&cell.key, cell.mode).is_some_and(|known| **known == *cell) {
+            cells.remove(&cell.key, cell.mode);
         }
-        drop(cells);
-        self.closing.emptied();
     }
 
     fn cells(&self) -> MutexGuard<'_, KeyMap<Arc<KeyCell>>> {

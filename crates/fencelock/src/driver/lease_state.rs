@@ -1,95 +1,76 @@
 use crate::loss::RenewalFailure;
 use fencelock_core::engine::{End, Ended, HoldId, Tenure};
 use fencelock_core::{Fault, HolderId, Moment, NodeFault, Renew, Ttl, Unknown};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// How a lease ended, and in which tenures.
-#[derive(Debug)]
-struct Ending {
-    tenure: Tenure,
-    /// In the order of their numbers.
-    others: Box<[Tenure]>,
-    end: End,
-}
-
-/// Renewals that fail.
-#[derive(Debug)]
-struct Failing {
-    cause: Unknown,
-    since: Moment,
-}
-
 /// What most leases never have.
 #[derive(Debug, Default)]
 struct Events {
-    ending: Option<Ending>,
-    failing: Option<Failing>,
+    /// The last tenure, the others in the order of their numbers, and how they ended.
+    ended: Option<(Tenure, Box<[Tenure]>, End)>,
+    /// Why its renewals fail, and since when.
+    failing: Option<(Unknown, Moment)>,
 }
 
 /// The state that the guards of one hold share: what was granted, and how it ended. It outlives the hold.
 #[derive(Debug)]
-pub(super) struct LeaseState {
-    pub(super) hold: HoldId,
-    pub(super) holder: HolderId,
-    pub(super) ttl: Ttl,
+pub(crate) struct LeaseState {
+    pub(crate) hold: HoldId,
+    pub(crate) holder: HolderId,
+    pub(crate) ttl: Ttl,
     /// Until then, a claim without a reply may still arrive at the server.
-    pub(super) stray_until: Moment,
+    pub(crate) stray_until: Moment,
     /// In a box, because there may be very many leases, and few have ended or fail.
     events: Mutex<Option<Box<Events>>>,
-    /// Its holder id belongs to another process, so this client does not release it.
-    given_away: AtomicBool,
     ended: Notify,
 }
 
 impl LeaseState {
-    pub(super) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
-        let (events, given_away, ended) = (Mutex::new(None), AtomicBool::new(false), Notify::new());
-        Self { hold, holder, ttl, stray_until, events, given_away, ended }
+    pub(crate) fn new(hold: HoldId, holder: HolderId, ttl: Ttl, stray_until: Moment) -> Self {
+        Self { hold, holder, ttl, stray_until, events: Mutex::new(None), ended: Notify::new() }
     }
 
-    pub(super) fn set_end<L>(&self, ended: &Ended<L>) {
-        let Ended { tenure, others, end, .. } = ended;
-        // No loss is recorded, so every tenure was released.
-        if *end == End::Released {
-            return;
+    pub(crate) fn set_end<L>(&self, Ended { tenure, others, end, .. }: &Ended<L>) {
+        // No loss is recorded, so every tenure was released. The first end is kept.
+        if *end != End::Released {
+            let ended = || (*tenure, others.clone(), end.clone());
+            self.events().get_or_insert_default().ended.get_or_insert_with(ended);
         }
-        // The first end is kept.
-        let ending = || Ending { tenure: *tenure, others: others.clone(), end: end.clone() };
-        self.events().get_or_insert_default().ending.get_or_insert_with(ending);
     }
 
     /// How this tenure ended. The hold has ended: its last tenure was lost, and the earlier ones were released.
-    pub(super) fn end(&self, tenure: Tenure) -> End {
-        let lasted = |ending: &&Ending| {
-            ending.tenure == tenure || ending.others.binary_search_by(|other| other.cmp_number(tenure)).is_ok()
-        };
-        let events = self.events();
-        let ending = events.as_ref().and_then(|events| events.ending.as_ref());
-        ending.filter(lasted).map_or(End::Released, |ending| ending.end.clone())
+    pub(crate) fn end(&self, tenure: Tenure) -> End {
+        match self.events().as_ref().and_then(|events| events.ended.as_ref()) {
+            Some((last, others, end))
+                if *last == tenure || others.binary_search_by(|other| other.cmp_number(tenure)).is_ok() =>
+            {
+                end.clone()
+            }
+            _ => End::Released,
+        }
     }
 
     /// Records the result of a renewal that was sent at `sent`. Returns whether it failed in another way than the one before.
-    pub(super) fn note_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
+    pub(crate) fn note_renewal(&self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
         let mut events = self.events();
         let Err(cause) = answer else {
-            events.take_if(|events| events.ending.is_none());
+            events.take_if(|events| events.ended.is_none());
             return false;
         };
         let failing = &mut events.get_or_insert_default().failing;
-        let is_new = failing.as_ref().is_none_or(|before| !alike(&before.cause, cause));
-        let since = failing.as_ref().map_or(sent, |before| before.since);
-        *failing = Some(Failing { cause: cause.clone(), since });
+        let is_new = failing.as_ref().is_none_or(|(before, _)| !alike(before, cause));
+        let since = failing.as_ref().map_or(sent, |(_, since)| *since);
+        *failing = Some((cause.clone(), since));
         is_new
     }
 
     /// Why its renewals fail, if the last one did.
-    pub(super) fn renewal_failure(&self, now: Moment) -> Option<RenewalFailure> {
+    pub(crate) fn renewal_failure(&self, now: Moment) -> Option<RenewalFailure> {
         let events = self.events();
-        let failing = events.as_ref().and_then(|events| events.failing.as_ref());
-        failing.map(|failing| RenewalFailure { cause: failing.cause.clone(), lasts: now.since(failing.since) })
+        let (cause, since) = events.as_ref()?.failing.as_ref()?;
+        Some(RenewalFailure { cause: cause.clone(), lasts: now.since(*since) })
     }
 
     fn events(&self) -> MutexGuard<'_, Option<Box<Events>>> {
@@ -97,20 +78,12 @@ impl LeaseState {
     }
 
     /// Wakes the tasks that wait for the end.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.ended.notify_waiters();
     }
 
-    pub(super) fn ended(&self) -> Notified<'_> {
+    pub(crate) fn ended(&self) -> Notified<'_> {
         self.ended.notified()
-    }
-
-    pub(super) fn give_away(&self) {
-        self.given_away.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_given_away(&self) -> bool {
-        self.given_away.load(Ordering::Relaxed)
     }
 }
 

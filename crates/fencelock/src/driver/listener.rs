@@ -1,44 +1,31 @@
 use super::Driver;
 use super::key_cell::{Engine, KeyCell};
 use fencelock_core::{Event, Listener};
-use std::sync::{Arc, Weak};
 
 /// Forwards the events of the backend to the keys that they concern.
-#[derive(Debug)]
-pub(super) struct DriverListener {
-    driver: Weak<Driver>,
-}
-
-impl DriverListener {
-    pub(super) fn new(driver: &Arc<Driver>) -> Self {
-        Self { driver: Arc::downgrade(driver) }
-    }
-}
-
-impl Listener for DriverListener {
+impl Listener for Driver {
     fn event(&self, event: &Event) {
-        let Some(driver) = self.driver.upgrade() else { return };
         match event {
             Event::Handed { key, holder, tokens, claim_ttl } => {
-                let mut cells = driver.keys.of_key(key);
+                let mut cells = self.keys.of_key(key);
                 let waits =
                     cells.any(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
                 if !waits {
-                    driver.reaper.release_undelivered(key, *holder);
+                    self.reaper.release_undelivered(key, *holder);
                 }
             }
             Event::Changed { key } => {
-                for cell in driver.keys.of_key(key) {
+                for cell in self.keys.of_key(key) {
                     cell.with(Engine::on_changed);
                 }
             }
             Event::Queued { key } => {
-                for cell in driver.keys.of_key(key) {
+                for cell in self.keys.of_key(key) {
                     cell.with(Engine::on_queued);
                 }
             }
             // A reset, or an event that this version does not know: a poll is always correct.
-            _ => driver.reset(),
+            _ => self.reset(),
         }
     }
 }
@@ -46,7 +33,7 @@ impl Listener for DriverListener {
 impl Driver {
     /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
     pub(super) fn queued_here(&self, cell: &KeyCell) {
-        for other in self.keys.of_key(cell.key()).filter(|other| **other != *cell) {
+        for other in self.keys.of_key(&cell.key).filter(|other| **other != *cell) {
             other.with(Engine::on_queued);
         }
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
 //! | `key_task`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
-//! | `lease_handle`, `lease_state` | what a guard sees; what the guards of one hold share |
+//! | `lease_state` | what the guards of one hold share, also after its end |
 //! | `renewals` | the task that renews |
 //! | `listener` | the events of the backend |
 
@@ -17,7 +17,6 @@ mod inner;
 mod key_cell;
 mod key_task;
 mod keys;
-mod lease_handle;
 mod lease_state;
 mod listener;
 mod renewals;
@@ -26,12 +25,10 @@ use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
-use crate::process::Process;
-use crate::reaper::{IdleLeases, Reaper};
+use crate::reaper::Reaper;
 use crate::telemetry::Telemetry;
 use fencelock_core::engine::Config;
 use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
-use key_cell::Engine;
 use keys::Keys;
 use renewals::Timers;
 use std::sync::Arc;
@@ -39,8 +36,9 @@ use std::sync::Arc;
 pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use inner::ClientInner;
+pub(crate) use key_cell::{Engine, KeyCell};
 pub(crate) use key_task::{acquire, resume};
-pub(crate) use lease_handle::{Departure, LeaseHandle};
+pub(crate) use lease_state::LeaseState;
 
 /// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]
@@ -58,12 +56,6 @@ pub(crate) struct Driver {
     outages: OutageLog,
 }
 
-impl IdleLeases for Driver {
-    fn release_idle_leases(&self) {
-        self.stop();
-    }
-}
-
 impl Driver {
     /// From now on, refuses new claims, and ends the waiting ones.
     pub(crate) fn close(&self) {
@@ -78,8 +70,8 @@ impl Driver {
 
     /// Stops the renewals, refuses new claims and ends the waiting ones, and releases the leases that no task uses. In a forked
     /// child, the leases belong to the parent.
-    fn stop(&self) {
-        if self.process().is_current() {
+    pub(crate) fn stop(&self) {
+        if self.identity.process.is_current() {
             // First, by this thread: the task of the renewals does the same as soon as the timers are stopped, and the end of the
             // program would not wait for what that task has taken and not added to the releases yet.
             self.end_waits();
@@ -97,8 +89,15 @@ impl Driver {
 
     /// After the client was closed, waits until nothing is held, no task waits or claims, and every release is confirmed.
     pub(crate) async fn drained(&self) {
-        self.closing.ends(|| self.keys.is_empty()).await;
-        self.reaper.idle().await;
+        // In this order: what ends has been added to what is looked at next.
+        let is_over = || self.keys.is_empty() && !self.closing.is_releasing() && self.reaper.pending() == 0;
+        self.closing.until(is_over).await;
+    }
+
+    /// Removes a key that no task waits for or holds.
+    fn forget(&self, cell: &KeyCell) {
+        self.keys.forget(cell);
+        self.closing.emptied();
     }
 
     /// Whether a claim may begin.
@@ -124,12 +123,12 @@ impl Driver {
     }
 
     fn runtime_has_ended(&self) -> bool {
-        self.timers.is_stopped() && self.process().is_current()
+        self.timers.is_stopped() && self.identity.process.is_current()
     }
 
     /// In a forked child, the tasks do not run.
     pub(crate) fn check_process(&self) -> Result<(), Invalid> {
-        self.process().check()
+        self.identity.process.check()
     }
 
     /// The result of a request if the wait ended before its reply arrived.
@@ -139,10 +138,6 @@ impl Driver {
 
     pub(crate) fn closed_error(&self) -> Error {
         Error::Closed { held: self.timers.holds(), pending: self.reaper.pending() }
-    }
-
-    pub(crate) const fn process(&self) -> Process {
-        self.identity.process()
     }
 
     /// The number of holds that are renewed, and of their timers.

@@ -8,7 +8,7 @@ pub use observer::Observer;
 
 use crate::driver::ClientInner;
 use crate::error::Error;
-use crate::guard::Held;
+use crate::held::Held;
 use crate::lock::{Lock, settle};
 use crate::run::RunError;
 use crate::settings::{Settings, setters};

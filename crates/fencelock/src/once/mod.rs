@@ -12,7 +12,7 @@ pub use run::{OnceRun, UnfinishedRun};
 
 use crate::driver::ClientInner;
 use crate::error::Error;
-use crate::guard::Held;
+use crate::held::Held;
 use crate::lock::Lock;
 use crate::settings::{Settings, setters};
 use fencelock_core::once::{Runs, Window, judge};

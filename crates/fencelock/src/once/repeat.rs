@@ -1,6 +1,6 @@
 use crate::driver::ClientInner;
 use crate::error::{Error, unconfirmed};
-use crate::guard::Held;
+use crate::held::Held;
 use fencelock_core::Answer;
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 use super::repeat::while_held;
 use crate::driver::ClientInner;
 use crate::error::Error;
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::held::Held;
 use crate::lock::report_unconfirmed;
 use fencelock_core::once::{OnceJob, OnceStep, Utc};
 use fencelock_core::{HolderId, LossReason};

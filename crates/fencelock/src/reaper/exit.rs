@@ -2,7 +2,7 @@
 //! main thread waits for the releases itself, if the system runs the destructors of its thread-local values (as Linux with
 //! glibc).
 
-use super::{Releases, Worker};
+use super::{Reaper, Worker};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
@@ -13,13 +13,7 @@ thread_local! {
 struct AtExit {
     /// Other threads may end while the program continues.
     is_main: bool,
-    clients: RefCell<Vec<Weak<Releases>>>,
-}
-
-/// If this is the main thread, its end waits for the releases of this client.
-pub(super) fn watch(releases: &Arc<Releases>) {
-    // This fails only while the thread ends, when it is too late to register.
-    let _ = AT_EXIT.try_with(|exit| exit.watch(releases));
+    clients: RefCell<Vec<Weak<Reaper>>>,
 }
 
 impl AtExit {
@@ -27,18 +21,18 @@ impl AtExit {
         Self { is_main: std::thread::current().name() == Some("main"), clients: RefCell::default() }
     }
 
-    fn watch(&self, releases: &Arc<Releases>) {
+    fn watch(&self, reaper: &Arc<Reaper>) {
         if !self.is_main {
             return;
         }
         let mut clients = self.clients.borrow_mut();
-        if clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(releases))) {
+        if clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(reaper))) {
             return;
         }
         if clients.len().is_power_of_two() {
             clients.retain(|known| known.strong_count() > 0);
         }
-        clients.push(Arc::downgrade(releases));
+        clients.push(Arc::downgrade(reaper));
     }
 }
 
@@ -46,23 +40,27 @@ impl Drop for AtExit {
     fn drop(&mut self) {
         let clients: Vec<_> = self.clients.take().iter().filter_map(Weak::upgrade).collect();
         // All clients send before the first is waited for.
-        for releases in &clients {
-            releases.at_exit();
-        }
-        for releases in &clients {
-            releases.settle();
+        clients.iter().for_each(Reaper::at_exit);
+        for reaper in &clients {
+            reaper.settle();
         }
     }
 }
 
-impl Releases {
+impl Reaper {
+    /// If this is the main thread, its end waits for the releases of this client.
+    pub(crate) fn watch_exit(self: &Arc<Self>) {
+        // This fails only while the thread ends, when it is too late to register.
+        let _ = AT_EXIT.try_with(|exit| exit.watch(self));
+    }
+
     /// Work that was left to a runtime may not be completed.
     fn at_exit(self: &Arc<Self>) {
         if !self.process.is_current() {
             return;
         }
-        if let Some(idle_leases) = self.idle_leases.get().and_then(Weak::upgrade) {
-            idle_leases.release_idle_leases();
+        if let Some(driver) = self.driver.upgrade() {
+            driver.stop();
         }
         let state = self.state();
         if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {

@@ -6,54 +6,43 @@
 mod exit;
 mod worker;
 
+use crate::closing::Closing;
+use crate::driver::Driver;
 use crate::identity::ClientRng;
 use crate::process::Process;
 use fencelock_core::engine::{PendingRelease, ReleaseQueue};
 use fencelock_core::{Backend, Clock, HolderId, Key, Moment};
-use std::fmt::Debug;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-pub(crate) use worker::ReaperTask;
+use worker::ReaperTask;
 
 /// How long the end of a runtime or of the program waits for releases in total: a few round trips to a distant server,
 /// and not noticeable.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Queues releases from any thread. [`ReaperTask::run`] sends them; it ends after the last of these handles is dropped and all
-/// releases are done.
+/// Queues releases from any thread.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    releases: Arc<Releases>,
-}
-
-/// The leases that are kept for the next task. At the end of the program there is none.
-pub(crate) trait IdleLeases: Debug + Send + Sync {
-    /// Releases them, and keeps none from now on.
-    fn release_idle_leases(&self);
-}
-
-/// The state of the releases.
-#[derive(Debug)]
-struct Releases {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     rng: ClientRng,
     process: Process,
+    closing: Arc<Closing>,
+    /// The end of the program releases the leases that it keeps for the next task.
+    driver: Weak<Driver>,
     state: Mutex<State>,
     /// Signals that the last unconfirmed release was confirmed.
     settled: Condvar,
-    idle: Notify,
-    idle_leases: OnceLock<Weak<dyn IdleLeases>>,
 }
 
 #[derive(Debug)]
 struct State {
     queue: ReleaseQueue,
     worker: Worker,
-    /// Wakes the worker for new releases; each worker has its own.
+    /// Wakes the worker.
     wake: Arc<Notify>,
-    /// All clients and guards are dropped.
+    /// The client and its guards are dropped.
     closed: bool,
     /// A wait has timed out, and no release was confirmed since.
     unresponsive: bool,
@@ -71,92 +60,66 @@ enum Worker {
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, rng: ClientRng) -> (Arc<Self>, ReaperTask) {
-        let wake = Arc::new(Notify::new());
-        let (queue, worker, closed, unresponsive) = (ReleaseQueue::default(), Worker::Task, false, false);
-        let state = Mutex::new(State { queue, worker, wake: Arc::clone(&wake), closed, unresponsive });
-        let (settled, idle) = (Condvar::new(), Notify::new());
+    pub(crate) fn new(
+        backend: &Arc<dyn Backend>,
+        clock: &Arc<dyn Clock>,
+        rng: &ClientRng,
+        closing: &Arc<Closing>,
+        driver: Weak<Driver>,
+    ) -> Arc<Self> {
+        let (backend, clock, rng, closing) = (Arc::clone(backend), Arc::clone(clock), rng.clone(), Arc::clone(closing));
+        let (queue, worker, wake) = (ReleaseQueue::default(), Worker::Task, Arc::default());
+        let state = Mutex::new(State { queue, worker, wake, closed: false, unresponsive: false });
         let process = Process::current();
-        let idle_leases = OnceLock::new();
-        let releases = Arc::new(Releases { backend, clock, rng, process, state, settled, idle, idle_leases });
-        exit::watch(&releases);
-        let task = ReaperTask::new(&releases, wake);
-        (Arc::new(Self { releases }), task)
+        Arc::new(Self { backend, clock, rng, process, closing, driver, state, settled: Condvar::new() })
+    }
+
+    /// Sends the releases on the runtime of the client, until all are sent after [`Reaper::close`].
+    pub(crate) fn run(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
+        ReaperTask::of(self).run()
     }
 
     /// Works on any thread, with or without a runtime. It does not block while the runtime of the client exists.
-    pub(crate) fn take(&self, release: PendingRelease) {
-        let taken = self.releases.add(|queue, now| {
+    pub(crate) fn take(self: &Arc<Self>, release: PendingRelease) {
+        let taken = self.add(|queue, now| {
             queue.push(release, now);
             true
         });
         if taken {
-            exit::watch(&self.releases);
+            self.watch_exit();
         } else {
             // The runtime has ended, so only this caller waits.
-            self.releases.settle();
+            self.settle();
         }
     }
 
     /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
-    pub(crate) fn release_undelivered(&self, key: &Key, holder: HolderId) {
-        self.releases.add(|queue, now| queue.undelivered(key, holder, now));
+    pub(crate) fn release_undelivered(self: &Arc<Self>, key: &Key, holder: HolderId) {
+        self.add(|queue, now| queue.undelivered(key, holder, now));
     }
 
     /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.releases.state().queue.pending()
+        self.state().queue.pending()
     }
 
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.releases.state().queue.abandoned().len()
+        self.state().queue.abandoned().len()
     }
 
-    /// Waits until no release is pending.
-    pub(crate) async fn idle(&self) {
-        loop {
-            let idle = self.releases.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
-            if self.pending() == 0 {
-                return;
-            }
-            idle.await;
-        }
-    }
-
-    /// Blocks until every release was confirmed once, for at most [`SETTLE`].
-    pub(crate) fn settle(&self) {
-        self.releases.settle();
-    }
-
-    /// The end of the program also releases these.
-    pub(crate) fn set_idle_leases<I: IdleLeases + 'static>(&self, idle_leases: &Arc<I>) {
-        let idle_leases: Weak<I> = Arc::downgrade(idle_leases);
-        let _ = self.releases.idle_leases.set(idle_leases);
-    }
-
-    /// The end of the main thread waits, as for guards that were dropped there.
-    pub(crate) fn watch_exit(&self) {
-        exit::watch(&self.releases);
-    }
-}
-
-impl Drop for Reaper {
-    fn drop(&mut self) {
-        if self.releases.process.is_current() {
-            let mut state = self.releases.state();
+    /// The client and all guards are dropped.
+    pub(crate) fn close(&self) {
+        if self.process.is_current() {
+            let mut state = self.state();
             state.closed = true;
             let wake = Arc::clone(&state.wake);
             drop(state);
             wake.notify_one();
         }
     }
-}
 
-impl Releases {
     /// Calls the queue, and starts to send if it returns that there is something to send. Returns whether the task on the runtime of the
     /// client does that.
     fn add(self: &Arc<Self>, add: impl FnOnce(&mut ReleaseQueue, Moment) -> bool) -> bool {
@@ -180,9 +143,9 @@ impl Releases {
         worker == Worker::Task
     }
 
-    /// Blocks until every release was confirmed once. A backend that did not answer in time is not waited for again until it
+    /// Blocks until every release was confirmed once, for at most [`SETTLE`]. A backend that did not answer in time is not waited for again until it
     /// answers.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if !self.process.is_current() {
             return;
         }
@@ -204,7 +167,7 @@ impl Releases {
             self.settled.notify_all();
         }
         if idle {
-            self.idle.notify_waiters();
+            self.closing.emptied();
         }
     }
 

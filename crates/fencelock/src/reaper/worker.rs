@@ -1,4 +1,4 @@
-use super::{Releases, State, Worker};
+use super::{Reaper, State, Worker};
 use fencelock_core::engine::{PendingRelease, ReleaseOutcome};
 use fencelock_core::{Backend, BoxFuture};
 use futures_util::StreamExt;
@@ -12,31 +12,28 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sends the releases, on the runtime of the client or of a thread.
 #[derive(Debug)]
-pub(crate) struct ReaperTask {
-    releases: Arc<Releases>,
+pub(super) struct ReaperTask {
+    reaper: Arc<Reaper>,
     worker: Worker,
     backend: Arc<dyn Backend>,
     wake: Arc<Notify>,
 }
 
-/// The next work.
-enum Work {
-    Send(Vec<(u64, PendingRelease)>, Option<Duration>),
-    Done,
-}
+/// What to send now, and after which pause there is more.
+type Work = (Vec<(u64, PendingRelease)>, Option<Duration>);
 
 impl ReaperTask {
     /// The task of the client.
-    pub(super) fn new(releases: &Arc<Releases>, wake: Arc<Notify>) -> Self {
-        let (releases, backend) = (Arc::clone(releases), Arc::clone(&releases.backend));
-        Self { releases, worker: Worker::Task, backend, wake }
+    pub(super) fn of(reaper: &Arc<Reaper>) -> Self {
+        let (reaper, backend, wake) =
+            (Arc::clone(reaper), Arc::clone(&reaper.backend), Arc::clone(&reaper.state().wake));
+        Self { reaper, worker: Worker::Task, backend, wake }
     }
 
     /// The task ends when all clients and guards are dropped and the queue is empty; the thread when the queue is empty.
-    pub(crate) async fn run(self) {
+    pub(super) async fn run(self) {
         let mut sent = FuturesUnordered::new();
-        loop {
-            let Work::Send(batch, pause) = self.work() else { return };
+        while let Some((batch, pause)) = self.work() {
             for (number, release) in batch {
                 sent.push(self.send(number, release));
             }
@@ -48,22 +45,23 @@ impl ReaperTask {
         }
     }
 
-    fn work(&self) -> Work {
-        let mut state = self.releases.state();
+    /// `None` if it is done.
+    fn work(&self) -> Option<Work> {
+        let mut state = self.reaper.state();
         if !self.is_in_charge(&state) {
-            return Work::Done;
+            return None;
         }
         if state.queue.pending() == 0 && (state.closed || self.worker == Worker::Thread) {
             state.worker = Worker::None;
-            return Work::Done;
+            return None;
         }
-        let now = self.releases.clock.now();
+        let now = self.reaper.clock.now();
         let batch = state.queue.next(now);
-        Work::Send(batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP)))
+        Some((batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP))))
     }
 
     fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {
-        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.releases.clock));
+        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.reaper.clock));
         Box::pin(async move {
             let sent = clock.now();
             let answer = backend.release(&release.key, &release.holder).await;
@@ -82,10 +80,10 @@ impl ReaperTask {
     }
 
     fn answered(&self, number: u64, outcome: ReleaseOutcome) {
-        let mut state = self.releases.state();
-        state.queue.answered(number, outcome, self.releases.clock.now(), self.releases.rng.next());
+        let mut state = self.reaper.state();
+        state.queue.answered(number, outcome, self.reaper.clock.now(), self.reaper.rng.next());
         state.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
-        self.releases.notify(state);
+        self.reaper.notify(state);
     }
 
     /// Another worker may have taken over.
@@ -98,25 +96,25 @@ impl ReaperTask {
 impl Drop for ReaperTask {
     fn drop(&mut self) {
         // A forked child drops a copy.
-        if !self.releases.process.is_current() {
+        if !self.reaper.process.is_current() {
             return;
         }
-        let mut state = self.releases.state();
+        let mut state = self.reaper.state();
         if !self.is_in_charge(&state) {
             return;
         }
         if self.worker == Worker::Task {
-            self.releases.take_over(state);
-            self.releases.settle();
+            self.reaper.take_over(state);
+            self.reaper.settle();
         } else {
             // The worker panicked, and would panic again.
             state.worker = Worker::None;
-            self.releases.abandon(state);
+            self.reaper.abandon(state);
         }
     }
 }
 
-impl Releases {
+impl Reaper {
     /// No task on the runtime of the client will send a release any more, and no reply arrives there.
     pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         state.queue.recall();
@@ -132,9 +130,8 @@ impl Releases {
         let wake = Arc::new(Notify::new());
         (state.worker, state.wake) = (Worker::Thread, Arc::clone(&wake));
         drop(state);
-        let (releases, backend) = (Arc::clone(self), self.backend.reconnected());
-        let backend = backend.unwrap_or_else(|| Arc::clone(&self.backend));
-        let task = ReaperTask { releases, worker: Worker::Thread, backend, wake };
+        let backend = self.backend.reconnected().unwrap_or_else(|| Arc::clone(&self.backend));
+        let task = ReaperTask { reaper: Arc::clone(self), worker: Worker::Thread, backend, wake };
         let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(task.run()),
             Err(error) => tracing::warn!(%error, "no runtime for releases"),

@@ -37,6 +37,15 @@ impl ControlHolds<'_> {
         self.recorder.note(&HistoryLine::new("control", key, Op::Control, at, at).what(check));
     }
 
+    /// A held lock is ended by another program.
+    pub(crate) fn forgotten(&self, forget: impl FnOnce(&str) -> Result<(), String>) -> Result<(), Failure> {
+        let key = "control-forgotten";
+        self.announce(key, "C3");
+        self.take(&connect(self.url)?, "sleeper", key, LEASE)?;
+        forget(key)?;
+        self.take(&connect(self.url)?, "successor", key, SHORT_LEASE).map(drop)
+    }
+
     /// The controls of all topologies. They change no server.
     pub(crate) fn common(&self) -> Result<(), Failure> {
         self.unguarded()?;

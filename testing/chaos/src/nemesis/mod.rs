@@ -4,10 +4,12 @@ mod clients;
 mod cluster;
 mod cluster_masters;
 mod failover;
+mod postgres;
 mod sentinels;
 mod servers;
 
 pub(crate) use cluster::ClusterNemesis;
+pub(crate) use postgres::PostgresNemesis;
 pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
 
 use crate::Failure;

@@ -5,9 +5,40 @@ use crate::Failure;
 use crate::fault::Fault;
 use crate::nodes::Node;
 use crate::plan::ScheduledFault;
-use crate::recorder::{micros, now};
-use fencelock_testkit::Then;
+use crate::recorder::{Recorder, micros, now};
+use fencelock_testkit::{Proxy, Then};
 use std::time::Duration;
+
+/// Faults of a network.
+pub(super) fn disturb(proxy: &Proxy, step: &ScheduledFault) -> Result<(), Failure> {
+    match step.fault {
+        Fault::Slow => proxy.delay(Duration::from_millis(30), Duration::from_millis(60)),
+        Fault::Cut => proxy.cut(),
+        Fault::BlackHole => proxy.black_hole(),
+        Fault::Stall => proxy.hold(),
+        other => return Err(format!("{} is not a fault of this topology", other.name()).into()),
+    }
+    std::thread::sleep(step.lasts);
+    if step.fault == Fault::Slow {
+        proxy.delay(Duration::ZERO, Duration::ZERO);
+    } else {
+        proxy.forward();
+    }
+    Ok(())
+}
+
+/// After every second lost reply, this happens to its connection, which is closed after the others.
+pub(super) fn lose_replies(proxy: &Proxy, recorder: &Recorder, lasts: Duration, then: Then) {
+    let before = proxy.dropped_replies();
+    for turn in 0..slices(lasts) {
+        proxy.drop_next_reply(if turn % 2 == 0 { Then::Close } else { then });
+        std::thread::sleep(SLICE);
+    }
+    // A pending loss takes effect at the next request, after the fault.
+    if proxy.dropped_replies() > before {
+        recorder.seen("a reply that was lost");
+    }
+}
 
 impl Nemesis {
     pub(super) fn restart(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
@@ -58,37 +89,13 @@ impl Nemesis {
                 node.server().command(&["CLIENT", "UNPA"]);
             }
             Fault::Demote => self.demote(node, step.lasts),
-            Fault::Slow => {
-                node.proxy.delay(Duration::from_millis(30), Duration::from_millis(60));
-                wait();
-                node.proxy.delay(Duration::ZERO, Duration::ZERO);
-            }
-            Fault::Cut => node.proxy.cut(),
-            Fault::BlackHole => node.proxy.black_hole(),
-            Fault::Stall => node.proxy.hold(),
-            Fault::LoseReplies => self.lose_replies(node, step.lasts),
+            Fault::LoseReplies => lose_replies(&node.proxy, &self.recorder, step.lasts, Then::StaySilent),
             Fault::Repeat => self.repeat(node, step.lasts),
             Fault::FlushScripts => self.flush(node, step.lasts),
             Fault::OutOfMemory => self.fill(node, step.lasts),
-            other => return Err(format!("{} is not a fault of a node", other.name()).into()),
-        }
-        if matches!(step.fault, Fault::Cut | Fault::BlackHole | Fault::Stall) {
-            wait();
-            node.proxy.forward();
+            _ => disturb(&node.proxy, step)?,
         }
         Ok(())
-    }
-
-    fn lose_replies(&self, node: &Node, lasts: Duration) {
-        let before = node.proxy.dropped_replies();
-        for turn in 0..slices(lasts) {
-            node.proxy.drop_next_reply(if turn % 2 == 0 { Then::Close } else { Then::StaySilent });
-            std::thread::sleep(SLICE);
-        }
-        // A pending loss takes effect at the next request, after the fault.
-        if node.proxy.dropped_replies() > before {
-            self.recorder.seen("a reply that was lost");
-        }
     }
 
     fn flush(&self, node: &Node, lasts: Duration) {

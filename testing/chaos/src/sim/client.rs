@@ -1,6 +1,6 @@
 use super::clock::SimClock;
 use super::running::Running;
-use fencelock_core::engine::{AcquireKey, Grant, HoldId, KeyEngine, LeaseTimers, ReleaseQueue, Rng};
+use fencelock_core::engine::{AcquireKey, DowngradeHold, Grant, HoldId, KeyEngine, LeaseTimers, ReleaseQueue, Rng};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
@@ -73,12 +73,11 @@ pub(super) struct SimHold {
 }
 
 /// A downgrade in progress.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct PendingDowngrade {
-    /// When the latest call was sent.
-    pub(super) sent: Moment,
-    /// Whether a call is in flight.
-    pub(super) in_flight: bool,
+    pub(super) of: DowngradeHold,
+    /// The number of its current timer. Earlier timers are ignored.
+    pub(super) timer: u64,
     /// When the first call was sent, in true time.
     pub(super) invoked: u64,
 }
@@ -102,10 +101,8 @@ pub(super) enum Timer {
     Probe { node: usize },
     /// A writer requests a downgrade.
     Downgrade(HoldId),
-    /// The time limit of a downgrade.
-    DowngradeLimit(HoldId, Moment),
-    /// Retries a downgrade.
-    DowngradeAgain(HoldId),
+    /// A downgrade goes on without a reply; the number identifies the timer.
+    Downgrading(HoldId, u64),
     /// The work is done.
     Done(HoldId),
 }

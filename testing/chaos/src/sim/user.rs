@@ -9,13 +9,14 @@ use super::world::{World, holder_name};
 use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
-    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, Downgrading, End, Ended, Grant, HoldId,
-    KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass, Status,
+    AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, DowngradeHold, DowngradeNext, End, Ended, Grant,
+    HoldId, KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass,
+    Status, Tenure,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
-    Acquire, Claim, ClaimReply, Defeat, Downgrade, Fault, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal,
-    RenewalPlan, Sent, Unknown,
+    Acquire, Claim, ClaimReply, Defeat, Downgrade, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal, Sent,
+    Unknown,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -470,8 +471,9 @@ impl World<'_> {
     /// Handles the end of a hold that the engine reports.
     fn ended(&mut self, client: usize, ended: Ended<()>) {
         let End::Lost(reason) = ended.end else { return };
-        if self.held(client, ended.hold).is_none() {
-            return;
+        let Some(held) = self.held(client, ended.hold) else { return };
+        if held.downgrade.is_some() {
+            self.covered.saw(Coverage::DowngradeLost);
         }
         self.covered.saw(match reason {
             LossReason::Deleted | LossReason::TakenBy(_) => Coverage::TakenAway,
@@ -489,7 +491,7 @@ impl World<'_> {
         let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
-        if self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)) == Leaving::Release {
+        if matches!(self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)), Leaving::Release(_)) {
             self.trace(|| format!("c{client} releases"));
             self.lines.extend(line);
             self.clients[client].memory.hold = None;
@@ -505,71 +507,96 @@ impl World<'_> {
         let Some(held) = self.held(client, id).filter(|held| held.downgrade.is_none()) else { return };
         let tenure = held.grant.tenure;
         let yields = self.line_of_hold(client, Op::Yield, self.now);
-        let Some((tenure, _)) = self.engine(client, |engine, cx| engine.downgrade(id, tenure, cx)) else { return };
+        let begun = self.engine(client, |engine, cx| DowngradeHold::begin(id, tenure, engine, cx));
+        let Some((of, next)) = begun else { return };
         self.trace(|| format!("c{client} downgrades"));
         if !self.scenario.is(Mutant::DowngradesWithReply) {
             self.lines.extend(yields);
         }
-        let now = self.clients[client].clock.moment(self.now);
+        let invoked = self.now;
         if let Some(held) = &mut self.clients[client].memory.hold {
-            held.grant.tenure = tenure;
-            held.downgrade = Some(PendingDowngrade { sent: now, in_flight: false, invoked: self.now });
+            held.grant.tenure = of.tenure();
+            held.downgrade = Some(PendingDowngrade { of, timer: 0, invoked });
         }
-        self.send_downgrade(client, id);
+        self.follow_downgrade(client, id, &next);
     }
 
-    pub(super) fn send_downgrade(&mut self, client: usize, id: HoldId) {
-        let now = self.clients[client].clock.moment(self.now);
+    fn pending_downgrade(&mut self, client: usize, id: HoldId) -> Option<&mut PendingDowngrade> {
+        self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id)?.downgrade.as_mut()
+    }
+
+    pub(super) fn downgrade_timer(&mut self, client: usize, id: HoldId, number: u64) {
+        let Some(pending) = self.pending_downgrade(client, id).filter(|pending| pending.timer == number) else {
+            return;
+        };
+        if pending.of.waits_for_reply() {
+            self.drop_downgrade(client, id);
+        }
+        self.run_downgrade(client, id, DowngradeHold::on_time);
+    }
+
+    fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
+        if self.pending_downgrade(client, id).is_some_and(|pending| pending.of.waits_for_reply()) {
+            self.run_downgrade(client, id, |of, engine, cx| of.answered(answer, engine, cx));
+        }
+    }
+
+    fn run_downgrade(
+        &mut self,
+        client: usize,
+        id: HoldId,
+        call: impl FnOnce(&mut DowngradeHold, &mut Engine, &mut Cx<'_>) -> DowngradeNext,
+    ) {
+        let Some(mut of) = self.pending_downgrade(client, id).map(|pending| pending.of.clone()) else { return };
+        let next = self.engine(client, |engine, cx| call(&mut of, engine, cx));
+        if let Some(pending) = self.pending_downgrade(client, id) {
+            pending.of = of;
+        }
+        self.follow_downgrade(client, id, &next);
+    }
+
+    fn follow_downgrade(&mut self, client: usize, id: HoldId, next: &DowngradeNext) {
+        match *next {
+            DowngradeNext::Send(limit) => {
+                self.set_downgrade_timer(client, id, limit);
+                self.send_downgrade(client, id);
+            }
+            DowngradeNext::Rest(at) => {
+                self.covered.saw(Coverage::DowngradedAgain);
+                self.set_downgrade_timer(client, id, at);
+            }
+            DowngradeNext::Done(tenure) => {
+                self.covered.saw(Coverage::Downgraded);
+                self.downgraded(client, tenure);
+            }
+            // The engine has reported the loss.
+            DowngradeNext::Over | DowngradeNext::Refused(_) => {}
+        }
+    }
+
+    fn set_downgrade_timer(&mut self, client: usize, id: HoldId, at: Moment) {
+        self.numbers += 1;
+        let number = self.numbers;
+        if let Some(pending) = self.pending_downgrade(client, id) {
+            pending.timer = number;
+        }
+        let at = self.clients[client].clock.when(at, self.now).max(self.now + 1);
+        self.after(at - self.now, client, Timer::Downgrading(id, number));
+    }
+
+    fn send_downgrade(&mut self, client: usize, id: HoldId) {
+        let Some(SimHold { holder, .. }) = self.clients[client].memory.hold else { return };
         let (ttl, shortest) = (self.scenario.ttl.get(), self.settings.shortest_limit);
-        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
-        let Some(pending) = &mut held.downgrade else { return };
-        (pending.sent, pending.in_flight) = (now, true);
-        let holder = held.holder;
         let plan = self.plan(client, |health| health.limit(ttl / 10, shortest));
+        let now = self.clients[client].clock.moment(self.now);
         let call = DowngradeCall::new(Arc::clone(&self.settings), plan, now);
-        let limit = u64::try_from(RenewalPlan::answer_limit(ttl).as_micros()).unwrap_or(u64::MAX / 2);
-        self.after(limit, client, Timer::DowngradeLimit(id, now));
         let proposal = self.proposal(client);
         self.call(client, Kind::Downgrade { call, hold: id }, holder, proposal);
     }
 
-    pub(super) fn downgrade_late(&mut self, client: usize, id: HoldId, sent: Moment) {
-        let pending = self.held(client, id).and_then(|held| held.downgrade);
-        if pending.is_some_and(|pending| pending.sent == sent && pending.in_flight) {
-            self.drop_downgrade(client, id);
-            self.downgrade_answered(client, id, Err(Unknown::new("", Fault::Timeout, "")));
-        }
-    }
-
-    fn downgrade_answered(&mut self, client: usize, id: HoldId, answer: Result<Downgrade, Unknown>) {
-        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else { return };
-        let Some(downgrade) = held.downgrade.as_mut().filter(|downgrade| downgrade.in_flight) else { return };
-        downgrade.in_flight = false;
-        let pending = *downgrade;
-        let tenure = held.grant.tenure;
-        let step = self.engine(client, |engine, cx| engine.downgrade_answered(id, tenure, pending.sent, answer, cx));
-        match step {
-            Downgrading::Done(tenure) => {
-                self.covered.saw(Coverage::Downgraded);
-                self.downgraded(client, Grant { tenure, ..self.grant_of(client) }, pending);
-            }
-            Downgrading::Again(at) => {
-                self.covered.saw(Coverage::DowngradedAgain);
-                let at = self.clients[client].clock.when(at, self.now);
-                self.after(at.max(self.now + 1) - self.now, client, Timer::DowngradeAgain(id));
-            }
-            // The engine has reported the loss.
-            Downgrading::Over | Downgrading::Refused(_) => self.covered.saw(Coverage::DowngradeLost),
-        }
-    }
-
-    fn grant_of(&self, client: usize) -> Grant {
-        let held = self.clients[client].memory.hold.as_ref();
-        held.unwrap_or_else(|| unreachable!("it was just answered")).grant
-    }
-
-    fn downgraded(&mut self, client: usize, grant: Grant, pending: PendingDowngrade) {
-        let fence = grant.tenure.fence;
+    fn downgraded(&mut self, client: usize, tenure: Tenure) {
+        let Some(SimHold { grant, downgrade: Some(pending), .. }) = &self.clients[client].memory.hold else { return };
+        let (grant, invoked, fence) = (Grant { tenure, ..*grant }, pending.invoked, tenure.fence);
         if self.scenario.is(Mutant::DowngradesWithReply) {
             let yields = self.line_of_hold(client, Op::Yield, self.now);
             self.lines.extend(yields);
@@ -580,7 +607,7 @@ impl World<'_> {
         }
         self.trace(|| format!("c{client} READS with {fence}"));
         let late = self.scenario.is(Mutant::DowngradesWithReply);
-        let invoked = if late { self.now } else { pending.invoked };
+        let invoked = if late { self.now } else { invoked };
         let line: Option<HistoryLine> = self.line_of_hold(client, Op::Downgrade, invoked);
         if let Some(mut line) = line {
             line.valid_until_us = Some(self.clients[client].clock.when(until, self.now));

@@ -205,8 +205,7 @@ impl<'a> World<'a> {
             Timer::Releases => self.send_releases(client),
             Timer::Probe { node } => self.probed(client, node, false),
             Timer::Downgrade(hold) => self.downgrade(client, hold),
-            Timer::DowngradeLimit(hold, sent) => self.downgrade_late(client, hold, sent),
-            Timer::DowngradeAgain(hold) => self.send_downgrade(client, hold),
+            Timer::Downgrading(hold, number) => self.downgrade_timer(client, hold, number),
             Timer::Done(hold) => self.done(client, hold),
         }
     }

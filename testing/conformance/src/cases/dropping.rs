@@ -3,7 +3,7 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
 use crate::test_client::{ALIVE, TestClient, expect_known, test_clients};
-use fencelock_core::{Intent, Release};
+use fencelock_core::{Acquire, Intent, Release};
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
@@ -58,7 +58,9 @@ async fn is_free_after_its_release(dropped: &TestClient, next: &TestClient) {
     let released = expect_known(released);
     assert!(matches!(released, Release::Released | Release::Absent), "{released:?}");
     let next = next.new_attempt();
-    next.takes().await;
+    let answer = next.tries().await;
+    let is_granted = matches!(answer, Acquire::Granted { .. });
+    assert!(is_granted, "the dropped claim was executed after the release that followed it: {answer:?}");
     assert_eq!(next.releases().await, Release::Released);
 }
 

@@ -136,7 +136,11 @@ async fn an_eviction_notifies_every_listener(fixture: &dyn Fixture) {
             return;
         }
     }
-    panic!("{CHANCES} evictions, but the listeners received only {:?}", recorder.recorded());
+    panic!(
+        "Event::Changed with the evicted key should reach the listeners of the client that evicted it; after {CHANCES} \
+         evictions they received only {:?}",
+        recorder.recorded()
+    );
 }
 
 async fn a_dropped_listener_has_no_effect(fixture: &dyn Fixture) {

@@ -4,6 +4,7 @@ use super::server::program;
 use super::spawner;
 use super::tls::TlsFiles;
 use crate::port::Port;
+use crate::until::until;
 use crate::{RedisServer, Reply, freezing};
 use std::fs::{self, File};
 use std::io;
@@ -179,7 +180,7 @@ impl Sentinels {
     pub fn wait_until_settled(&self) {
         let others = (self.sentinels.len() - 1).to_string();
         let replicas = (self.servers.len() - 1).to_string();
-        until("the sentinels know each other, and the replicas their master", || {
+        until(TIMEOUT, "the sentinels know each other, and the replicas their master", || {
             let master = self.sentinels[0].field("port");
             self.sentinels.iter().all(|sentinel| {
                 sentinel.field("num-other-sentinels").is_some_and(|count| count == others)
@@ -221,7 +222,7 @@ impl Sentinels {
     /// If there is none for a minute.
     pub fn master(&self) -> usize {
         let mut found = None;
-        until("a master that most sentinels name", || {
+        until(TIMEOUT, "a master that most sentinels name", || {
             found = self.named();
             found.is_some()
         });
@@ -245,7 +246,7 @@ impl Sentinels {
     /// If this takes longer than a minute.
     pub fn fail_over(&self) {
         let (before, mut began) = (self.master(), None::<Instant>);
-        until("another master", || {
+        until(TIMEOUT, "another master", || {
             // A sentinel gives up if a replica or its own process is too slow.
             if began.is_none_or(|at| at.elapsed() > GIVEN_UP) && self.begin_failover() {
                 began = Some(Instant::now());
@@ -268,7 +269,7 @@ impl Sentinels {
     /// # Panics
     /// If this takes longer than a minute.
     pub fn wait_for_another_than(&self, server: usize) {
-        until("another master", || self.master() != server);
+        until(TIMEOUT, "another master", || self.master() != server);
     }
 
     /// Sends a command to every sentinel.
@@ -292,14 +293,5 @@ impl Sentinels {
     pub fn thaw_sentinel(&self, index: usize) {
         freezing::thaw(self.sentinels[index].child.id()).expect("a sentinel that can be continued");
         self.sentinels[index].is_frozen.store(false, Ordering::SeqCst);
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
-        sleep(PAUSE);
     }
 }

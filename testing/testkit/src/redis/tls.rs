@@ -18,7 +18,7 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
-    pub(super) fn write_to(dir: &Path) -> Result<Self> {
+    pub(crate) fn write_to(dir: &Path) -> Result<Self> {
         let made = Made::new().map_err(Error::other)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);

@@ -2,6 +2,7 @@ use crate::wait_args::{Nested, Patience};
 use crate::{exit, parse, settings, span};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Run a command while this process leads an election, or show who leads.
@@ -33,7 +34,7 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
     /// Print the leader and each change as one line; do not campaign.
-    #[arg(long, conflicts_with_all = ["command", "value", "no_wait", "wait", "nested_ok", "pass_url", "grace"])]
+    #[arg(long, conflicts_with_all = ["command", "value", "no_wait", "wait", "nested_ok", "pass_url", "metrics_file", "grace"])]
     pub(crate) observe: bool,
     #[command(flatten)]
     pub(crate) patience: Patience,
@@ -43,6 +44,13 @@ pub(crate) struct Elect {
     #[allow(clippy::doc_markdown, reason = "this is help text")]
     #[arg(long, help_heading = None)]
     pub(crate) pass_url: bool,
+    /// Write when the command started and ended last, how, and how long it waited, into a file in DIR for the textfile collector of
+    /// node_exporter: one for each KEY.
+    ///
+    /// What cannot be written is a warning, and does not change the exit status.
+    #[allow(clippy::doc_markdown, reason = "this is help text")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = None)]
+    pub(crate) metrics_file: Option<PathBuf>,
     /// Time to live of a term, renewed after each third; the term of a crashed leader ends after this time.
     #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = settings::TTL, help_heading = "Leading")]
     pub(crate) ttl: Duration,

@@ -6,6 +6,7 @@ use super::run::{Ended, hold};
 use crate::context::{Context, LEAVING};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::metrics_file;
 use crate::plan::Plan;
 use crate::report::Event;
 use crate::signals::Signals;
@@ -20,6 +21,7 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     }
     let name = elect.name.clone();
     let plan = Plan::of_election(elect).map_err(|why| Failure::new(Exit::Usage, why))?;
+    metrics_file::check(&plan)?;
     context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
     let client = tokio::select! {

@@ -1,13 +1,14 @@
 //! `fencelock top`: all held locks on a screen that is kept current.
 //!
-//! It only reads, except for a lock that the user breaks and confirms. `table` is what is shown, and what a key does; `screen` draws
-//! it and reads keys. One request is under way at a time, so a slow server delays the figures, and not the keys.
+//! It only reads, except for a lock that the user breaks and confirms. `table` is what is shown, and what a key does; `watch` is
+//! what one list after another shows; `screen` draws and reads keys. One request is under way at a time, so a slow server delays the figures, and not the keys.
 
 pub(crate) mod args;
 mod screen;
 mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use super::breaking;
 use crate::context::{Context, print};
@@ -63,8 +64,8 @@ fn new_table(client: &Client, wanted: &Top) -> Table {
 
 /// Writes what a screen would show, of all locks.
 async fn once(client: &Client, wanted: &Top, context: &Context) -> Result<Exit, Failure> {
-    let mut table = new_table(client, wanted);
-    table.on_list(list(client, &wanted.prefix).await?);
+    let (mut table, asked) = (new_table(client, wanted), Instant::now());
+    table.on_list(list(client, &wanted.prefix).await?, asked);
     let any_unread = table.locks().any(is_unread);
     print(&if context.report.json { format!("{}\n", as_json(&table)) } else { table.to_string() })?;
     Ok(if any_unread { Exit::Unreachable } else { Exit::Success })
@@ -120,7 +121,7 @@ async fn watch(client: &Client, wanted: &Top) -> Result<Exit, Failure> {
                     Reply::Broken(_) => Instant::now(),
                     Reply::Inspected(_) => due,
                 };
-                on_reply(&mut table, reply);
+                on_reply(&mut table, reply, begun);
             }
             _ = ticks.tick() => wish = wish.or_else(|| table.on_tick()),
             () = sleep_until(due), if idle => {}
@@ -145,11 +146,11 @@ fn next_request<'a>(client: &'a Client, prefix: &'a str, wish: &mut Option<Wish>
     }
 }
 
-fn on_reply(table: &mut Table, reply: Reply) {
+fn on_reply(table: &mut Table, reply: Reply, asked: Instant) {
     match reply {
-        Reply::Listed(Ok(held)) => table.on_list(held),
+        Reply::Listed(Ok(held)) => table.on_list(held, asked),
         Reply::Listed(Err(error)) | Reply::Inspected(Err(error)) => table.on_trouble(format!("{error:#}")),
-        Reply::Inspected(Ok(held)) => table.on_inspection(held),
+        Reply::Inspected(Ok(held)) => table.on_inspection(held, asked),
         Reply::Broken(Ok(done)) => table.on_notice(done),
         Reply::Broken(Err(failure)) => table.on_notice(failure.message),
     }

@@ -12,11 +12,13 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table as Columns};
 use ratatui::{Frame, Terminal};
 use std::io::{Stdout, stdout};
+use std::mem::ManuallyDrop;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The terminal. It is as before when this value is dropped.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: it would say on stderr if it cannot show the cursor, and panic if that is gone too. [`Restores`] shows it.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     _restores: Restores,
 }
 
@@ -54,7 +56,7 @@ impl Screen {
                 }
             }
         });
-        Ok((Self { terminal, _restores: restores }, keys))
+        Ok((Self { terminal: ManuallyDrop::new(terminal), _restores: restores }, keys))
     }
 
     pub(super) fn draw(&mut self, table: &mut Table) -> Result<(), Failure> {
@@ -94,7 +96,8 @@ fn paint<'a>(frame: &mut Frame<'_>, area: Rect, lines: impl IntoIterator<Item = 
 fn is_kept(column: &str, width: u16) -> bool {
     match column {
         "KEY" | "WAITING" | "HOLDER" => true,
-        "MODE" => width >= 100,
+        "RENEWED" => width >= 100,
+        "MODE" => width >= 112,
         _ => width >= 60,
     }
 }
@@ -102,7 +105,7 @@ fn is_kept(column: &str, width: u16) -> bool {
 fn rows(frame: &mut Frame<'_>, area: Rect, table: &mut Table) {
     let range = table.on_screen(usize::from(area.height.saturating_sub(1)));
     let kept = |column: usize| is_kept(HEADS[column], area.width);
-    let line = |cells: [String; 7]| {
+    let line = |cells: [String; 8]| {
         let cells = cells.into_iter().enumerate().filter(|(column, _)| kept(*column));
         Row::new(cells.map(|(_, cell)| Cell::new(cell)))
     };
@@ -112,14 +115,11 @@ fn rows(frame: &mut Frame<'_>, area: Rect, table: &mut Table) {
             line(table.cells(at)).style(style)
         })
         .collect();
-    let widths = [Constraint::Fill(2), length(11), length(11), length(7), length(11), length(11), Constraint::Fill(3)];
-    let widths = widths.into_iter().enumerate().filter(|(column, _)| kept(*column)).map(|(_, width)| width);
+    let widths = [11, 11, 11, 7, 11, 11].map(Constraint::Length);
+    let widths = [Constraint::Fill(2)].into_iter().chain(widths).chain([Constraint::Fill(3)]);
+    let widths = widths.enumerate().filter(|(column, _)| kept(*column)).map(|(_, width)| width);
     let head = line(HEADS.map(str::to_owned)).style(Modifier::BOLD);
     frame.render_widget(Columns::new(lines, widths).header(head), area);
-}
-
-const fn length(cells: u16) -> Constraint {
-    Constraint::Length(cells)
 }
 
 /// The lines of a text on a screen of this width, all with its indent: a question must not be cut.

@@ -1,8 +1,9 @@
 use super::args::By;
+use super::watch::Watch;
 use crate::json::is_unread;
 use crate::mode;
 use crate::text::{self, plain};
-use fencelock::{Expiry, Holding, Key, Span};
+use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::fmt;
@@ -27,6 +28,7 @@ pub(super) struct Table {
     /// Only locks whose key or holder contains this, in lower case.
     filter: String,
     rows: Vec<Row>,
+    watch: Watch,
     /// The rows that the filter leaves, in their order.
     shown: Vec<usize>,
     /// Among those that are shown.
@@ -78,7 +80,7 @@ pub(super) struct Totals {
 }
 
 /// The heads of the columns.
-pub(super) const HEADS: [&str; 7] = ["KEY", "HELD FOR", "ENDS IN", "WAITING", "WAITED", "MODE", "HOLDER"];
+pub(super) const HEADS: [&str; 8] = ["KEY", "HELD FOR", "ENDS IN", "RENEWED", "WAITING", "WAITED", "MODE", "HOLDER"];
 /// How far page up and page down go.
 const PAGE: usize = 10;
 
@@ -90,6 +92,7 @@ impl Table {
             order,
             filter: String::new(),
             rows: Vec::new(),
+            watch: Watch::default(),
             shown: Vec::new(),
             selected: 0,
             top: 0,
@@ -101,14 +104,14 @@ impl Table {
         }
     }
 
-    /// All locks, in place of those before. The selected lock stays selected.
-    pub(super) fn on_list(&mut self, held: Vec<Holding>) {
+    /// All locks, in place of those before: what was `asked` for then. The selected lock stays selected.
+    pub(super) fn on_list(&mut self, held: Vec<Holding>, asked: Instant) {
         let selected = self.lock().map(|held| held.key.clone());
         let row = |held: Holding| {
             let holders = held.holders.clone().map(|hold| hold.occupant);
             Row { held, holder: plain(&holders) }
         };
-        self.rows = held.into_iter().map(row).collect();
+        self.rows = self.watch.on_list(held, (asked, Instant::now())).into_iter().map(row).collect();
         (self.listed, self.trouble) = (Some(Instant::now()), None);
         self.arrange(selected.as_ref());
     }
@@ -118,8 +121,11 @@ impl Table {
         self.trouble = Some(why);
     }
 
-    /// The details of the selected lock.
-    pub(super) fn on_inspection(&mut self, held: Option<Holding>) {
+    /// The details of the selected lock: what was `asked` for then.
+    pub(super) fn on_inspection(&mut self, mut held: Option<Holding>, asked: Instant) {
+        if let Some(held) = &mut held {
+            self.watch.on_inspection(held, (asked, Instant::now()));
+        }
         if let Focus::Details(key, seen, _) = &mut self.focus
             && held.as_ref().is_none_or(|held| held.key == *key)
         {
@@ -321,7 +327,10 @@ impl Table {
             text = format!("{text} of {}", self.rows.len());
         }
         text += &waiters.map_or_else(String::new, |waiters| format!(", {waiters} waiting"));
-        text + &longest_wait.map_or_else(String::new, |wait| format!(", longest wait {}", Span(wait)))
+        text += &longest_wait.map_or_else(String::new, |wait| format!(", longest wait {}", Span(wait)));
+        // Not those that came and went between two lists.
+        let rate = self.watch.grants_per_second().filter(|rate| *rate > 0.0);
+        text + &rate.map_or_else(String::new, |rate| format!(", {rate:.1} grants/s seen"))
     }
 
     /// The summary and how old it is, or why it could not be renewed.
@@ -358,20 +367,28 @@ impl Table {
             None => "free".to_owned(),
             Some(held) => {
                 let fence = held.first().fence.map_or_else(String::new, |fence| format!("\n  fencing token {fence}"));
-                format!("{}{fence}{}{}", text::holding(held), text::holders(held), text::waiters(held))
+                let remedy = remedy(held).unwrap_or_default();
+                format!("{}{fence}{remedy}{}{}", text::holding(held), text::holders(held), text::waiters(held))
             }
         };
         format!("{}: {text}", plain(key)).lines().map(str::to_owned).collect()
     }
 
     /// The columns of a shown row.
-    pub(super) fn cells(&self, at: usize) -> [String; 7] {
+    pub(super) fn cells(&self, at: usize) -> [String; 8] {
         let Row { held, holder } = &self.rows[self.shown[at]];
+        let alive = alive(held);
+        let mark = if alive.is_some_and(Liveness::is_overdue) { OVERDUE } else { "" };
         let (unread, span) = (is_unread(held), |span: Option<Duration>| span.map(|span| Span(span).to_string()));
         [
             plain(&held.key),
             span(held_for(held)).unwrap_or_else(|| "?".to_owned()),
-            span(ends(held).span()).unwrap_or_else(|| "-".to_owned()),
+            span(ends(held).span()).map_or_else(|| "-".to_owned(), |ends| format!("{mark}{ends}")),
+            match alive {
+                Some(Liveness::Renewed { ago, .. }) => Span(ago).to_string(),
+                Some(Liveness::Process) => "lives".to_owned(),
+                _ => "-".to_owned(),
+            },
             if self.queues { held.waiters.to_string() } else { "-".to_owned() },
             span(held.longest_wait()).unwrap_or_else(|| "-".to_owned()),
             if unread { "-".to_owned() } else { mode::column(held.first().mode) },
@@ -391,6 +408,22 @@ impl fmt::Display for Table {
         let all: Vec<_> = std::iter::once(HEADS.map(str::to_owned)).chain(rows).collect();
         f.write_str(&text::table(&all))
     }
+}
+
+/// What frees the lock of one holder.
+fn remedy(held: &Holding) -> Option<String> {
+    let (Occupant::Holder(holder), 1) = (&held.first().occupant, held.holders.count()) else { return None };
+    let (pid, host) = (holder.owner.pid()?, holder.owner.host());
+    Some(format!("\n  to free it, end process {pid} on {}, or break the lock (b), which stops no process", plain(host)))
+}
+
+/// In front of a lease whose renewal is overdue.
+const OVERDUE: &str = "! ";
+
+/// What shows that the holder is alive; of several, the one that has not renewed for the longest time.
+fn alive(held: &Holding) -> Option<Liveness> {
+    let ago = |alive: &Liveness| if let Liveness::Renewed { ago, .. } = alive { *ago } else { Duration::ZERO };
+    held.holders.iter().filter_map(|hold| hold.alive).max_by_key(ago)
 }
 
 /// The duration of the oldest hold.

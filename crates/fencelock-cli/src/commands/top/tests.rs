@@ -3,13 +3,16 @@
 use super::args::By;
 use super::screen::render;
 use super::table::{Order, Table, Wish};
+use super::watch::Watch;
 use super::{Holding, pause};
 use fencelock::contract::{Holder, WaiterInfo};
-use fencelock::{Expiry, FencingToken, HolderInfo, Key, Mode, Occupant, Owner};
+use fencelock::{Expiry, FencingToken, HolderInfo, Key, Liveness, Mode, Occupant, Owner};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Color;
 use std::time::Duration;
+use tokio::time::Instant;
 
 fn holder(n: u32) -> Holder {
     let id = format!("{n:032x}").parse().unwrap();
@@ -29,7 +32,7 @@ fn waiter(n: u32, waited: u64) -> WaiterInfo {
 fn table(locks: Vec<Holding>) -> Table {
     let order = Order { by: By::Waiting, reversed: false };
     let mut table = Table::new("redis://locks.example:6379".to_owned(), true, order);
-    table.on_list(locks);
+    table.on_list(locks, Instant::now());
     table
 }
 
@@ -94,7 +97,7 @@ fn the_order_changes_and_the_selected_lock_stays_selected() {
     assert_eq!(first(&table), "report/daily", "the longest held");
     press(&mut table, "r");
     assert_eq!(first(&table), "backup");
-    table.on_list(vec![held("a", 1, 1), held("backup", 1, 3)]);
+    table.on_list(vec![held("a", 1, 1), held("backup", 1, 3)], Instant::now());
     assert_eq!(table.locks().nth(table.selected()).unwrap().key.as_str(), "backup", "after a list");
 }
 
@@ -109,7 +112,7 @@ fn every_column_orders() {
         (By::Holder, "backup"),
     ] {
         let mut table = Table::new(String::new(), true, Order { by, reversed: false });
-        table.on_list(three().locks().cloned().collect());
+        table.on_list(three().locks().cloned().collect(), Instant::now());
         assert_eq!(table.locks().next().unwrap().key.as_str(), first, "{by:?}");
     }
 }
@@ -133,18 +136,21 @@ fn details_show_the_waiters_and_follow_the_lock() {
     let mut table = three();
     assert_eq!(press(&mut table, "\n"), Some(Wish::Inspect(Key::new("report/daily").unwrap())));
     let shown = on_80x24(&mut table);
-    for part in
-        ["report/daily: held by web-1:2 (nightly)", "fencing token 17", "waiting 1: web-1:7 (nightly), for 3 min"]
-    {
+    for part in [
+        "report/daily: held by web-1:2 (nightly)",
+        "fencing token 17",
+        "end process 2 on web-1, or break the lock (b)",
+        "waiting 1: web-1:7 (nightly), for 3 min",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let narrow = screen(&mut table, (40, 24));
     assert_eq!(narrow[2..4], ["report/daily: held by web-1:2 (nightly)", "for 1 h 6 min, ends in 20.5 s unless"]);
     assert!(narrow[5..].contains(&"  waiting 1: web-1:7 (nightly), for 3".to_owned()), "{narrow:#?}");
-    table.on_inspection(Some(held("backup", 1, 3)));
+    table.on_inspection(Some(held("backup", 1, 3)), Instant::now());
     assert!(on_80x24(&mut table).contains("web-1:7"), "a late reply about another lock changes nothing");
     assert_eq!(table.on_tick(), Some(Wish::Inspect(Key::new("report/daily").unwrap())));
-    table.on_inspection(None);
+    table.on_inspection(None, Instant::now());
     assert!(on_80x24(&mut table).contains("report/daily: free"));
     assert_eq!(press(&mut table, "\x1b"), None);
     assert_eq!(table.on_tick(), None, "nothing is inspected behind the list");
@@ -182,7 +188,7 @@ fn a_question_is_shown_whole_and_a_resize_is_no_answer() {
     let question = "Break report/daily, held by web-1:2 (nightly) for 1 h 6 min, ends in 20.5 s unless renewed, 2 waiting? It \
                     does not stop the holder. y/n";
     assert_eq!(lines[22..].join(" "), question);
-    table.on_list(vec![held("report/daily", 9, 1)]);
+    table.on_list(vec![held("report/daily", 9, 1)], Instant::now());
     let Some(Wish::Break(seen)) = press(&mut table, "y") else { panic!("not broken") };
     assert_eq!(seen.first().holder_id(), Some(holder(2).id), "what was asked about, not what is there now");
     assert_eq!(press(&mut table, "by"), None, "one at a time");
@@ -213,7 +219,7 @@ fn trouble_is_shown_beside_the_last_list() {
     table.on_trouble("redis://locks.example:6379: connection refused".to_owned());
     let shown = on_80x24(&mut table);
     assert!(shown.contains("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: redis:"), "{shown}");
-    table.on_list(Vec::new());
+    table.on_list(Vec::new(), Instant::now());
     assert!(on_80x24(&mut table).contains("0 locks, 0 waiting; 0 s ago"));
 }
 
@@ -245,7 +251,7 @@ fn text_of_others_cannot_command_the_terminal() {
 #[test]
 fn without_a_queue_no_number_of_waiters_is_shown() {
     let mut table = Table::new("file:/run/locks".to_owned(), false, Order { by: By::Key, reversed: false });
-    table.on_list(vec![held("k", 1, 1).with_queue(None)]);
+    table.on_list(vec![held("k", 1, 1).with_queue(None)], Instant::now());
     let lines = screen(&mut table, (80, 24));
     assert!(lines[1].starts_with("1 lock; ") && lines[3].contains(" -       -           web-1"), "{lines:#?}");
     assert_eq!(table.totals().waiters, None);
@@ -258,4 +264,172 @@ fn many_locks_and_a_slow_server_are_listed_less_often() {
     assert_eq!(pause(2 * second, short, &locks(10)), 2 * second);
     assert_eq!(pause(2 * second, short, &locks(5000)), 5 * second);
     assert_eq!(pause(2 * second, second, &locks(10)), 19 * second);
+}
+
+/// The locks of looks at these seconds, each with the holder of the key `k` and the remaining ms of its lease, and what was seen.
+fn watched(looks: &[(u64, u32, u64)]) -> (Option<Liveness>, Watch) {
+    let (mut watch, start) = (Watch::default(), Instant::now());
+    let mut alive = None;
+    for (at, holder, left) in looks {
+        let mut held = held("k", *holder, 1);
+        let ends = Expiry::In(Duration::from_millis(*left));
+        held.holders = held.holders.map(|hold| HolderInfo::new(hold.occupant, ends));
+        let now = start + Duration::from_secs(*at);
+        // The server is asked a tenth of a second before its reply is complete.
+        let asked = now.checked_sub(Duration::from_millis(100)).unwrap_or(now);
+        alive = watch.on_list(vec![held], (asked, now))[0].first().alive;
+    }
+    (alive, watch)
+}
+
+#[test]
+fn renewals_are_seen_by_the_end_of_a_lease_that_moves() {
+    let seen = |looks: &[_]| watched(looks).0;
+    let renewed = |ago, every| {
+        Some(Liveness::Renewed { ago: Duration::from_millis(ago), every: Some(Duration::from_millis(every)) })
+    };
+    assert_eq!(seen(&[(0, 1, 25_000)]), None, "nobody knows when the first renewal was");
+    assert_eq!(seen(&[(0, 1, 25_000), (4, 1, 21_050)]), None, "a reply that took its time is no renewal");
+    // A lease of 30 s that was granted at -5, and renewed at 5.
+    let looks = [(0, 1, 25_000), (4, 1, 21_000), (8, 1, 27_000), (12, 1, 23_000)];
+    assert_eq!(seen(&looks[..3]), renewed(0, 10_000), "no later than the look that shows it");
+    assert_eq!(seen(&looks), renewed(4000, 10_000));
+    // Renewed again at 15 and not at 25: since a look has followed a renewal at once, its time is known.
+    let looks = [&looks[..], &[(15, 1, 30_000), (16, 1, 29_000), (28, 1, 17_000)]].concat();
+    assert_eq!(seen(&looks), renewed(13_000, 10_000));
+    assert!(seen(&looks).unwrap().is_overdue());
+    assert_eq!(seen(&[&looks[..], &[(29, 2, 30_000)]].concat()), None, "another holder");
+}
+
+#[test]
+fn an_overdue_renewal_is_marked_and_explained() {
+    let overdue = |key, secs| {
+        let mut held = held(key, 1, 100);
+        let alive = Liveness::of_lease(Duration::from_secs(secs), Duration::from_secs(30));
+        held.holders = held.holders.map(|hold| hold.with_alive(Some(alive)));
+        held
+    };
+    let mut table = table(vec![overdue("late", 14), overdue("quick", 3)]);
+    let lines = screen(&mut table, (80, 24));
+    assert!(lines[3].starts_with("late           1 min 40 s  ! 20.5 s "), "{lines:#?}");
+    assert!(lines[4].starts_with("quick          1 min 40 s  20.5 s "), "{lines:#?}");
+    let wide = screen(&mut table, (100, 24));
+    assert!(
+        wide[2].contains("ENDS IN     RENEWED     WAITING") && wide[3].contains("! 20.5 s    14 s        0"),
+        "{wide:#?}"
+    );
+    press(&mut table, "\n");
+    let shown = on_80x24(&mut table).replace('\n', " ");
+    assert!(shown.contains("no renewal for 14 s, expected every 10 s, ends in 20.5 s"), "{shown}");
+}
+
+#[test]
+fn grants_are_counted_by_holders_that_were_not_there_before() {
+    let rate = |looks: &[_]| watched(looks).1.grants_per_second();
+    assert_eq!(rate(&[(0, 1, 9000)]), None, "before, nothing was seen");
+    assert_eq!(rate(&[(0, 1, 9000), (2, 1, 9000)]), Some(0.0));
+    assert_eq!(rate(&[(0, 1, 9000), (2, 2, 9000)]), Some(0.5));
+    let mut table = three();
+    let more = (0..3000).map(|n| held(&format!("k{n}"), n + 10, 1)).collect();
+    table.on_list(more, Instant::now());
+    assert!(on_80x24(&mut table).contains(" grants/s seen; 0 s ago"));
+}
+
+/// Keys and labels that are hard to draw.
+fn odd() -> Table {
+    let family = "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}";
+    let long = "k".repeat(512);
+    let wide = "订".repeat(170);
+    let keys = [
+        "a",
+        &long,
+        &wide,
+        family,
+        "e\u{301}\u{301}\u{301}",
+        "\u{202e}rtl",
+        "\u{5d0}\u{5d1}",
+        "\u{ff76}\u{ff9e}",
+        "\u{1f1e9}\u{1f1ea}",
+        "\u{26a0}\u{fe0f}",
+        "1\u{fe0f}\u{20e3}",
+    ];
+    let mut locks: Vec<_> = keys.iter().map(|key| held(key, 1, 3)).collect();
+    let label = format!("{wide}\u{1b}[31mred\r\n\u{9b}");
+    let by = Occupant::from_wire(&format!("{} 主机:7 {label}", "ab".repeat(16)));
+    locks.push(Holding::new(Key::new("label").unwrap(), HolderInfo::new(by, Expiry::Never)));
+    table(locks)
+}
+
+#[test]
+fn no_key_and_no_label_breaks_the_screen_at_any_size() {
+    for size in [(80, 24), (120, 30), (60, 10), (40, 8), (20, 6), (10, 4), (7, 3), (3, 2), (2, 1), (1, 1), (500, 150)] {
+        for keys in ["", "v", "vvvv\n", "b", "b\n/订", "/\u{1f468}", "\nvvvvvvvvvvvv"] {
+            let mut table = odd();
+            press(&mut table, keys);
+            let lines = screen(&mut table, size);
+            let shown: String = lines.concat();
+            assert!(!shown.chars().any(|c| c.is_control() || c == '\u{202e}'), "{size:?} {keys:?}: {lines:#?}");
+        }
+    }
+}
+
+#[test]
+fn columns_stay_under_their_heads_whatever_the_keys_are() {
+    let mut table = odd();
+    for (width, height) in [(80, 24), (120, 24), (60, 24)] {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| render(frame, &mut table)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let from = |x: u16, y| (x..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let column = (0..width).find(|x| from(*x, 2).starts_with("HELD FOR")).unwrap();
+        for row in 3..14 {
+            assert!(
+                ["3 s ", "?   "].iter().any(|cell| from(column, row).starts_with(cell)),
+                "{width} {row}: {:?}",
+                from(0, row)
+            );
+            assert_eq!(from(column - 1, row).chars().next(), Some(' '), "{width} {row}: {:?}", from(0, row));
+        }
+    }
+}
+
+/// What is marked is bold, dim or reversed, so it is seen on every background, and without colours.
+#[test]
+fn the_screen_has_no_colours() {
+    for keys in ["", "\n", "b", "/a"] {
+        let mut table = three();
+        press(&mut table, keys);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| render(frame, &mut table)).unwrap();
+        let cells = &terminal.backend().buffer().content;
+        assert!(cells.iter().all(|cell| (cell.fg, cell.bg) == (Color::Reset, Color::Reset)), "{keys:?}");
+    }
+}
+
+#[test]
+fn without_a_lock_there_is_nothing_to_select_or_break() {
+    let mut table = table(Vec::new());
+    for keys in ["v", "b", "y", "\n", "/x\n", "s", "r"] {
+        assert_eq!(press(&mut table, keys), None, "{keys:?}");
+    }
+    assert!(on_80x24(&mut table).contains("0 locks, 0 waiting"));
+    assert_eq!(table.to_string(), "redis://locks.example:6379: 0 locks, 0 waiting\n");
+}
+
+/// Only what is on the screen is drawn; the others are counted.
+#[test]
+fn a_frame_of_5000_locks_costs_little_more_than_one_of_a_screenful() {
+    let cost = |count: u32| {
+        let mut table = table((0..count).map(|n| held(&format!("k{n:04}"), n, 1)).collect());
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let frame = |_| {
+            let begun = Instant::now();
+            terminal.draw(|frame| render(frame, &mut table)).unwrap();
+            begun.elapsed()
+        };
+        (0..15).map(frame).min().unwrap()
+    };
+    let (few, many) = (cost(24), cost(5000));
+    println!("a frame: {few:?} with 24 locks, {many:?} with 5000");
+    assert!(many <= 20 * few, "{many:?} against {few:?}");
 }

@@ -7,7 +7,7 @@ use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, O
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use tenure::{Downgrading, End, HoldId, Leaving, Status, Tenure};
+pub use tenure::{End, HoldId, Leaving, Status, Tenure};
 
 /// What to do for a hold whose timer has fired.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-use crate::{FencingToken, LossReason, Mode, Moment, Unknown};
+use crate::{FencingToken, HolderId, LossReason, Mode, Moment};
 
 /// The id of a hold of one key, unique within its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +41,14 @@ pub enum End {
     Lost(LossReason),
 }
 
+impl End {
+    /// Whether this holder id belongs to another process now: one of the tasks that shared the hold has detached it.
+    pub fn is_given_away(&self, holder: HolderId) -> bool {
+        let Self::Lost(LossReason::TakenBy(holders)) = self else { return false };
+        holders.iter().any(|other| other.holder_id() == Some(holder))
+    }
+}
+
 /// What the holder of a tenure may assume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -57,21 +65,9 @@ pub enum Status {
 pub enum Leaving {
     /// Another task has it now, or it is kept for the next one. The caller must not release it.
     PassedOn,
-    /// The caller must release it on the backend.
-    Release,
+    /// The caller must release it on the backend. The lease ends at this moment if no renewal in flight succeeds, and a release is of no
+    /// use after that.
+    Release(Moment),
     /// The lease was already over.
-    Over,
-}
-
-/// The result of a downgrade for its task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Downgrading {
-    /// It is a reader, with the token of this tenure.
-    Done(Tenure),
-    /// The backend has not answered: send the same request again at this moment.
-    Again(Moment),
-    /// The backend refuses permanently.
-    Refused(Unknown),
-    /// The hold is over.
     Over,
 }

@@ -21,7 +21,7 @@ const SPARE: Duration = Duration::from_millis(5);
 /// Claims of one task.
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// The reply to a claim that the backend was given at `called`; connecting does not count as part of the lease.
-    pub fn claim_answered(
+    pub(crate) fn claim_answered(
         &mut self,
         id: WaiterId,
         called: Moment,
@@ -77,7 +77,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to [`TaskStep::Inspect`].
-    pub fn inspected(
+    pub(crate) fn inspected(
         &mut self,
         id: WaiterId,
         answer: Result<Option<Holding>, Unknown>,
@@ -98,7 +98,12 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to [`TaskStep::Leave`].
-    pub fn left(&mut self, id: WaiterId, answer: Result<Release, Unknown>, cx: &mut Context<'_, W, L>) -> TaskStep {
+    pub(crate) fn left(
+        &mut self,
+        id: WaiterId,
+        answer: Result<Release, Unknown>,
+        cx: &mut Context<'_, W, L>,
+    ) -> TaskStep {
         let Some(claiming) = self.claiming(id) else { return TaskStep::Wait };
         // A server that does not allow it now will not do so later.
         claiming.left_behind = answer.is_err_and(|cause| !cause.is_permanent());

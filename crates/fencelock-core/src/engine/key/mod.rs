@@ -9,9 +9,9 @@ mod waiters;
 
 use super::boxed_vec::BoxedVec;
 use super::claim::{AcquireRequest, HandOff, PendingClaim, Phase, Spare};
-use super::hold::{Downgrading, Duty, End, Firing, HoldId, Leaving, Status, Tenure};
+use super::hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
 use super::sharing::{IdleLease, Leases, OtherWaiters, Renewed};
-use super::{Action, Config, Context, Grant, Source, TaskStep};
+use super::{Action, Config, Context, DowngradeNext, Grant, Source, TaskStep};
 use crate::{
     Downgrade, Expiry, Holder, HolderId, Lease, LossReason, Mode, Moment, Occupant, Occupied, Renew, Renewal,
     TokenBlock, Unknown,
@@ -63,11 +63,11 @@ impl<W: Default, L: Default> Default for KeyEngine<W, L> {
 
 /// The known holder of the key. No request is sent for this.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub(crate) struct View {
     /// The number of waiters before; `None` if the backend has no queue.
-    pub ahead: Option<u32>,
+    pub(crate) ahead: Option<u32>,
     /// The holder.
-    pub occupied: Occupied,
+    pub(crate) occupied: Occupied,
 }
 
 /// Tasks that acquire the key.
@@ -78,7 +78,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Adds a task that arrived at `arrived`. A task whose granted lease was lost before it ran is `first` again.
-    pub fn enter(
+    pub(crate) fn enter(
         &mut self,
         request: AcquireRequest,
         arrived: Moment,
@@ -105,7 +105,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The next step of a task that is new or was woken; `None` if it keeps waiting.
-    pub fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
+    pub(crate) fn poll(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<TaskStep> {
         if !self.is_present(id) {
             return Some(TaskStep::TurnLost);
         }
@@ -139,7 +139,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The timer of [`TaskStep::Sleep`] has fired.
-    pub fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
+    pub(crate) fn timer_fired(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> TaskStep {
         match self.claiming(id).map(|claiming| &claiming.phase) {
             Some(Phase::Delayed) => self.attempt(id, cx),
             Some(Phase::Sleeping) => {
@@ -151,7 +151,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Removes a task that gives up. If the key was granted meanwhile, the caller must release it.
-    pub fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
+    pub(crate) fn leave(&mut self, id: WaiterId, cx: &mut Context<'_, W, L>) -> Option<Grant> {
         if let Some(step) = self.waiters.take_served(id) {
             self.settle(None, cx);
             return match step {
@@ -166,7 +166,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
     /// An idle lease for a task outside the queue, if it matches the request. One that does not, also because these tasks use another
     /// mode, is released, because it counts as a free key.
-    pub fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
+    pub(crate) fn take_idle(&mut self, request: &AcquireRequest, cx: &mut Context<'_, W, L>) -> IdleLease {
         if let Some(grant) = self.join_now(request, cx) {
             return IdleLease::Taken(grant);
         }
@@ -190,7 +190,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The known holder of the key, for a queued task.
-    pub fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
+    pub(crate) fn view(&self, id: WaiterId, config: &Config, now: Moment) -> Option<View> {
         let before = u32::try_from(self.waiters.before(id)).unwrap_or(u32::MAX);
         // The backend knows all holders of permits.
         let is_complete = self.last_busy.is_none() || self.leases.permits.is_empty();
@@ -408,6 +408,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         if self.leases.leave(id, tenure) {
             return Leaving::PassedOn;
         }
+        let rest = self.leases.get(id).map_or(Duration::ZERO, |hold| hold.rest(cx.now));
         if self.leases.is_sharing(id) {
             if tenure.mode != Mode::Shared && self.pass_on(id, tenure, cx) {
                 return Leaving::PassedOn;
@@ -417,7 +418,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
         }
         self.leases.end_unused(id, background, cx);
         self.settle(None, cx);
-        Leaving::Release
+        Leaving::Release(cx.now + rest)
     }
 
     /// Detaches the hold from this client: it is no longer renewed.
@@ -442,7 +443,7 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// Resumes an existing hold by the proof of its holder.
-    pub fn resume(
+    pub(crate) fn resume(
         &mut self,
         holder: HolderId,
         request: &AcquireRequest,
@@ -559,10 +560,13 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
 
 /// Downgrades: a writer becomes a reader.
 impl<W: Default, L: Default> KeyEngine<W, L> {
-    /// Starts a downgrade. The request may be executed although its reply is lost, so the hold counts as shared from
-    /// now on: this tenure ends, and no other task gets the lease. `None` if the tenure has ended already, or is not
-    /// exclusive.
-    pub fn downgrade(&mut self, id: HoldId, tenure: Tenure, cx: &mut Context<'_, W, L>) -> Option<(Tenure, Renewal)> {
+    /// See [`super::DowngradeHold::begin`]. Returns the tenure that reads, and the request.
+    pub(crate) fn downgrade(
+        &mut self,
+        id: HoldId,
+        tenure: Tenure,
+        cx: &mut Context<'_, W, L>,
+    ) -> Option<(Tenure, Renewal)> {
         let is_over = !matches!(self.status(id, tenure, cx), Status::Held(_));
         if is_over || tenure.mode != Mode::Exclusive {
             return None;
@@ -578,40 +582,40 @@ impl<W: Default, L: Default> KeyEngine<W, L> {
     }
 
     /// The reply to a downgrade that was sent at `sent`, for the tenure that began with it.
-    pub fn downgrade_answered(
+    pub(crate) fn downgrade_answered(
         &mut self,
         id: HoldId,
         tenure: Tenure,
         sent: Moment,
         answer: Result<Downgrade, Unknown>,
         cx: &mut Context<'_, W, L>,
-    ) -> Downgrading {
+    ) -> DowngradeNext {
         // A lease that has expired ended by itself, whatever the reply is.
         if !matches!(self.status(id, tenure, cx), Status::Held(_)) {
-            return Downgrading::Over;
+            return DowngradeNext::Over;
         }
         let random = cx.rng.next_u64();
-        let Some(hold) = self.leases.get_mut(id) else { return Downgrading::Over };
+        let Some(hold) = self.leases.get_mut(id) else { return DowngradeNext::Over };
         let lost = match answer {
             Ok(Downgrade::Downgraded { token }) => {
                 match hold.downgraded(token, sent, cx.config.drift, cx.now, random) {
                     Ok(tenure) => {
                         hold.set_timer(cx);
-                        return Downgrading::Done(tenure);
+                        return DowngradeNext::Done(tenure);
                     }
                     Err(reason) => reason,
                 }
             }
             Ok(Downgrade::Absent) => LossReason::Deleted,
             Ok(Downgrade::TakenBy(holders)) => LossReason::TakenBy(holders),
-            Err(cause) if cause.is_permanent() => return Downgrading::Refused(cause),
+            Err(cause) if cause.is_permanent() => return DowngradeNext::Refused(cause),
             // Like a renewal that is not confirmed.
             Err(_) => {
                 let pause = (hold.ttl().get() / 60).clamp(Duration::from_millis(1), Duration::from_secs(1));
-                return Downgrading::Again(cx.now + pause);
+                return DowngradeNext::Rest(cx.now + pause);
             }
         };
         self.lose(id, lost, cx);
-        Downgrading::Over
+        DowngradeNext::Over
     }
 }

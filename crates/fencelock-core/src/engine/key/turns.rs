@@ -32,7 +32,7 @@ const REPORT_AFTER: u32 = 5;
 
 impl<W: Default, L: Default> KeyEngine<W, L> {
     /// A task runs. Returns whether it still has its place: otherwise it drops its request without polling it again, and
-    /// [`KeyEngine::poll`] returns [`crate::engine::TaskStep::TurnLost`].
+    /// [`crate::engine::AcquireKey::woken`] says so.
     pub fn is_present(&mut self, id: WaiterId) -> bool {
         if let Some(turns) = &mut self.turns {
             turns.suspects.retain(|suspect| *suspect != id);

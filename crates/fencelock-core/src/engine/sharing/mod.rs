@@ -39,7 +39,7 @@ pub(crate) struct Leases<L> {
 
 /// The result of taking an idle lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IdleLease {
+pub(crate) enum IdleLease {
     /// There is no idle lease.
     None,
     /// The caller has it.

@@ -4,8 +4,8 @@
 -- Reply {value, type, pttl, fence or "", waiters, named waiters}, or the number of waiters if the lock is free; if it is free and
 --       the server may have lost a grant, the refusal of a claim
 -- If several clients hold the lock, pttl is the remaining time of the hold that ends first; for value and type see shared.lua.
--- The named waiters are the first ones that are alive, behind at most CAP others, one in each line: ms since the ticket, value, and the
--- rest of the entry, with tabs in between. They are not named if TIME is denied.
+-- The named waiters are the first ones that are alive, behind at most CAP others, one in each line: ms since the ticket, or
+-- nothing if it is no time, value, and the rest of the entry, with tabs in between. They are not named if TIME is denied.
 
 local function named(most)
   local time = redis.pcall('TIME')
@@ -19,7 +19,9 @@ local function named(most)
     local entry = alive and alive > now_ms and tolerant('HGET', KEYS[4], found[i]) or ''
     local value, suffix = string.match(string.sub(entry, 1, CUT), '^[1-9]%d* [1-9]%d* %S+ ([^\t\n]*)\t?([^\n]*)')
     if is_holder(value, found[i]) then
-      lines[#lines + 1] = string.format('%.0f', now_ms - found[i + 1]) .. '\t' .. value .. '\t' .. suffix
+      local ticket = tonumber(found[i + 1])
+      local waited = ticket % 1000 == 0 and string.format('%.0f', now_ms - ticket / 1000) or ''
+      lines[#lines + 1] = waited .. '\t' .. value .. '\t' .. suffix
     end
   end
   return table.concat(lines, '\n')

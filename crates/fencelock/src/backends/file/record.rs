@@ -1,6 +1,6 @@
 //! The content of a lock file: one line of JSON, for the next fence and for people.
 
-use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Invalid, Key, Mode, Occupant, Owner};
+use fencelock_core::{Expiry, FencingToken, Holder, HolderInfo, Invalid, Key, Liveness, Mode, Occupant, Owner};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -170,6 +170,7 @@ impl Record {
             .with_mode(self.mode)
             .with_fence(Some(self.fence))
             .with_held_for(Some(held_for))
+            .with_alive(Some(Liveness::Process))
     }
 }
 

@@ -5,9 +5,9 @@ mod moves;
 mod view;
 
 use super::start_error::say_skipped;
+use crate::until::until;
 use crate::{Proxy, RedisOptions, RedisServer, Reply, StartError};
 use std::io;
-use std::thread::sleep;
 use std::time::Duration;
 use tokio::time::Instant;
 use view::{NodeLine, SLOTS};
@@ -16,7 +16,6 @@ use view::{NodeLine, SLOTS};
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A busy machine may take seconds for each step of a failover.
 const TIMEOUT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
 /// A replica gives up a failover after 5 s.
 const GIVEN_UP: Duration = Duration::from_secs(6);
 /// No server has this password.
@@ -113,7 +112,7 @@ impl ClusterNodes {
             must(&self.nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).expect("a handshake that begins");
         }
         let count = self.nodes.len();
-        until("every node knows all others", || {
+        until(TIMEOUT, "every node knows all others", || {
             (0..count).all(|index| self.view(index).is_some_and(|v| v.len() == count))
         });
         for (index, replica) in self.nodes.iter().enumerate().skip(self.masters) {
@@ -152,7 +151,7 @@ impl ClusterNodes {
     /// If there is none for a minute.
     pub fn owner_of(&self, slot: u16) -> usize {
         let mut owner = None;
-        until("an owner of the slot", || {
+        until(TIMEOUT, "an owner of the slot", || {
             owner = self.owners()[usize::from(slot)];
             owner.is_some()
         });
@@ -213,7 +212,7 @@ impl ClusterNodes {
     /// # Panics
     /// If this takes longer than a minute.
     pub fn wait_until_settled(&self) {
-        until("the nodes agree, and the replicas are connected", || {
+        until(TIMEOUT, "the nodes agree, and the replicas are connected", || {
             let own: Vec<NodeLine> = (0..self.nodes.len()).filter_map(|index| self.own_line(index)).collect();
             let owners = view::owners(&own, &self.ids);
             owners.iter().all(Option::is_some)
@@ -252,7 +251,7 @@ impl ClusterNodes {
     /// If this takes longer than a minute.
     pub fn fail_over(&self, replica: usize) {
         let mut began = None::<Instant>;
-        until("the replica is promoted", || {
+        until(TIMEOUT, "the replica is promoted", || {
             // A failover is given up if a node is too slow.
             if began.is_none_or(|at| at.elapsed() > GIVEN_UP) {
                 began = must(&self.nodes[replica], &["CLUSTER", "FAILOVER"]).is_ok().then(Instant::now);
@@ -266,7 +265,7 @@ impl ClusterNodes {
     /// # Panics
     /// If this takes longer than a minute.
     pub fn wait_for_another_than(&self, master: usize) {
-        until("another master", || {
+        until(TIMEOUT, "another master", || {
             let owners = self.owners();
             owners.iter().all(|owner| owner.is_some_and(|owner| owner != master))
         });
@@ -312,14 +311,5 @@ fn good(reply: Reply, words: &[&str]) -> io::Result<Reply> {
             Err(io::Error::other(format!("{command}: {why}")))
         }
         reply => Ok(reply),
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
-        sleep(PAUSE);
     }
 }

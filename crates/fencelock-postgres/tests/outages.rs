@@ -1,0 +1,206 @@
+//! How a client reaches a server, what it says of one that it cannot reach, and what locks survive.
+
+mod common;
+
+use common::{LONG, SOON, fault, open, token, url, with_schema};
+use fencelock_core::{Acquire, Backend, Claim, Fault, Intent, Release, Renew, Renewal, Unknown};
+use fencelock_postgres::Postgres;
+use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
+use tokio::time::Instant;
+
+async fn try_claim(client: &Postgres, claim: &Claim) -> Result<Acquire, Unknown> {
+    client.acquire(claim).await.answer
+}
+
+/// Asks until there is an answer.
+async fn answered<T>(request: impl AsyncFn() -> Result<T, Unknown>) -> T {
+    let begun = Instant::now();
+    loop {
+        match request().await {
+            Ok(answer) => return answer,
+            Err(cause) => assert!(begun.elapsed() < SOON, "{cause}"),
+        }
+    }
+}
+
+async fn granted(client: &Postgres, claim: &Claim) -> u64 {
+    token(&answered(async || try_claim(client, claim).await).await)
+}
+
+async fn released(client: &Postgres, held: &Claim) {
+    let answer = answered(async || client.release(&held.key, &held.holder.id).await).await;
+    assert_eq!(answer, Release::Released);
+}
+
+/// The lock must still be there when the server answers again.
+async fn renewed(client: &Postgres, held: &Claim) {
+    let renewal = [Renewal::new(held.key.clone(), held.holder.id, held.ttl)];
+    let answer = answered(async || client.renew(&renewal).await.remove(0)).await;
+    assert!(matches!(answer, Renew::Renewed { .. }), "{answer:?}");
+}
+
+/// With a server that needs TLS for TCP.
+fn with_tls() -> Option<PostgresServer> {
+    match PostgresServer::start(&["ssl=on"]) {
+        Ok(server) => {
+            server.allow_first("hostnossl all all all reject");
+            Some(server)
+        }
+        Err(missing) => {
+            say_skipped(&missing);
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_needs_tls_is_reached_and_checked_as_the_url_says() {
+    let Some(server) = with_tls() else { return };
+    let with = |options: &str| url(&server) + options;
+    let trusted = format!("&sslmode=verify-full&sslrootcert={}", server.tls_files().ca.display());
+    for options in ["", "&sslmode=require", &trusted] {
+        let client = Postgres::open(&with(options)).await.unwrap_or_else(|error| panic!("{options}: {error}"));
+        let held = claim("k", LONG);
+        granted(&client, &held).await;
+        released(&client, &held).await;
+    }
+    let named = with(&trusted).replace("127.0.0.1", "localhost");
+    Postgres::open(&named).await.expect("a certificate with this name");
+    let (refused, text) = fault(&with("&sslmode=disable")).await;
+    assert!(refused == Fault::Denied && text.contains("no encryption"), "{text}");
+    // The authority is not one of the system, and the certificate of the server is not an authority.
+    let other = format!("&sslmode=verify-full&sslrootcert={}", server.tls_files().client_certificate.display());
+    for options in ["&sslmode=verify-full", &other] {
+        let (refused, text) = fault(&with(options)).await;
+        assert!(refused == Fault::Unsupported && text.contains("certificate"), "{text}");
+    }
+    let (refused, text) = fault(&with("&sslmode=verify-full&sslrootcert=/nowhere.pem")).await;
+    assert!(refused == Fault::Unsupported && text.contains("/nowhere.pem"), "{text}");
+}
+
+#[tokio::test]
+async fn a_wrong_missing_or_changed_password_is_named_with_its_remedy() {
+    let Some(server) = postgres_or_skip() else { return };
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'right'; GRANT CREATE ON DATABASE postgres TO app");
+    server.allow_first("host all app all scram-sha-256");
+    let as_role = |login: &str| url(&server).replace("postgres@", &format!("{login}@"));
+    let (refused, text) = fault(&as_role("app:wrong")).await;
+    assert!(refused == Fault::Denied && text.contains("app") && text.contains("password"), "{text}");
+    let (refused, text) = fault(&as_role("app")).await;
+    assert!(refused == Fault::Denied && text.contains("password_file="), "{text}");
+    let (refused, text) = fault(&as_role("stranger")).await;
+    assert!(refused == Fault::Denied && text.contains("createuser"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "right\n").unwrap();
+    let client = Postgres::open(&format!("{}&password_file={}", as_role("app"), file.display())).await.unwrap();
+    let held = claim("k", LONG);
+    granted(&client, &held).await;
+    // The file is read for each connection.
+    server.sql("ALTER ROLE app PASSWORD 'new'");
+    std::fs::write(&file, "new\n").unwrap();
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+    renewed(&client, &held).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_run_is_named_with_its_address() {
+    let Some(mut server) = postgres_or_skip() else { return };
+    let socket =
+        format!("postgres:///postgres?user=postgres&host={}&port={}", server.socket_dir().display(), server.port());
+    Postgres::open(&format!("{socket}&create=true&timeout=10000")).await.expect("a socket");
+    server.crash();
+    let (refused, text) = fault(&server.url("postgres")).await;
+    assert!(refused == Fault::Unreachable && text.contains(&server.port().to_string()), "{text}");
+    let (refused, text) = fault(&socket).await;
+    assert!(refused == Fault::Unreachable && text.contains("is the server running?"), "{text}");
+}
+
+#[tokio::test]
+async fn a_pooler_that_restarts_costs_neither_a_lock_nor_its_client() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    let Some(mut pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
+    let client = Postgres::open(&format!("{}?timeout=10000&poll=20", pooler.url("postgres"))).await.unwrap();
+    let (held, waits) = (claim("k", LONG), claim("k", LONG));
+    let token = granted(&client, &held).await;
+    let queued = try_claim(&client, &waits.with_intent(Intent::Enqueue)).await;
+    assert!(matches!(queued, Ok(Acquire::Queued { ahead: 0, .. })), "{queued:?}");
+    pooler.restart();
+    renewed(&client, &held).await;
+    released(&client, &held).await;
+    assert!(granted(&client, &waits.with_intent(Intent::Poll)).await > token);
+}
+
+#[tokio::test]
+async fn a_failover_to_a_standby_that_commits_wait_for_loses_no_lock() {
+    let Some(mut server) = postgres_or_skip() else { return };
+    let standby = server.synchronous_standby();
+    // The first server of the URL that takes writes is used.
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", server.port(), standby.port());
+    let client = Postgres::open(&with_schema(&format!("postgres://postgres@{hosts}/postgres"))).await.unwrap();
+    let (held, waits) = (claim("k", LONG), claim("k", LONG));
+    let token = granted(&client, &held).await;
+    let (refused, text) = fault(&standby.url("postgres")).await;
+    assert!(refused == Fault::ReadOnly && text.contains("standby"), "{text}");
+    server.crash();
+    // Its own commits wait for nobody now.
+    standby.sql("ALTER SYSTEM RESET synchronous_standby_names");
+    standby.promote();
+    standby.sql("SELECT pg_reload_conf()");
+    renewed(&client, &held).await;
+    let busy = answered(async || try_claim(&client, &waits).await).await;
+    assert!(matches!(busy, Acquire::Busy(_)), "{busy:?}");
+    released(&client, &held).await;
+    assert!(granted(&client, &waits).await > token);
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_is_a_timeout_and_its_locks_stay() {
+    let Some(server) = postgres_or_skip() else { return };
+    let client = Postgres::open(&url(&server).replace("10000", "2000")).await.unwrap();
+    let held = claim("k", LONG);
+    let token = granted(&client, &held).await;
+    server.freeze();
+    let unknown = try_claim(&client, &claim("other", LONG)).await.unwrap_err();
+    assert_eq!(unknown.nodes()[0].fault, Fault::Timeout, "{unknown}");
+    server.thaw();
+    renewed(&client, &held).await;
+    // The connection that was too slow executes the other claim, and must not release this one first.
+    released(&client, &held).await;
+    assert!(granted(&client, &claim("k", LONG)).await > token);
+}
+
+#[tokio::test]
+async fn a_full_disk_grants_nothing_and_loses_nothing() {
+    let mut server = match PostgresServer::start_on_small_disk(100, &[]) {
+        Ok(server) => server,
+        Err(missing) => return say_skipped(&missing),
+    };
+    let client = open(&url(&server)).await;
+    let held = claim("k", LONG);
+    let token = granted(&client, &held).await;
+    let ballast = server.fill_disk();
+    // What is already reserved may still be written.
+    let (begun, mut number) = (Instant::now(), 0);
+    let refused = loop {
+        assert!(begun.elapsed() < 3 * SOON, "the disk is full, and locks are granted");
+        number += 1;
+        match try_claim(&client, &claim(&format!("{}-{number}", "long".repeat(100)), LONG)).await {
+            Ok(Acquire::Granted { .. }) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(cause) => break cause,
+        }
+    };
+    assert!(matches!(refused.nodes()[0].fault, Fault::Full | Fault::Unreachable), "{refused}");
+    std::fs::remove_file(ballast).unwrap();
+    // It ends if it cannot write its log.
+    if server.try_sql("postgres", "SELECT 1").is_err() {
+        server.restart();
+    }
+    renewed(&client, &held).await;
+    let kept = server.sql("SELECT count(*) FROM fencelock.locks WHERE ends > 0").parse::<u32>().unwrap();
+    assert!(kept >= number, "{kept} of {number} that were granted");
+    released(&client, &held).await;
+    assert!(granted(&client, &claim("k", LONG)).await > token);
+}
