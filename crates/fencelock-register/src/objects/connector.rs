@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector as Tcp;
 use hyper_util::rt::TokioExecutor;
@@ -11,29 +11,43 @@ use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
     HttpResponseBody, HttpService,
 };
+use rustls::{ClientConfig, RootCertStore};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// What the answer to a request showed. It travels with the request, because an error has neither.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slot(Arc<Mutex<Answered>>);
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Answered {
     /// 0 if there was no answer.
     pub(super) status: u16,
     /// In microseconds since 1970.
     pub(super) date: Option<u64>,
+    /// Where the bucket is.
+    pub(super) region: Option<String>,
+    /// The object is a version of several.
+    pub(super) has_versions: bool,
+    /// A rule deletes it some day.
+    pub(super) expires: bool,
+    pub(super) is_replicated: bool,
 }
 
 impl Slot {
     pub(super) fn get(&self) -> Answered {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn fill(&self, response: &http::Response<impl Sized>) {
-        let date = response.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()).and_then(micros);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Answered { status: response.status().as_u16(), date };
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let (status, date) = (response.status().as_u16(), header("date").and_then(micros));
+        let region = header("x-amz-bucket-region").map(str::to_owned);
+        let has = |names: &[&str]| names.iter().any(|name| header(name).is_some_and(|value| value != "null"));
+        let has_versions = has(&["x-amz-version-id", "x-ms-version-id"]);
+        let (expires, is_replicated) = (has(&["x-amz-expiration"]), has(&["x-amz-replication-status"]));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Answered { status, date, region, has_versions, expires, is_replicated };
     }
 }
 
@@ -44,18 +58,43 @@ fn micros(date: &str) -> Option<u64> {
 
 /// Makes clients that share nothing.
 #[derive(Debug)]
-pub(super) struct Connector;
+pub(super) struct Connector {
+    /// Plain HTTP works without the certificates of the system.
+    pub(super) needs_tls: bool,
+}
+
+/// A machine that does not answer is told from a slow store.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Servers close connections that are idle, some of them after five seconds, and a request that meets the end of its connection has an
+/// unknown result.
+const IDLE: Duration = Duration::from_secs(4);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let provider = rustls::crypto::ring::default_provider();
-        let https = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(provider)
-            .map_err(|error| object_store::Error::Generic { store: "TLS", source: Box::new(error) })?;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic {
+            store: "TLS",
+            source: error,
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(error.into()))?;
+        let tls = match tls.clone().with_native_roots() {
+            Ok(tls) => tls,
+            Err(_) if !self.needs_tls => tls.with_root_certificates(RootCertStore::empty()),
+            Err(error) => return Err(failed(format!("{error}: install ca-certificates, or set SSL_CERT_FILE").into())),
+        };
+        let mut tcp = Tcp::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT));
         // Whether plain HTTP is allowed is checked with the URL.
-        let https = https.https_or_http().enable_http1().build();
+        let tls = tls.with_no_client_auth();
+        let https =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
         let mut client = Client::builder(TokioExecutor::new());
-        client.retry_canceled_requests(false).pool_idle_timeout(std::time::Duration::from_secs(20));
+        client.retry_canceled_requests(false).pool_idle_timeout(IDLE);
         Ok(HttpClient::new(Service(client.build(https))))
     }
 }

@@ -1,17 +1,19 @@
-//! The URL of a store, and the client of `object_store` for it.
+//! The URL of a store.
 
-use super::connector::Connector;
+use super::service::{Place, Service};
 use fencelock_core::{Invalid, RetryPlan};
-use object_store::aws::AmazonS3Builder;
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{ObjectStore, RetryConfig};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The parts of a URL.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option that is on or off")]
 pub(super) struct Location {
-    bucket: String,
+    pub(super) service: Service,
+    /// The account of Azure, and the bucket.
+    owners: Vec<String>,
     pub(super) prefix: String,
     endpoint: Option<String>,
     region: Option<String>,
@@ -25,27 +27,30 @@ pub(super) struct Location {
 }
 
 impl Location {
+    /// The endpoint may come from the environment, too.
+    ///
     /// # Errors
     /// [`Invalid`] names what is wrong.
-    pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
+    pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
         let (address, options) = url.split_once('?').unwrap_or((url, ""));
-        let Some(rest) = address.strip_prefix("s3://") else {
-            return Err(Invalid::new(format!("{address}: an object store is s3://BUCKET[/PREFIX]")));
-        };
+        let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
+        let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
+        let service = service.ok_or_else(|| Invalid::new("an object store is s3:// or az://"))?;
         if rest.contains('@') {
             return Err(Invalid::new("credentials come from the environment, not from the URL"));
         }
-        let mut parts = rest.split('/').filter(|part| !part.is_empty()).map(decoded).collect::<Result<Vec<_>, _>>()?;
-        if parts.is_empty() {
-            return Err(Invalid::new(format!("{address} names no bucket: s3://BUCKET[/PREFIX]")));
+        let mut owners = rest.split('/').filter(|part| !part.is_empty()).map(decoded).collect::<Result<Vec<_>, _>>()?;
+        if owners.len() < service.owners() {
+            return Err(Invalid::new(format!("{address} names no bucket: {}", service.form().url)));
         }
-        let bucket = parts.remove(0);
-        if let Some(part) = parts.iter().find(|part| Path::parse(part.as_str()).is_err() || part.contains('/')) {
-            return Err(Invalid::new(format!("{part:?} cannot be a part of a prefix")));
+        if let Some(part) = owners.iter().find(|part| Path::parse(part.as_str()).is_err() || part.contains('/')) {
+            return Err(Invalid::new(format!("{part:?} cannot be a part of a URL of objects")));
         }
+        let prefix = owners.split_off(service.owners()).join("/");
         let mut this = Self {
-            bucket,
-            prefix: parts.join("/"),
+            service,
+            owners,
+            prefix,
             endpoint: None,
             region: None,
             path_style: true,
@@ -59,15 +64,19 @@ impl Location {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             this.option(name, &decoded(value)?)?;
         }
+        let mut variables = service.endpoint_variables().iter();
+        let endpoint = this.endpoint.take().or_else(|| variables.find_map(|name| environment(name)));
+        this.endpoint = endpoint.map(|endpoint| endpoint.trim_end_matches('/').to_owned());
         this.check_endpoint()?;
         Ok(this)
     }
 
     fn option(&mut self, name: &str, value: &str) -> Result<(), Invalid> {
         match name {
-            "endpoint" => self.endpoint = Some(value.trim_end_matches('/').to_owned()),
-            "region" => self.region = Some(value.to_owned()),
+            "endpoint" => self.endpoint = Some(value.to_owned()),
+            "region" if self.service == Service::S3 => self.region = Some(value.to_owned()),
             "path_style" => self.path_style = switch(name, value)?,
+            "region" => return Err(Invalid::new("region= applies to s3:// only")),
             "allow_http" => self.allow_http = switch(name, value)?,
             "skew" => self.skew = span(name, value)?,
             "poll" => self.longest_poll = span(name, value)?,
@@ -83,22 +92,28 @@ impl Location {
 
     fn check_endpoint(&self) -> Result<(), Invalid> {
         let Some(endpoint) = &self.endpoint else { return Ok(()) };
-        let is_local = |rest: &str| ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| rest.starts_with(host));
-        match endpoint.split_once("://") {
-            Some(("https", host)) if !host.is_empty() => Ok(()),
-            Some(("http", host)) if is_local(host) || self.allow_http && !host.is_empty() => Ok(()),
-            Some(("http", host)) if !host.is_empty() => {
-                Err(Invalid::new(format!("{endpoint} would send credentials in plain text; allow_http=on allows it")))
-            }
-            _ => Err(Invalid::new(format!("endpoint={endpoint} is no URL: https://HOST[:PORT]"))),
+        let (protocol, rest) = endpoint.split_once("://").unwrap_or_default();
+        let authority = rest.split('/').next().unwrap_or_default();
+        if authority.is_empty() || !matches!(protocol, "http" | "https") || authority.contains(['@', '?', '#']) {
+            return Err(Invalid::new("endpoint= is no URL of a server, without credentials: https://HOST[:PORT]"));
         }
+        let host = match authority.strip_prefix('[') {
+            Some(_) => authority.split_inclusive(']').next(),
+            None => authority.split(':').next(),
+        };
+        let is_local = host.is_some_and(|host| ["127.0.0.1", "localhost", "[::1]"].contains(&host));
+        if protocol == "http" && !is_local && !self.allow_http {
+            return Err(Invalid::new(format!("{endpoint} would send data in plain text; allow_http=on allows it")));
+        }
+        Ok(())
     }
 
     /// The URL without options that do not change which keys are locked.
     pub(super) fn name(&self) -> String {
+        let (scheme, owners) = (self.service.form().scheme(), self.owners.join("/"));
         let prefix = if self.prefix.is_empty() { String::new() } else { format!("/{}", self.prefix) };
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!("?endpoint={endpoint}")).unwrap_or_default();
-        format!("s3://{}{prefix}{endpoint}", self.bucket)
+        format!("{scheme}://{owners}{prefix}{endpoint}")
     }
 
     pub(super) fn polls(&self) -> RetryPlan {
@@ -110,18 +125,13 @@ impl Location {
     /// # Errors
     /// [`Invalid`] if a setting of the environment is invalid or missing.
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, Invalid> {
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(&self.bucket).with_http_connector(Connector);
-        // A repetition would hide how long a request took.
-        builder = builder.with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() });
-        if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http:"));
-            builder = builder.with_virtual_hosted_style_request(!self.path_style);
-        }
-        if let Some(region) = &self.region {
-            builder = builder.with_region(region);
-        }
-        let store = builder.build().map_err(|error| Invalid::new(format!("{}: {error}", self.name())))?;
-        Ok(Arc::new(store))
+        let place = Place {
+            owners: &self.owners,
+            endpoint: self.endpoint.as_deref(),
+            region: self.region.as_deref(),
+            path_style: self.path_style,
+        };
+        self.service.client(&place).map_err(|error| Invalid::new(format!("{}: {error}", self.name())))
     }
 }
 
@@ -153,6 +163,10 @@ fn span(name: &str, value: &str) -> Result<Duration, Invalid> {
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<Location, Invalid> {
+        Location::parse(url, |_| None)
+    }
+
     #[test]
     fn a_url_names_a_bucket_and_a_prefix() {
         for (url, name) in [
@@ -161,19 +175,35 @@ mod tests {
             ("s3://bucket/a%20b?region=eu-1", "s3://bucket/a b"),
             ("s3://b?endpoint=http://127.0.0.1:9000/&path_style=off", "s3://b?endpoint=http://127.0.0.1:9000"),
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
+            ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),
+            ("az://account/box/a/b?path_style=off", "az://account/box/a/b"),
+            ("s3://bucket/订单", "s3://bucket/订单"),
         ] {
-            assert_eq!(Location::parse(url).unwrap().name(), name);
+            let location = parse(url).unwrap();
+            assert_eq!(location.name(), name);
         }
-        let location = Location::parse("s3://bucket?skew=5s&poll=50ms&clock=off&verify=off").unwrap();
+        let location = parse("s3://bucket?skew=5s&poll=50ms&clock=off&verify=off").unwrap();
         assert_eq!((location.skew, location.clock, location.verify), (Duration::from_secs(5), false, false));
         assert_eq!(location.polls(), RetryPlan::every(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn the_endpoint_of_the_environment_counts_if_the_url_has_none() {
+        let environment = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| "https://h/".to_owned());
+        let name = |url| Location::parse(url, environment).unwrap().name();
+        assert_eq!(name("s3://b"), "s3://b?endpoint=https://h");
+        assert_eq!(name("s3://b?endpoint=https://other"), "s3://b?endpoint=https://other");
+        assert_eq!(name("az://a/b"), "az://a/b");
+        let plain = |_: &str| Some("http://h".to_owned());
+        assert!(Location::parse("s3://b", plain).is_err());
     }
 
     #[test]
     fn a_url_that_is_not_understood_is_refused_by_name() {
         for (url, why) in [
             ("s3://", "no bucket"),
-            ("gs://bucket", "s3://BUCKET"),
+            ("az://account", "az://ACCOUNT/CONTAINER"),
+            ("gs://bucket", "az://"),
             ("s3://key:secret@bucket", "environment"),
             ("s3://bucket/../x", "\"..\""),
             ("s3://bucket/%2e%2e", "\"..\""),
@@ -183,11 +213,15 @@ mod tests {
             ("s3://bucket?skew=2", "write 500ms or 2s"),
             ("s3://bucket?poll=99999999s", "up to an hour"),
             ("s3://bucket?endpoint=minio:9000", "no URL"),
+            ("s3://bucket?endpoint=https://user:secret@minio", "without credentials"),
             ("s3://bucket?endpoint=http://minio:9000", "allow_http=on"),
+            ("s3://bucket?endpoint=http://127.0.0.1.example", "allow_http=on"),
+            ("az://a/b?region=eu", "s3:// only"),
+            ("az://account/box?sig=secret", "\"sig\""),
             ("s3://bucket/%ff", "UTF-8"),
         ] {
-            let error = Location::parse(url).unwrap_err().to_string();
-            assert!(error.contains(why), "{url}: {error}");
+            let error = parse(url).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("secret"), "{url}: {error}");
         }
     }
 }

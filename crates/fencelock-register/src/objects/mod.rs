@@ -1,18 +1,22 @@
-//! Registers that are objects of a store that speaks S3. Credentials come from the environment: `AWS_ACCESS_KEY_ID` and the others,
-//! web identity, and the metadata services of AWS.
+//! Registers that are objects of S3 or Azure Blob Storage. Credentials come from the environment: the variables `AWS_*` and `AZURE_*`,
+//! web identity, and the metadata services of the clouds.
 
 mod connector;
+mod doctor;
+mod failure;
 mod location;
 mod name;
+mod proof;
 mod scheme;
+mod service;
 
 pub use scheme::ObjectStores;
 
 use crate::{Found, Register, RegisterLocks, WriteReply};
 use connector::{Answered, Slot};
+use failure::unknown;
 use fencelock_core::register::{Expect, Record, Settings, Version};
-use fencelock_core::{Answer, Fault, Invalid, Key, Span, Unknown};
-use futures_util::TryStreamExt;
+use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
 use location::Location;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
@@ -32,29 +36,40 @@ struct Objects {
 
 /// A request, with the first ones for credentials, has an answer within this time, or none.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
+const PROOF_LIMIT: Duration = Duration::from_secs(30);
 
-/// The object with the proof that a store refuses. Its content is that of this version of the proof.
-const PROOF: &str = ".fencelock";
-const PROVED: &str =
-    "fencelock 1\nThis store has refused to create an object that exists, and to replace one of another version.\n";
+/// A holder gives up a renewal after a fifth of its TTL. One answer of a hundred takes half a second on most stores.
+const SHORTEST_TTL: Duration = Duration::from_secs(3);
+const ADVISED_TTL: Duration = Duration::from_secs(10);
 
 /// Locks on the object store of this URL. Nothing is sent before the first request.
 ///
 /// # Errors
 /// [`Invalid`] if the URL or the environment has an invalid setting.
 pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
-    let location = Location::parse(url)?;
-    let (settings, polls) = (Settings { skew: location.skew, ..Settings::default() }, location.polls());
-    let (name, store) = (location.name(), location.open()?);
-    let objects = Objects { name, location, store, proved: OnceCell::new() };
-    Ok(RegisterLocks::new(Arc::new(objects)).with_settings(settings).with_polls(polls))
+    Ok(Objects::open(url)?.locks())
 }
 
 impl Objects {
+    fn open(url: &str) -> Result<Arc<Self>, Invalid> {
+        let location = Location::parse(url, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
+        let (name, store) = (location.name(), location.open()?);
+        Ok(Arc::new(Self { name, location, store, proved: OnceCell::new() }))
+    }
+
+    fn locks(self: Arc<Self>) -> RegisterLocks {
+        let (settings, polls) = (Settings { skew: self.location.skew, ..Settings::default() }, self.location.polls());
+        RegisterLocks::new(self).with_settings(settings).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
+    }
+
+    /// The prefix was checked, and contains nothing that is encoded again.
+    fn prefix(&self) -> Path {
+        self.location.prefix.split('/').filter(|part| !part.is_empty()).collect()
+    }
+
     fn path(&self, object: &str) -> Path {
-        let prefix = &self.location.prefix;
-        // Both parts were checked, and contain nothing that is encoded again.
-        Path::from_iter(prefix.split('/').filter(|part| !part.is_empty()).chain([object]))
+        self.prefix().join(object)
     }
 
     fn version(&self, tag: Option<String>) -> Result<Version, Unknown> {
@@ -66,25 +81,21 @@ impl Objects {
     }
 
     /// The time of the store, if it is trusted.
-    fn date(&self, answered: Answered) -> Option<u64> {
+    fn date(&self, answered: &Answered) -> Option<u64> {
         answered.date.filter(|_| self.location.clock)
     }
 
     async fn within<T>(&self, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
-        let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(LIMIT)));
-        tokio::time::timeout(LIMIT, request).await.unwrap_or_else(|_| Err(late()))
+        self.within_limit(LIMIT, request).await
     }
 
-    fn unknown(&self, error: &object_store::Error, status: u16) -> Unknown {
-        let fault = match status {
-            401 | 403 => Fault::Denied,
-            301 | 307 | 308 | 404 => Fault::Misconfigured,
-            408 => Fault::Timeout,
-            429 | 500..=599 => Fault::Busy,
-            0 => Fault::Unreachable,
-            _ => Fault::Other,
-        };
-        Unknown::new(&*self.name, fault, error.to_string())
+    async fn within_limit<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, Unknown>>,
+    ) -> Result<T, Unknown> {
+        let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(limit)));
+        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn get(&self, object: &str) -> Result<Found, Unknown> {
@@ -92,13 +103,13 @@ impl Objects {
         options.extensions.insert(slot.clone());
         let got = self.store.get_opts(&self.path(object), options).await;
         let answered = slot.get();
-        let date = self.date(answered);
+        let date = self.date(&answered);
         let got = match got {
             Ok(got) => got,
             Err(error @ object_store::Error::NotFound { .. }) if !is_bucket(&error) => {
                 return Ok(Found { bytes: None, modified: None, date });
             }
-            Err(error) => return Err(self.unknown(&error, answered.status)),
+            Err(error) => return Err(unknown(&self.name, &error, &answered)),
         };
         let seconds = u64::try_from(got.meta.last_modified.timestamp()).ok();
         let modified = seconds.filter(|_| self.location.clock).map(|seconds| seconds.saturating_mul(1_000_000));
@@ -106,12 +117,17 @@ impl Objects {
         let bytes = if got.meta.size > Record::MAX_BYTES as u64 {
             vec![0; Record::MAX_BYTES + 1]
         } else {
-            got.bytes().await.map_err(|error| self.unknown(&error, 0))?.to_vec()
+            let broken = |error| unknown(&self.name, &error, &Answered::default());
+            got.bytes().await.map_err(broken)?.to_vec()
         };
         Ok(Found { bytes: Some((version, bytes)), modified, date })
     }
 
     async fn put(&self, object: &str, mode: PutMode, bytes: Vec<u8>) -> Result<WriteReply, Unknown> {
+        self.send(object, mode, bytes).await.map(|(reply, _)| reply)
+    }
+
+    async fn send(&self, object: &str, mode: PutMode, bytes: Vec<u8>) -> Result<(WriteReply, Answered), Unknown> {
         let (slot, creates) = (Slot::default(), matches!(mode, PutMode::Create));
         let mut options = PutOptions::from(mode);
         // Some stores let caches serve what anyone may read.
@@ -119,37 +135,17 @@ impl Objects {
         options.extensions.insert(slot.clone());
         let put = self.store.put_opts(&self.path(object), PutPayload::from(bytes), options).await;
         let answered = slot.get();
-        match (put, answered.status) {
-            (Ok(put), _) => Ok(WriteReply::Written { version: self.version(put.e_tag)?, date: self.date(answered) }),
-            (Err(_), 409 | 412) => Ok(WriteReply::Refused),
-            // What was to be replaced does not exist.
-            (Err(_), 404) if !creates => Ok(WriteReply::Refused),
-            (Err(error), status) => Err(self.unknown(&error, status)),
-        }
-    }
-
-    /// Before the first write of a process: the store refuses what it must refuse. A store that ignores conditions has no locks.
-    async fn prove(&self) -> Result<(), Unknown> {
-        let found = self.get(PROOF).await?;
-        let current = match found.bytes {
-            Some((_, bytes)) if bytes == PROVED.as_bytes() => return Ok(()),
-            Some((version, _)) => version,
-            None => match self.put(PROOF, PutMode::Create, b"fencelock 1\nnot yet\n".to_vec()).await? {
-                WriteReply::Written { version, .. } => version,
-                // Another client proves it.
-                WriteReply::Refused => return Ok(()),
-            },
-        };
-        let other = update(&Version::new("\"00000000000000000000000000000000\""));
-        for (mode, what) in [(PutMode::Create, "an object that exists"), (other, "another version of an object")] {
-            if self.put(PROOF, mode, b"fencelock 1\nthis store ignores conditions\n".to_vec()).await?
-                != WriteReply::Refused
-            {
-                let detail = format!("it replaces {what}: it ignores the condition of a write, so it cannot lock");
-                return Err(self.unsupported(detail));
+        let reply = match (put, answered.status) {
+            (Ok(put), _) => {
+                let version = self.version(put.e_tag)?;
+                WriteReply::Written { version, date: self.date(&answered) }
             }
-        }
-        self.put(PROOF, update(&current), PROVED.into()).await.map(|_| ())
+            (Err(_), 409 | 412) => WriteReply::Refused,
+            // What was to be replaced does not exist.
+            (Err(_), 404) if !creates => WriteReply::Refused,
+            (Err(error), _) => return Err(unknown(&self.name, &error, &answered)),
+        };
+        Ok((reply, answered))
     }
 
     /// The key of an object, also if its name is a hash.
@@ -171,7 +167,8 @@ fn update(version: &Version) -> PutMode {
 
 /// Whether what is missing is the bucket, and not the object.
 fn is_bucket(error: &object_store::Error) -> bool {
-    error.to_string().contains("NoSuchBucket")
+    let text = error.to_string();
+    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|code| text.contains(code))
 }
 
 impl Register for Objects {
@@ -186,7 +183,7 @@ impl Register for Objects {
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move {
             if self.location.verify {
-                self.within(self.proved.get_or_try_init(|| self.prove())).await?;
+                self.within_limit(PROOF_LIMIT, self.proved.get_or_try_init(|| self.prove())).await?;
             }
             let mode = expect.as_ref().map_or(PutMode::Create, update);
             self.within(self.put(&name::encode(key), mode, bytes)).await
@@ -195,17 +192,23 @@ impl Register for Objects {
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
         Box::pin(self.within(async move {
-            let prefix = Path::from_iter(self.location.prefix.split('/').filter(|part| !part.is_empty()));
+            let prefix = self.prefix();
             let prefix = Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty());
-            let found: Vec<_> = self.store.list(prefix).try_collect().await.map_err(|error| self.unknown(&error, 0))?;
+            let found = self.store.list_with_delimiter(prefix).await;
+            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::default()))?;
             let mut keys = Vec::new();
-            for object in found.iter().filter(|object| Record::may_be_held(object.size)) {
-                let name = object.location.filename().unwrap_or_default();
-                if object.location == self.path(name) {
-                    keys.extend(self.key_of(name).await?);
-                }
+            for object in found.objects.iter().filter(|object| Record::may_be_held(object.size)) {
+                keys.extend(self.key_of(object.location.filename().unwrap_or_default()).await?);
             }
             Ok(keys)
         }))
+    }
+
+    fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.remove(&name::encode(key)).await })
+    }
+
+    fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(self.try_conditions())
     }
 }

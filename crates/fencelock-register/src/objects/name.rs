@@ -1,6 +1,7 @@
 //! The name of the object of a key: ASCII, one part of a path, at most 255 bytes, which every store and every file system takes.
 
 use fencelock_core::Key;
+use std::fmt::Write;
 
 const END: &str = ".lock";
 /// Longer encoded keys are replaced by their beginning and a hash.
@@ -11,19 +12,20 @@ const HASHED: &str = "_-";
 
 /// Letters, digits, `-` and `.` stay, and every other byte is `_` with two hexadecimal digits.
 pub(super) fn encode(key: &Key) -> String {
+    // Writing to a string does not fail.
     let mut name = String::with_capacity(key.as_str().len() + END.len());
     for byte in key.as_str().bytes() {
         match byte {
             b'-' | b'.' => name.push(byte.into()),
             _ if byte.is_ascii_alphanumeric() => name.push(byte.into()),
-            _ => name.push_str(&format!("_{byte:02x}")),
+            _ => _ = write!(name, "_{byte:02x}"),
         }
     }
     if name.len() > LONGEST {
         name.truncate(BEGINNING);
         name.push_str(HASHED);
         for byte in hmac_sha256::Hash::hash(key.as_str().as_bytes()) {
-            name.push_str(&format!("{byte:02x}"));
+            let _ = write!(name, "{byte:02x}");
         }
     }
     name + END

@@ -10,6 +10,8 @@ use fencelock_postgres::PostgresScheme;
 use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
 #[cfg(feature = "kube")]
 use fencelock_register::kube::KubeLeases;
+#[cfg(feature = "object-store")]
+use fencelock_register::objects::ObjectStores;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// All schemes of this crate. A new backend adds a line here; the rest is in its [`Scheme`].
@@ -26,6 +28,8 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         Arc::new(QuorumScheme),
         #[cfg(feature = "postgres")]
         Arc::new(PostgresScheme),
+        #[cfg(feature = "object-store")]
+        Arc::new(ObjectStores),
         #[cfg(feature = "kube")]
         Arc::new(KubeLeases),
     ]
@@ -36,6 +40,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
         "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
+        "s3" | "az" if !cfg!(feature = "object-store") => Some("object-store"),
         "kube-lease" if !cfg!(feature = "kube") => Some("kube"),
         "postgres" | "postgresql" if !cfg!(feature = "postgres") => Some("postgres"),
         _ => None,
@@ -184,13 +189,14 @@ mod tests {
             "redlock",
             "redlock+tls",
         ];
-        let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
+        let redis = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
+        let objects = ["s3", "az"].map(|scheme| (scheme, cfg!(feature = "object-store")));
         let others = [
             ("file", cfg!(feature = "file")),
             ("kube-lease", cfg!(feature = "kube")),
             ("postgres", cfg!(feature = "postgres")),
         ];
-        for (scheme, on) in remote.into_iter().chain(others) {
+        for (scheme, on) in redis.into_iter().chain(objects).chain(others) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),
