@@ -27,6 +27,8 @@ mod locks;
 #[cfg(feature = "object-store")]
 pub mod objects;
 mod store;
+#[cfg(any(feature = "kube", feature = "object-store"))]
+mod web;
 
 pub use in_memory::MemoryRegister;
 pub use locks::RegisterLocks;

@@ -5,8 +5,8 @@ use fencelock_core::register::{
 };
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
-    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId, Holding,
-    Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Unknown,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
+    Holding, Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Unknown,
     WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
@@ -119,6 +119,11 @@ impl RegisterLocks {
         }
     }
 
+    /// Whether the store lets this client in.
+    pub(crate) fn check(&self) -> Answer<'_, ()> {
+        self.register.check()
+    }
+
     /// Ends what a trial may have left.
     async fn clean(&self, key: &Key, ids: [HolderId; 2]) -> bool {
         let mut released = true;
@@ -226,7 +231,7 @@ impl Admin for RegisterLocks {
     /// A lock, and what the store promises.
     fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(async move {
-            let Some((key, ids)) = names(named) else {
+            let Some((key, ids)) = names(named.cloned().or_else(|| self.register.trial_key())) else {
                 return vec![Finding::not_tried("the operating system returned no random numbers", "")];
             };
             let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
@@ -246,8 +251,8 @@ impl Admin for RegisterLocks {
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(async move {
             let mut server = ServerReport::new(self.name());
-            let connection = match self.register.list().await {
-                Ok(_) => Finding::fine("connection", format!("{} answers", self.name())),
+            let connection = match self.check().await {
+                Ok(()) => Finding::fine("connection", format!("{} answers", self.name())),
                 Err(cause) => {
                     server.failure = Some(cause.to_string());
                     Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names")
@@ -261,14 +266,14 @@ impl Admin for RegisterLocks {
 }
 
 /// A key that no program uses, or the one that is named.
-fn names(named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
+fn names(named: Option<Key>) -> Option<(Key, [HolderId; 2])> {
     let mut random = [[0; 16]; 3];
     for bytes in &mut random {
         getrandom::fill(bytes).ok()?;
     }
     let [name, first, second] = random.map(HolderId::from_bytes);
     let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
-    Some((named.cloned().or_else(own)?, [first, second]))
+    Some((named.or_else(own)?, [first, second]))
 }
 
 impl Completions for RegisterLocks {

@@ -26,6 +26,16 @@ pub trait Register: Debug + Send + Sync + 'static {
     /// The keys whose records may be held: [`Record::may_be_held`] tells it by the length of a record.
     fn list(&self) -> Answer<'_, Vec<Key>>;
 
+    /// Whether the store answers, and lets this client in: by default, whether it lists.
+    fn check(&self) -> Answer<'_, ()> {
+        Box::pin(async move { self.list().await.map(drop) })
+    }
+
+    /// The key of a trial: by default, a new one each time, which is forgotten afterwards.
+    fn trial_key(&self) -> Option<Key> {
+        None
+    }
+
     /// Deletes a register that only a trial has used. Returns whether it is gone; by default it stays.
     fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
         let _ = key;

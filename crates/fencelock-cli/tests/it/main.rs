@@ -19,6 +19,7 @@ mod interrupt;
 mod json;
 mod keeping;
 mod kept_locks;
+mod kube;
 mod lab;
 mod limits;
 mod loss;

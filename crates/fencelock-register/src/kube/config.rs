@@ -98,10 +98,7 @@ impl Source {
 }
 
 /// A file of a kubeconfig. Its paths are relative to its directory.
-struct File {
-    directory: PathBuf,
-    yaml: Yaml,
-}
+type File = (PathBuf, Yaml);
 
 fn parse(files: &[PathBuf]) -> Result<Vec<File>, Invalid> {
     let parse = |path: &PathBuf| {
@@ -112,24 +109,23 @@ fn parse(files: &[PathBuf]) -> Result<Vec<File>, Invalid> {
             Invalid::new(format!("{}: line {line} is not understood", path.display()))
         })?;
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-        Ok(File { directory, yaml: yaml.into_iter().next().unwrap_or(Yaml::Null) })
+        Ok((directory, yaml.into_iter().next().unwrap_or(Yaml::Null)))
     };
     files.iter().map(parse).collect()
 }
 
 fn current_context(files: &[File]) -> Result<String, Invalid> {
-    let mut contexts = files.iter().filter_map(|file| text(&file.yaml["current-context"]));
-    contexts.find(|context| !context.is_empty()).ok_or_else(|| {
+    files.iter().find_map(|(_, yaml)| text(&yaml["current-context"])).ok_or_else(|| {
         Invalid::new("the kubeconfig has no current context: `kubectl config use-context`, or context= in the URL")
     })
 }
 
 /// An entry of a kubeconfig, and the directory of its file.
 fn entry<'a>(files: &'a [File], list: &str, name: &str) -> Result<(&'a Path, &'a Yaml), Invalid> {
-    for file in files {
-        let mut entries = file.yaml[list].as_vec().into_iter().flatten();
+    for (directory, yaml) in files {
+        let mut entries = yaml[list].as_vec().into_iter().flatten();
         if let Some(entry) = entries.find(|entry| text(&entry["name"]).as_deref() == Some(name)) {
-            return Ok((&file.directory, &entry[list.trim_end_matches('s')]));
+            return Ok((directory, &entry[list.trim_end_matches('s')]));
         }
     }
     Err(Invalid::new(format!("the kubeconfig has no {name:?} in {list}")))
@@ -194,10 +190,10 @@ fn data(directory: &Path, entry: &Yaml, name: &str) -> Result<Option<Vec<u8>>, I
     text(&entry[name]).map(|file| read(&directory.join(file))).transpose()
 }
 
-/// A scalar. A name or a token of digits is a number in YAML.
+/// A scalar that is not empty. A name or a token of digits is a number in YAML.
 fn text(yaml: &Yaml) -> Option<String> {
     match yaml {
-        Yaml::String(text) | Yaml::Real(text) => Some(text.clone()),
+        Yaml::String(text) | Yaml::Real(text) => Some(text.clone()).filter(|text| !text.is_empty()),
         Yaml::Integer(number) => Some(number.to_string()),
         _ => None,
     }

@@ -3,14 +3,16 @@
 //! The record stands in an annotation, which client-go keeps. The spec says the same to client-go. If it says something else, another
 //! program has written it, and the spec is what counts: so all of them stand in one election.
 
+use fencelock_core::once::Utc;
 use fencelock_core::register::{Hold, Record, Version};
 use fencelock_core::{Holder, HolderId, Key, Owner, Ttl};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const RECORD: &str = "fencelock.dev/record";
+const LABEL: &str = "fencelock.dev/lock";
 /// What a listing selects.
-pub(super) const LABEL: (&str, &str) = ("fencelock.dev/lock", "1");
+pub(super) const SELECTOR: &str = "labelSelector=fencelock.dev%2Flock%3D1";
 /// The lease of client-go, where a Lease names none.
 const DEFAULT_SECONDS: u64 = 15;
 const SECOND: u64 = 1_000_000;
@@ -29,14 +31,18 @@ pub(super) struct LeaseObject {
 impl LeaseObject {
     /// `None` if it is no object that was stored.
     pub(super) fn new(mut object: Value) -> Option<Self> {
-        let metadata = object.get_mut("metadata")?.as_object_mut()?;
-        if !["uid", "resourceVersion"].iter().all(|name| metadata.get(*name).is_some_and(Value::is_string)) {
+        let is_map = |value: &Value| value.is_object() || value.is_null();
+        let is_text = |name: &str| object["metadata"][name].is_string();
+        let maps = [&object["spec"], &object["metadata"]["annotations"], &object["metadata"]["labels"]];
+        if !["uid", "resourceVersion"].into_iter().all(is_text) || !maps.into_iter().all(is_map) {
             return None;
         }
-        // What is not sent is kept, and it is half of the object. Every write renews the time of its program.
-        let managed = metadata.remove("managedFields").unwrap_or_default();
-        let times = managed.as_array().into_iter().flatten().filter_map(|field| micros(field["time"].as_str()?));
-        let modified = times.max();
+        // What is not sent is kept, and it is half of the object. A write renews the time of its program, and each lease begins with a
+        // write of this field: if its entry was deleted, no other time counts.
+        let managed = object["metadata"].as_object_mut()?.remove("managedFields").unwrap_or_default();
+        let renewed = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:renewTime"].is_object();
+        let entries = managed.as_array().into_iter().flatten().filter(renewed);
+        let modified = entries.filter_map(|entry| micros(text(&entry["time"]))).max();
         Some(Self { object, modified })
     }
 
@@ -99,13 +105,17 @@ impl LeaseObject {
 
     /// The object with this record instead.
     pub(super) fn with(&self, key: &Key, record: &Record, wall_micros: u64) -> Value {
-        let (mut object, now, holder) = (self.object.clone(), time(wall_micros), identity(record.hold.as_ref()));
+        let (mut object, holder) = (self.object.clone(), identity(record.hold.as_ref()));
+        let is_same = holder == self.identity();
+        // client-go counts from the last change of the spec that it has seen, in whole seconds.
+        let before = micros(text(&object["spec"]["renewTime"])).filter(|_| is_same).unwrap_or(0);
+        let now = time(wall_micros.max(before.saturating_add(SECOND)));
         let annotation = String::from_utf8_lossy(&record.to_bytes(key)).trim_end_matches('\n').to_owned();
         let metadata = &mut object["metadata"];
         metadata["annotations"][RECORD] = annotation.into();
-        metadata["labels"][LABEL.0] = LABEL.1.into();
+        metadata["labels"][LABEL] = "1".into();
         let spec = &mut object["spec"];
-        if holder != self.identity() {
+        if !is_same {
             spec["acquireTime"] = now.clone().into();
             if !holder.is_empty() {
                 spec["leaseTransitions"] = self.transitions().saturating_add(1).min(i32::MAX as u64).into();
@@ -113,7 +123,6 @@ impl LeaseObject {
         }
         let seconds = record.hold.as_ref().map_or(1, |hold| hold.ttl.as_millis().div_ceil(1000));
         spec["leaseDurationSeconds"] = seconds.into();
-        // client-go counts from the last change of the spec that it has seen, in whole seconds.
         spec["renewTime"] = now.into();
         spec["holderIdentity"] = holder.into();
         object
@@ -167,15 +176,8 @@ pub(super) fn name(key: &Key) -> String {
     if key.len() <= 253 && !key.starts_with(HASHED) && key.split('.').all(is_label) {
         return key.to_owned();
     }
-    let (mut name, mut bits, mut count) = (HASHED.to_owned(), 0u32, 0);
-    for byte in hmac_sha256::Hash::hash(key.as_bytes()).into_iter().chain([0]) {
-        (bits, count) = (bits << 8 | u32::from(byte), count + 8);
-        while count >= 5 && name.len() < HASHED.len() + 52 {
-            count -= 5;
-            name.push(char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(bits >> count & 31) as usize]));
-        }
-    }
-    name
+    let hash = hmac_sha256::Hash::hash(key.as_bytes());
+    hash.iter().fold(HASHED.to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// RFC 1123, in lower case. The parts of a name may be longer than a label of DNS.
@@ -192,20 +194,14 @@ pub(super) fn micros(time: &str) -> Option<u64> {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let days = (365 * year + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day).checked_sub(719_469)?;
     let seconds = days * DAY + digits(11, 13)? * 3600 + digits(14, 16)? * 60 + digits(17, 19)?;
-    let fraction = if time.get(19..20)? == "." { digits(20, 26)? } else { 0 };
+    let fraction = match time.get(19..)?.strip_suffix('Z')? {
+        "" => 0,
+        fraction => format!("{:0<6.6}", fraction.strip_prefix('.')?).parse().ok()?,
+    };
     Some(seconds * SECOND + fraction)
 }
 
 /// The opposite of [`micros`], with a fraction.
 pub(super) fn time(micros: u64) -> String {
-    let (seconds, fraction) = (micros / SECOND, micros % SECOND);
-    let days = seconds / DAY + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, year) = if month < 10 { (month + 3, year + era * 400) } else { (month - 9, year + era * 400 + 1) };
-    let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:06}Z")
+    format!("{}.{:06}Z", Utc(micros).to_string().trim_end_matches('Z'), micros % SECOND)
 }

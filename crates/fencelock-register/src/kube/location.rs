@@ -1,5 +1,6 @@
 //! The URL.
 
+use crate::web::{options, polls, span};
 use fencelock_core::{Invalid, RetryPlan};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +21,7 @@ impl Location {
     /// # Errors
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
-        let (path, options) = url.split_once('?').unwrap_or((url, ""));
+        let (path, text) = url.split_once('?').unwrap_or((url, ""));
         let form =
             || Invalid::new(format!("{path}: Leases are kube-lease:///NAMESPACE or kube-lease://HOST:PORT/NAMESPACE"));
         let (address, namespace) =
@@ -41,10 +42,9 @@ impl Location {
             skew: Duration::from_secs(2),
             longest_poll: Duration::from_secs(2),
         };
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let value = percent_encoding::percent_decode_str(value).decode_utf8();
-            this.option(name, &value.map_err(|_| Invalid::new("the URL is not UTF-8"))?)?;
+        for option in options(text) {
+            let (name, value) = option?;
+            this.option(name, &value)?;
         }
         Ok(this)
     }
@@ -64,18 +64,7 @@ impl Location {
     }
 
     pub(super) fn polls(&self) -> RetryPlan {
-        RetryPlan::new(Duration::from_millis(100).min(self.longest_poll), self.longest_poll)
-    }
-}
-
-/// `500ms`, `2s`.
-fn span(name: &str, value: &str) -> Result<Duration, Invalid> {
-    let unit = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number = value[..unit].parse().ok().filter(|number| *number <= 3_600_000);
-    match (number, &value[unit..]) {
-        (Some(number), "ms") => Ok(Duration::from_millis(number)),
-        (Some(number), "s") if number <= 3600 => Ok(Duration::from_secs(number)),
-        _ => Err(Invalid::new(format!("{name}={value}: write 500ms or 2s, up to an hour"))),
+        polls(self.longest_poll)
     }
 }
 

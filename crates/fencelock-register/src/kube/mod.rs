@@ -11,7 +11,7 @@ mod watch;
 
 pub use scheme::KubeLeases;
 
-use crate::{Found, Register, RegisterLocks, WriteReply};
+use crate::{Found, Register, RegisterLocks, WriteReply, web};
 use config::Source;
 use fencelock_core::register::{Expect, Record, Settings};
 use fencelock_core::{Answer, BootClock, Clock, Fault, Invalid, Key, Listener, Listeners, Span, Unknown};
@@ -31,8 +31,14 @@ use watch::Watches;
 
 /// A request has an answer within this time, or none.
 const LIMIT: Duration = Duration::from_secs(10);
+/// client-go counts whole seconds, and a holder renews three times in a TTL.
+const SHORTEST_TTL: Duration = Duration::from_secs(3);
+const ADVISED_TTL: Duration = Duration::from_secs(10);
 /// A page of a listing has 500 objects of a few KiB.
 const MAX_BODY: usize = 8 << 20;
+const JSON: &str = "application/json";
+/// Of a listing.
+const PAGES: usize = 200;
 /// A name that no lock has, to be let in.
 const NOBODY: &str = "fl-";
 
@@ -41,7 +47,7 @@ const NOBODY: &str = "fl-";
 struct Leases {
     /// For the tasks of its watches.
     this: Weak<Self>,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     /// The path of the Leases.
     path: String,
     /// This client was let in before.
@@ -60,22 +66,17 @@ const KEYS: usize = 1024;
 /// # Errors
 /// [`Invalid`] if the URL or the kubeconfig is, or if there is none.
 pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
-    open(url).map(|(_, locks)| locks)
-}
-
-/// The Leases of a URL, and the locks on them.
-fn open(url: &str) -> Result<(Arc<Leases>, RegisterLocks), Invalid> {
     let location = Location::parse(url)?;
     let leases = Leases::new(&location, Source::find(&location, &|name| std::env::var_os(name))?)?;
     let settings = Settings { skew: location.skew, ..Settings::default() };
-    let locks = RegisterLocks::new(Arc::clone(&leases) as _).with_settings(settings).with_polls(location.polls());
-    Ok((leases, locks))
+    let locks = RegisterLocks::new(leases).with_settings(settings).with_polls(location.polls());
+    Ok(locks.with_ttls(SHORTEST_TTL, ADVISED_TTL))
 }
 
 impl Leases {
     fn new(location: &Location, source: Source) -> Result<Arc<Self>, Invalid> {
         let namespace = &location.namespace;
-        let sessions = Sessions::new(source, location.address.as_deref(), namespace)?;
+        let sessions = Arc::new(Sessions::new(source, location.address.as_deref(), namespace)?);
         Ok(Arc::new_cyclic(|this| Self {
             this: this.clone(),
             sessions,
@@ -85,12 +86,6 @@ impl Leases {
             watches: Watches::default(),
             listeners: Listeners::default(),
         }))
-    }
-
-    /// Whether the API server answers and lets this client in. It may be allowed to use the names of some locks alone.
-    async fn check(&self) -> Result<(), Unknown> {
-        let reply = self.send(&Method::GET, &format!("/{NOBODY}"), None).await?;
-        if reply.is_missing_lease() || reply.status == 403 { Ok(()) } else { Err(self.unknown(&reply)) }
     }
 
     fn error(&self, fault: Fault, detail: impl Into<String>) -> Unknown {
@@ -104,12 +99,9 @@ impl Leases {
         loop {
             let session = self.sessions.get(refused).await?;
             let mut request = Request::builder().method(method.clone()).uri(&uri);
-            request = request.header("accept", "application/json").header("user-agent", "fencelock");
+            request = request.header("content-type", JSON).header("accept", JSON).header("user-agent", "fencelock");
             if let Some(authorization) = session.authorization.clone() {
                 request = request.header("authorization", authorization);
-            }
-            if body.is_some() {
-                request = request.header("content-type", "application/json");
             }
             let request = request.body(body.map(Value::to_string).unwrap_or_default());
             let request = request.map_err(|error| self.error(Fault::Other, error.to_string()))?;
@@ -124,7 +116,7 @@ impl Leases {
 
     async fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Reply, Unknown> {
         let response = self.open(method, path, body).await?;
-        let (status, date) = (response.status().as_u16(), reply::date(response.headers()));
+        let (status, date) = (response.status().as_u16(), web::date(response.headers()));
         let body = tokio::time::timeout(LIMIT, Limited::new(response.into_body(), MAX_BODY).collect()).await;
         let body = body.map_err(|_| self.late())?.map_err(|error| self.broken(&*error))?;
         let body = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
@@ -138,13 +130,9 @@ impl Leases {
         self.error(Fault::Timeout, format!("timeout {}", Span(LIMIT)))
     }
 
-    fn broken(&self, error: &dyn std::error::Error) -> Unknown {
-        let (mut why, mut source) = (error.to_string(), error.source());
-        while let Some(cause) = source {
-            why = format!("{why}: {cause}");
-            source = cause.source();
-        }
-        self.error(Fault::Unreachable, why)
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Unknown {
+        let cause = std::iter::successors(Some(error), |error| error.source()).last();
+        self.error(Fault::Unreachable, cause.map(ToString::to_string).unwrap_or_default())
     }
 
     fn unknown(&self, reply: &Reply) -> Unknown {
@@ -202,6 +190,10 @@ impl Leases {
         match reply.status {
             200 | 201 => {
                 let (date, lease) = (reply.date, self.lease(reply)?);
+                if Record::from_bytes(&lease.content(key), key) != Ok(record) {
+                    let why = "what is stored is not what was written: a webhook of the API server changes Leases";
+                    return Err(self.error(Fault::Unsupported, why));
+                }
                 let version = lease.version();
                 self.learn(key, lease);
                 Ok(WriteReply::Written { version, date })
@@ -215,11 +207,9 @@ impl Leases {
 
     /// The keys that somebody holds, of the Leases that this program has written.
     async fn keys(&self) -> Result<Vec<Key>, Unknown> {
-        let (name, value) = lease::LABEL;
-        let selector = format!("?limit=500&labelSelector={}%3D{value}", name.replace('/', "%2F"));
         let (mut keys, mut page) = (Vec::new(), String::new());
-        loop {
-            let mut reply = self.send(&Method::GET, &format!("{selector}{page}"), None).await?;
+        for _ in 0..PAGES {
+            let mut reply = self.send(&Method::GET, &format!("?limit=500&{}{page}", lease::SELECTOR), None).await?;
             if reply.status != 200 {
                 return Err(self.unknown(&reply));
             }
@@ -232,6 +222,7 @@ impl Leases {
                 Some(next) => page = format!("&continue={next}"),
             }
         }
+        Err(self.error(Fault::Unsupported, "there are more than 100,000 Leases in this namespace"))
     }
 }
 
@@ -250,6 +241,19 @@ impl Register for Leases {
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
         Box::pin(self.keys())
+    }
+
+    fn check(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let reply = self.send(&Method::GET, &format!("/{NOBODY}"), None).await?;
+            // It may be allowed to use some names alone.
+            if reply.is_missing_lease() || reply.status == 403 { Ok(()) } else { Err(self.unknown(&reply)) }
+        })
+    }
+
+    /// Always the same one, because nothing is deleted.
+    fn trial_key(&self) -> Option<Key> {
+        Key::new("fencelock-doctor").ok()
     }
 
     fn listen(&self, listener: &Arc<dyn Listener>) {

@@ -1,9 +1,7 @@
 //! An answer of the API server, and what it means if it is an error.
 
 use fencelock_core::{Fault, Unknown};
-use http::HeaderMap;
 use serde_json::Value;
-use std::time::UNIX_EPOCH;
 
 /// An answer.
 #[derive(Debug)]
@@ -43,11 +41,4 @@ impl Reply {
         let message = message.map_or_else(|| format!("HTTP {}", self.status), str::to_owned);
         Unknown::new(name, fault, message + advice)
     }
-}
-
-/// The time of the API server.
-pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
-    let date = headers.get(http::header::DATE)?.to_str().ok()?;
-    let since = httpdate::parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    since.as_secs().checked_mul(1_000_000)
 }

@@ -1,4 +1,4 @@
-use super::open;
+use super::connect;
 use fencelock_core::{Connecting, Scheme, UrlForm};
 use std::sync::Arc;
 
@@ -6,22 +6,20 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct KubeLeases;
 
-const FORMS: [UrlForm; 1] = [UrlForm::new("kube-lease:///NAMESPACE", "the Leases of a Kubernetes namespace")];
-
 impl Scheme for KubeLeases {
     fn forms(&self) -> &[UrlForm] {
-        &FORMS
+        const { &[UrlForm::new("kube-lease:///NAMESPACE", "the Leases of a Kubernetes namespace")] }
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {
         Box::pin(async move {
-            let (leases, locks) = open(url)?;
-            leases.check().await?;
+            let locks = connect(url)?;
+            locks.check().await?;
             Ok(Arc::new(locks) as _)
         })
     }
 
     fn lazy<'a>(&'a self, url: &'a str) -> Connecting<'a> {
-        Box::pin(async move { Ok(Arc::new(open(url)?.1) as _) })
+        Box::pin(async move { Ok(Arc::new(connect(url)?) as _) })
     }
 }

@@ -1,17 +1,16 @@
 //! Connections to the API server, with the credentials of the moment.
 
 use super::config::{Access, Exec, Source, Tls};
+use crate::web;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use fencelock_core::{BootClock, Clock, Fault, Invalid, Span, Unknown};
 use http::HeaderValue;
-use hyper_rustls::{ConfigBuilderExt, FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::fmt;
@@ -20,14 +19,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub(super) type Http = Client<HttpsConnector<HttpConnector>, String>;
+pub(super) type Http = Client<web::Connector, String>;
 
 /// Credentials are read again after this time, as the rotation of the tokens of pods asks for.
 const FRESH: Duration = Duration::from_secs(60);
 /// A program for credentials may ask another server.
 const EXEC: Duration = Duration::from_secs(30);
+/// Between two attempts to get new ones.
+const RETRY: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(86_400);
 /// A pooled connection that is older may have been closed by a balancer without a word.
 const IDLE: Duration = Duration::from_secs(20);
@@ -41,7 +43,14 @@ pub(super) struct Sessions {
     pub(super) server: String,
     /// The source may name another one.
     is_given: bool,
-    current: Mutex<Option<Session>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Session>,
+    /// The next one.
+    opening: Option<JoinHandle<Result<Session, Unknown>>>,
 }
 
 /// What a request needs.
@@ -62,26 +71,37 @@ impl Sessions {
         let Access { server, .. } = source.load()?;
         let server = address.map_or(server, |address| format!("https://{address}"));
         let host = server.split_once("://").map_or(&*server, |(_, host)| host);
-        let (name, current) = (format!("kube-lease://{host}/{namespace}"), Mutex::default());
-        Ok(Self { name, source, server, is_given: address.is_some(), current })
+        let (name, state) = (format!("kube-lease://{host}/{namespace}"), Mutex::default());
+        Ok(Self { name, source, server, is_given: address.is_some(), state })
     }
 
-    /// The session of now: a new one if that is too old, or is the one that the server has refused.
-    pub(super) async fn get(&self, refused: Option<Instant>) -> Result<Session, Unknown> {
-        let mut current = self.current.lock().await;
+    /// The session of now: another one than that which the server has refused. While a new one is opened, and if that fails, the
+    /// old one is good until the server refuses it.
+    pub(super) async fn get(self: &Arc<Self>, refused: Option<Instant>) -> Result<Session, Unknown> {
+        let State { session, opening } = &mut *self.state.lock().await;
         let now = Instant::now();
-        if let Some(session) = &*current
-            && now < session.until
-            && refused != Some(session.opened)
-        {
-            return Ok(session.clone());
+        let good = session.clone().filter(|session| refused != Some(session.opened));
+        if let Some(good) = good.clone().filter(|good| now < good.until) {
+            return Ok(good);
         }
-        let session = self.open(current.as_ref(), now).await?;
-        *current = Some(session.clone());
-        Ok(session)
+        // It goes on if this request is dropped, which may have less time than a program for credentials takes.
+        let task = opening.get_or_insert_with(|| tokio::spawn(Arc::clone(self).open(session.clone(), now)));
+        if let Some(good) = good.clone().filter(|_| !task.is_finished()) {
+            return Ok(good);
+        }
+        let opened = task.await;
+        *opening = None;
+        let ended = |_| Err(Unknown::new(&*self.name, Fault::Other, "the runtime ended"));
+        let next = match (opened.unwrap_or_else(ended), good) {
+            (Ok(new), _) => new,
+            (Err(_), Some(good)) => Session { until: now + RETRY, ..good },
+            (Err(unknown), None) => return Err(unknown),
+        };
+        *session = Some(next.clone());
+        Ok(next)
     }
 
-    async fn open(&self, before: Option<&Session>, now: Instant) -> Result<Session, Unknown> {
+    async fn open(self: Arc<Self>, before: Option<Session>, now: Instant) -> Result<Session, Unknown> {
         let invalid = |error: Invalid| Unknown::new(&*self.name, Fault::Other, error.to_string());
         let Access { mut tls, mut token, exec, server } = self.source.load().map_err(invalid)?;
         if !self.is_given && server != self.server {
@@ -101,7 +121,7 @@ impl Sessions {
         }
         let http = match before {
             // Its connections are kept.
-            Some(before) if before.tls == tls => before.http.clone(),
+            Some(before) if before.tls == tls => before.http,
             _ => {
                 let wrong = |error| invalid(Invalid::new(format!("the certificates of the kubeconfig: {error}")));
                 client(&tls).map_err(wrong)?
@@ -114,21 +134,17 @@ impl Sessions {
 }
 
 /// The status of the `ExecCredential` that this program prints.
-async fn run(
-    Exec { command, api_version, wants_cluster, hint }: Exec,
-    server: &str,
-    tls: &Tls,
-) -> Result<Value, Invalid> {
-    let program = command.get_program().to_owned();
-    let mut command = Command::from(command);
-    let failed = |why: String| Invalid::new(format!("{}: {why}{hint}", program.display()));
+async fn run(exec: Exec, server: &str, tls: &Tls) -> Result<Value, Invalid> {
+    let program = exec.command.get_program().to_owned();
+    let failed = |why: String| Invalid::new(format!("{}: {why}{}", program.display(), exec.hint));
     let mut spec = json!({"interactive": false});
-    if wants_cluster {
+    if exec.wants_cluster {
         let roots = tls.roots.as_ref().map(|roots| STANDARD.encode(roots));
         spec["cluster"] =
             json!({"server": server, "certificate-authority-data": roots, "tls-server-name": tls.server_name});
     }
-    let asked = json!({"apiVersion": api_version, "kind": "ExecCredential", "spec": spec});
+    let asked = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
+    let mut command = Command::from(exec.command);
     command.env("KUBERNETES_EXEC_INFO", asked.to_string()).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(EXEC, command.output()).await;
     let output = output.map_err(|_| failed(format!("no credentials after {}", Span(EXEC))))?;
@@ -143,10 +159,8 @@ async fn run(
     status.ok_or_else(|| failed("it prints no ExecCredential with a status".into()))
 }
 
-/// A client that sends each request once.
 fn client(tls: &Tls) -> Result<Http, Box<dyn Error>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = web::tls()?;
     let config = match &tls.roots {
         None => config.with_native_roots()?,
         Some(pem) => {
@@ -164,12 +178,8 @@ fn client(tls: &Tls) -> Result<Http, Box<dyn Error>> {
             config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?
         }
     };
-    let mut https = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-    if let Some(name) = &tls.server_name {
-        https = https.with_server_name_resolver(FixedServerNameResolver::new(ServerName::try_from(name.clone())?));
-    }
-    let mut client = Client::builder(TokioExecutor::new());
-    Ok(client.retry_canceled_requests(false).pool_idle_timeout(IDLE).build(https.enable_http1().build()))
+    let name = tls.server_name.clone().map(ServerName::try_from).transpose()?;
+    Ok(web::client(config, name, IDLE))
 }
 
 impl fmt::Debug for Sessions {

@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Answers requests in order, and watches in another order, each element of an array as a line; without an answer, the connection ends.
-/// Keeps the requests, but not the watches.
+/// Answers requests in order, and watches in another order, each element of an array as a line; a write without a body with what it
+/// has written; without an answer, the connection ends. Keeps the requests, but not the watches.
 struct Server {
     directory: tempfile::TempDir,
     address: String,
@@ -66,6 +66,7 @@ async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, r
         tokio::spawn(async move {
             let mut bytes = Vec::new();
             while let Some(request) = next_request(&mut stream, &mut bytes).await {
+                let written = stored(&request);
                 let answer = if request.contains("?watch=1") {
                     answers.lock().unwrap().1.pop_front()
                 } else {
@@ -73,6 +74,7 @@ async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, r
                     answers.lock().unwrap().0.pop_front()
                 };
                 let Some((status @ 1.., body)) = answer else { return };
+                let body = written.filter(|_| body.is_null()).unwrap_or(body);
                 let lines = body.as_array().cloned().unwrap_or_else(|| vec![body]);
                 let body = lines.iter().map(|line| line.to_string() + "\n").collect::<String>();
                 let date = "Thu, 26 Nov 2026 10:00:00 GMT";
@@ -81,6 +83,20 @@ async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, r
             }
         });
     }
+}
+
+/// The Lease that a write stores.
+fn stored(request: &str) -> Option<Value> {
+    let mut object: Value = serde_json::from_str(request.split_once("\r\n\r\n")?.1).ok()?;
+    let metadata = &mut object["metadata"];
+    let version = metadata["resourceVersion"].as_str().map_or(0, |version| version.parse::<u64>().unwrap());
+    (metadata["uid"], metadata["resourceVersion"]) = ("u1".into(), (version + 1).to_string().into());
+    Some(object)
+}
+
+/// Stores what is sent.
+fn accepts(code: u16) -> (u16, Value) {
+    (code, Value::Null)
 }
 
 async fn next_request(stream: &mut tokio::net::TcpStream, bytes: &mut Vec<u8>) -> Option<String> {
@@ -134,7 +150,11 @@ fn foreign(holder: &str) -> Value {
         "metadata": {
             "name": "orders", "uid": "u1", "resourceVersion": "7", "creationTimestamp": "2026-11-26T09:00:00Z",
             "ownerReferences": [{"name": "mine"}],
-            "managedFields": [{"time": "2026-11-26T09:59:00Z"}, {"time": "2026-11-26T09:59:50Z"}, {}],
+            "managedFields": [
+                {"time": "2026-11-26T09:59:50Z", "fieldsV1": {"f:spec": {"f:renewTime": {}}}},
+                {"time": "2026-11-26T09:59:59Z", "fieldsV1": {"f:metadata": {}}},
+                {},
+            ],
         },
         "spec": {
             "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
@@ -183,6 +203,25 @@ fn a_record_is_written_as_client_go_reads_it_and_keeps_what_others_have_added() 
     );
     let freed = lease(renewed).with(&key(), &Record { hold: None, ..held() }, 1_795_687_220_000_000);
     assert_eq!((&freed["spec"]["holderIdentity"], &freed["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+}
+
+#[test]
+fn each_renewal_shows_client_go_another_second() {
+    let times = |before: Value, micros: &[u64]| {
+        let mut object = before;
+        let mut renew = |micros: &u64| {
+            object = lease(object.clone()).with(&key(), &held(), *micros);
+            micros_of(object["spec"]["renewTime"].as_str().unwrap()).unwrap()
+        };
+        micros.iter().map(&mut renew).collect::<Vec<_>>()
+    };
+    let first = 1_795_687_200_900_000;
+    let near = times(foreign(""), &[first, first + 25_000, first + 50_000, first + 5_000_000]);
+    assert_eq!(near, [first, first + 1_000_000, first + 2_000_000, first + 5_000_000]);
+    // The clock of another program is not kept.
+    let mut ahead = foreign("pod-1");
+    ahead["spec"]["renewTime"] = json!("2036-11-26T09:59:50.000000Z");
+    assert_eq!(times(ahead, &[first]), [first]);
 }
 
 #[test]
@@ -241,13 +280,21 @@ fn what_cannot_be_a_lock_is_told() {
 }
 
 #[test]
-fn a_lease_without_managed_fields_has_no_time_and_one_without_a_duration_the_default() {
+fn a_lease_tells_no_time_without_that_of_its_renewal_and_one_without_a_duration_has_the_default() {
     let mut object = foreign("pod-1");
-    object["metadata"]["managedFields"] = json!([{}]);
+    for managed in [json!([{}]), json!([object["metadata"]["managedFields"][1]]), json!("x"), Value::Null] {
+        object["metadata"]["managedFields"] = managed;
+        assert_eq!(lease(object.clone()).modified, None);
+    }
     object["spec"] = json!({"holderIdentity": "pod-1"});
-    assert_eq!(lease(object.clone()).modified, None);
     assert_eq!(record(&object).hold.unwrap().ttl.get(), Duration::from_secs(15));
     assert!(LeaseObject::new(json!({"metadata": {"name": "orders"}})).is_none());
+    for part in ["/metadata/annotations", "/metadata/labels", "/spec"] {
+        let mut object = foreign("pod-1");
+        (object["metadata"]["annotations"], object["metadata"]["labels"]) = (json!({}), json!({}));
+        *object.pointer_mut(part).unwrap() = json!("text");
+        assert!(LeaseObject::new(object).is_none(), "{part}");
+    }
 }
 
 #[test]
@@ -257,10 +304,13 @@ fn a_key_is_the_name_of_its_object_if_it_can_be() {
     }
     for key in ["Orders", "a/b", "a..b", "-a", "a.", "锁", "fl-x", &"a".repeat(254)] {
         let name = lease::name(&Key::new(key).unwrap());
-        assert!(name.starts_with("fl-") && name.len() == 55 && Key::new(&*name).is_ok(), "{name}");
+        assert!(name.starts_with("fl-") && name.len() == 67 && Key::new(&*name).is_ok(), "{name}");
     }
-    // The base32 of the SHA-256 of these bytes, by another program.
-    assert_eq!(lease::name(&Key::new("a/b").unwrap()), "fl-yfgn3qbt6zfz32ua5jtvz4uauak6m4srmcikkythqekt3rup5iiq");
+    // The SHA-256 of these bytes, by another program.
+    assert_eq!(
+        lease::name(&Key::new("a/b").unwrap()),
+        "fl-c14cddc033f64b9dea80ea675cf280a015e672516090a5626781153dc68fea11"
+    );
 }
 
 fn micros_of(time: &str) -> Option<u64> {
@@ -276,15 +326,16 @@ fn times_are_those_of_the_calendar() {
         assert_eq!(lease::time(seconds * 1_000_000 + 7), time.replace('Z', ".000007Z"));
         assert_eq!(micros_of(&time.replace('Z', ".000007Z")), Some(seconds * 1_000_000 + 7));
     }
-    for time in ["", "now", "2026-11-26", "2026-11-26T10:00:00", "2026-xx-26T10:00:00Z"] {
+    assert_eq!(micros_of("1970-01-01T00:00:01.5Z"), Some(1_500_000));
+    assert_eq!(micros_of("1970-01-01T00:00:01.123456789Z"), Some(1_123_456));
+    for time in ["", "now", "2026-11-26", "2026-11-26T10:00:00", "2026-11-26T10:00:00+01:00", "2026-xx-26T10:00:00Z"] {
         assert_eq!(micros_of(time), None, "{time}");
     }
 }
 
 #[tokio::test]
 async fn a_claim_reads_and_creates_and_its_release_replaces_what_was_created() {
-    let created = lease(foreign("")).with(&key(), &held(), 0);
-    let (server, locks) = Server::start([missing(), (201, created.clone()), (200, created)]).await;
+    let (server, locks) = Server::start([missing(), accepts(201), accepts(200)]).await;
     assert!(matches!(locks.acquire(&claim(1)).await.answer, Ok(Acquire::Granted { .. })));
     assert_eq!(locks.release(&key(), &holder(1).id).await, Ok(Release::Released));
     let path = "/apis/coordination.k8s.io/v1/namespaces/jobs/leases";
@@ -330,6 +381,7 @@ async fn each_error_of_the_server_is_told_as_what_it_is() {
         (vec![missing(), status(422, "Lease is invalid")], Fault::Other, "is invalid"),
         (vec![(200, json!("a page"))], Fault::Unsupported, "no Lease"),
         (vec![(200, strategy)], Fault::Unsupported, "use another name"),
+        (vec![missing(), (201, foreign("pod-1"))], Fault::Unsupported, "webhook"),
         // The connection ends without an answer.
         (vec![restart()], Fault::Unreachable, "not reachable"),
     ] {
@@ -363,7 +415,7 @@ fn renewal() -> [Renewal; 1] {
 #[tokio::test]
 async fn a_hold_outlives_a_restart_of_the_server() {
     let created = lease(foreign("")).with(&key(), &held(), 0);
-    let answers = [missing(), (201, created.clone()), restart(), (200, created.clone()), (200, created)];
+    let answers = [missing(), accepts(201), restart(), (200, created), accepts(200)];
     let (_server, locks) = Server::start(answers).await;
     locks.acquire(&claim(1)).await.answer.unwrap();
     let cut = locks.renew(&renewal()).await.remove(0).unwrap_err();
@@ -375,21 +427,20 @@ async fn a_hold_outlives_a_restart_of_the_server() {
 #[tokio::test]
 async fn a_hold_that_another_program_has_taken_or_deleted_is_lost() {
     let created = lease(foreign("")).with(&key(), &held(), 0);
-    let mut taken = created.clone();
+    let mut taken = created;
     taken["spec"]["holderIdentity"] = json!("pod-2_y");
-    let (_server, locks) =
-        Server::start([missing(), (201, created.clone()), status(409, "modified"), (200, taken)]).await;
+    let (_server, locks) = Server::start([missing(), accepts(201), status(409, "modified"), (200, taken)]).await;
     locks.acquire(&claim(1)).await.answer.unwrap();
     let lost = locks.renew(&renewal()).await.remove(0).unwrap();
     assert!(matches!(&lost, Renew::TakenBy(by) if by.to_string().contains("pod-2_y")), "{lost:?}");
-    let (_server, locks) = Server::start([missing(), (201, created), missing(), missing()]).await;
+    let (_server, locks) = Server::start([missing(), accepts(201), missing(), missing()]).await;
     locks.acquire(&claim(1)).await.answer.unwrap();
     assert_eq!(locks.renew(&renewal()).await.remove(0), Ok(Renew::Absent));
 }
 
 #[tokio::test]
 async fn a_lease_that_is_not_remembered_is_read_before_it_is_replaced() {
-    let (server, locks) = Server::start([(200, foreign("")), (200, foreign(""))]).await;
+    let (server, locks) = Server::start([(200, foreign("")), accepts(200)]).await;
     let leases = Leases::new(
         &Location::parse("kube-lease:///jobs").unwrap(),
         Source::Files { files: vec![server.path("config")], context: "here".to_owned() },
@@ -420,6 +471,14 @@ async fn a_listing_has_the_held_keys_of_all_its_pages() {
     assert!(server.request().contains("&continue=abc HTTP"));
     let denied = backend.list().await.unwrap_err();
     assert!(denied.is_permanent() && denied.to_string().contains("cannot list"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_listing_that_does_not_end_is_refused() {
+    let page = (200, json!({"items": [], "metadata": {"continue": "abc"}}));
+    let (_server, locks) = Server::start(vec![page; PAGES + 1]).await;
+    let refused = (&locks as &dyn Backend).list().await.unwrap_err();
+    assert!(refused.to_string().contains("more than"), "{refused}");
 }
 
 /// Keeps the events of a backend.
@@ -499,6 +558,52 @@ async fn a_program_for_credentials_that_fails_is_named_with_its_last_words_and_h
         let refused = locks.inspect(&key()).await.unwrap_err().to_string();
         assert!(refused.contains(why) && refused.contains("get it"), "{refused}");
     }
+}
+
+/// Lets the time pass after which credentials are read again.
+async fn let_a_minute_pass() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_read_again_are_good_until_they_are_refused() {
+    let (server, locks) = Server::start([missing(), missing(), missing(), status(401, "")]).await;
+    locks.inspect(&key()).await.unwrap();
+    std::fs::remove_file(server.path("token")).unwrap();
+    for _ in 0..2 {
+        let_a_minute_pass().await;
+        locks.inspect(&key()).await.unwrap();
+    }
+    let refused = locks.inspect(&key()).await.unwrap_err();
+    assert!(refused.to_string().contains("token: No such file"), "{refused}");
+    for _ in 0..4 {
+        assert!(server.request().contains("Bearer one\r"));
+    }
+}
+
+#[tokio::test]
+async fn a_program_for_credentials_goes_on_for_others_if_its_request_is_dropped() {
+    let (server, _) = Server::start([missing()]).await;
+    server.write("get", "cd \"$1\" && echo >>runs && until [ -e go ]; do sleep 0.02; done; echo '{\"status\": {}}'");
+    let (script, directory) = (server.path("get"), server.path(""));
+    let locks =
+        server.connect(&format!("{{exec: {{command: sh, args: [{}, {}]}}}}", script.display(), directory.display()));
+    let runs = || std::fs::read_to_string(server.path("runs")).map_or(0, |runs| runs.len());
+    let begun = async {
+        while runs() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let key = key();
+    tokio::select! {
+        _ = locks.inspect(&key) => panic!("it has no credentials yet"),
+        () = begun => {}
+    }
+    server.write("go", "");
+    assert_eq!(locks.inspect(&key).await, Ok(None));
+    assert_eq!(runs(), 1);
 }
 
 #[tokio::test]

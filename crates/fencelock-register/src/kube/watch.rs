@@ -41,27 +41,23 @@ impl Watches {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key is used. Returns whether it is watched.
-    pub(super) fn touch(&self, key: &Key) -> bool {
-        let mut watched = self.watched();
-        // It ends with the runtime where it began.
-        watched.retain(|_, watch| !watch.task.is_finished());
-        watched.get_mut(key).map(|watch| watch.used = Instant::now()).is_some()
+    /// The key is used.
+    pub(super) fn touch(&self, key: &Key) {
+        self.watched().entry(key.clone()).and_modify(|watch| watch.used = Instant::now());
     }
 
     /// Watches this key for some minutes. Returns whether it does.
     pub(super) fn start(&self, leases: &Weak<Leases>, key: &Key) -> bool {
-        if self.denied.load(Ordering::Relaxed) || self.touch(key) {
-            return !self.denied.load(Ordering::Relaxed);
-        }
         let mut watched = self.watched();
-        if watched.len() >= MOST {
+        // It ends with the runtime where it began.
+        watched.retain(|_, watch| !watch.task.is_finished());
+        if self.denied.load(Ordering::Relaxed) || (watched.len() >= MOST && !watched.contains_key(key)) {
             return false;
         }
+        let used = Instant::now();
         // The task waits for the guard before it asks whether it goes on.
-        let task = tokio::spawn(follow(leases.clone(), key.clone())).abort_handle();
-        let twice = watched.insert(key.clone(), Watch { used: Instant::now(), task });
-        twice.inspect(|twice| twice.task.abort());
+        let begin = || Watch { used, task: tokio::spawn(follow(leases.clone(), key.clone())).abort_handle() };
+        watched.entry(key.clone()).or_insert_with(begin).used = used;
         true
     }
 

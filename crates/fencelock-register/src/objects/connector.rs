@@ -1,19 +1,18 @@
 //! HTTP for the crate `object_store`, as a lock needs it: each request is sent once, no redirect is followed, and the status and the
 //! time of every answer are seen, also of one that becomes an error.
 
+use crate::web;
 use async_trait::async_trait;
 use http_body_util::BodyExt;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector as Tcp;
-use hyper_util::rt::TokioExecutor;
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
     HttpResponseBody, HttpService,
 };
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// What the answer to a request showed. It travels with the request, because an error has neither.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +40,7 @@ impl Slot {
 
     fn fill(&self, response: &http::Response<impl Sized>) {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let (status, date) = (response.status().as_u16(), header("date").and_then(micros));
+        let (status, date) = (response.status().as_u16(), web::date(response.headers()));
         let region = header("x-amz-bucket-region").map(str::to_owned);
         let has = |names: &[&str]| names.iter().any(|name| header(name).is_some_and(|value| value != "null"));
         let has_versions = has(&["x-amz-version-id", "x-ms-version-id"]);
@@ -51,20 +50,12 @@ impl Slot {
     }
 }
 
-fn micros(date: &str) -> Option<u64> {
-    let since = httpdate::parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    since.as_secs().checked_mul(1_000_000)
-}
-
 /// Makes clients that share nothing.
 #[derive(Debug)]
 pub(super) struct Connector {
     /// Plain HTTP works without the certificates of the system.
     pub(super) needs_tls: bool,
 }
-
-/// A machine that does not answer is told from a slow store.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// Servers close connections that are idle, some of them after five seconds, and a request that meets the end of its connection has an
 /// unknown result.
@@ -76,31 +67,19 @@ impl HttpConnector for Connector {
             store: "TLS",
             source: error,
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| failed(error.into()))?;
+        let tls = web::tls().map_err(|error| failed(error.into()))?;
         let tls = match tls.clone().with_native_roots() {
             Ok(tls) => tls,
             Err(_) if !self.needs_tls => tls.with_root_certificates(RootCertStore::empty()),
             Err(error) => return Err(failed(format!("{error}: install ca-certificates, or set SSL_CERT_FILE").into())),
         };
-        let mut tcp = Tcp::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT));
-        // Whether plain HTTP is allowed is checked with the URL.
         let tls = tls.with_no_client_auth();
-        let https =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-        let mut client = Client::builder(TokioExecutor::new());
-        client.retry_canceled_requests(false).pool_idle_timeout(IDLE);
-        Ok(HttpClient::new(Service(client.build(https))))
+        Ok(HttpClient::new(Service(web::client(tls, None, IDLE))))
     }
 }
 
 #[derive(Debug)]
-struct Service(Client<HttpsConnector<Tcp>, HttpRequestBody>);
+struct Service(Client<web::Connector, HttpRequestBody>);
 
 #[async_trait]
 impl HttpService for Service {

@@ -1,6 +1,7 @@
 //! The URL of a store.
 
 use super::service::{Place, Service};
+use crate::web::{decoded, options, polls, span};
 use fencelock_core::{Invalid, RetryPlan};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -32,7 +33,7 @@ impl Location {
     /// # Errors
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
-        let (address, options) = url.split_once('?').unwrap_or((url, ""));
+        let (address, text) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
         let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
         let service = service.ok_or_else(|| Invalid::new("an object store is s3:// or az://"))?;
@@ -60,9 +61,9 @@ impl Location {
             clock: true,
             verify: true,
         };
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            this.option(name, &decoded(value)?)?;
+        for option in options(text) {
+            let (name, value) = option?;
+            this.option(name, &value)?;
         }
         let mut variables = service.endpoint_variables().iter();
         let endpoint = this.endpoint.take().or_else(|| variables.find_map(|name| environment(name)));
@@ -117,7 +118,7 @@ impl Location {
     }
 
     pub(super) fn polls(&self) -> RetryPlan {
-        RetryPlan::new(Duration::from_millis(100).min(self.longest_poll), self.longest_poll)
+        polls(self.longest_poll)
     }
 
     /// The client. It sends nothing yet.
@@ -135,27 +136,11 @@ impl Location {
     }
 }
 
-fn decoded(text: &str) -> Result<String, Invalid> {
-    let text = percent_encoding::percent_decode_str(text).decode_utf8();
-    text.map(Into::into).map_err(|_| Invalid::new("the URL is not UTF-8"))
-}
-
 fn switch(name: &str, value: &str) -> Result<bool, Invalid> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => Err(Invalid::new(format!("{name}={value}: it is on or off"))),
-    }
-}
-
-/// `500ms`, `2s`.
-fn span(name: &str, value: &str) -> Result<Duration, Invalid> {
-    let unit = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number = value[..unit].parse().ok().filter(|number| *number <= 3_600_000);
-    match (number, &value[unit..]) {
-        (Some(number), "ms") => Ok(Duration::from_millis(number)),
-        (Some(number), "s") if number <= 3600 => Ok(Duration::from_secs(number)),
-        _ => Err(Invalid::new(format!("{name}={value}: write 500ms or 2s, up to an hour"))),
     }
 }
 
