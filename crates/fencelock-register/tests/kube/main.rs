@@ -43,6 +43,8 @@ fn main() -> ExitCode {
         println!("SKIPPED: `scripts/test-servers kube` builds an API server for this test");
         return ExitCode::SUCCESS;
     };
+    // It ends the process if they are wrong.
+    let arguments = Arguments::from_args();
     let cluster = Arc::new(Cluster::start(Path::new(&programs)));
     let runtime = Runtime::new().unwrap();
     runtime.block_on(cluster.ready());
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     let applies = |name: &str| !LEFT_OUT.iter().any(|left_out| name.ends_with(left_out));
     let mut trials: Vec<_> = trials(vec![factory]).into_iter().filter(|trial| applies(trial.name())).collect();
     trials.extend(facts::trials(&cluster));
-    let code = libtest_mimic::run(&Arguments::from_args(), trials).exit_code();
+    let code = libtest_mimic::run(&arguments, trials).exit_code();
     runtime.block_on(facts::a_hold_survives_a_restart_of_the_api_server(&cluster));
     code
 }
