@@ -10,6 +10,9 @@ const FUNCTIONS: &str = include_str!("sql/functions.sql");
 /// Two clients that make the same schema wait for each other: without that, one fails. The number means nothing.
 const TURN: i64 = 7_812_446_101_926_571_893;
 
+/// Making the schema takes longer than a request, and there is nobody in a hurry.
+pub(crate) const INIT: Duration = Duration::from_secs(60);
+
 /// The layout of the tables that this version makes and knows.
 pub(crate) const LAYOUT: i32 = 1;
 

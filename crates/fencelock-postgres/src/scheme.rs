@@ -1,14 +1,11 @@
 use crate::postgres::Postgres;
+use crate::schema::INIT;
 use crate::session;
 use crate::url::Target;
 use fencelock_core::{
     Connecting, Fault, Invalid, RegisteredNode, Registering, Scheme, SchemeCommands, Unknown, UrlForm,
 };
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Making the schema takes longer than a request, and there is nobody in a hurry.
-const INIT: Duration = Duration::from_secs(60);
 
 /// `postgres://` and `postgresql://`.
 #[derive(Debug)]

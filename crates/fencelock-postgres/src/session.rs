@@ -4,7 +4,7 @@ use crate::calls::{CALLS, Call};
 use crate::dial::{Watched, dial};
 use crate::fault::{NOT_INSTALLED, OTHER_SERVER, unknown};
 use crate::hub::Hub;
-use crate::schema::{self, LAYOUT, Made};
+use crate::schema::{self, INIT, LAYOUT, Made};
 use crate::url::{Host, Quarantine, Target};
 use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::future::join3;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::NoTlsStream;
@@ -124,7 +124,7 @@ impl Session {
         let driver = tokio::spawn(drive(connection, Arc::clone(hub), Arc::clone(&state)));
         let facts = match examine(&client, target, named).await {
             Err(error) if target.create && error.code().is_some_and(|code| NOT_INSTALLED.contains(code)) => {
-                schema::create(&client, target, false).await.map_err(|error| unknown(&node, &error))?;
+                make(&client, target).await?;
                 examine(&client, target, named).await
             }
             examined => examined,
@@ -369,6 +369,15 @@ pub(crate) async fn install(target: &Target, trust: bool) -> Result<(Change, Dur
         Made::New => Ok((Change::New, Duration::ZERO)),
         Made::Again(rest) => Ok((Change::None, rest)),
     }
+}
+
+/// Makes the schema to its end, also if the request that needs it ends before: a far server takes longer for it than a reply may.
+async fn make(client: &Arc<Client>, target: &Target) -> Result<(), Unknown> {
+    let (client, target, node) = (Arc::clone(client), target.clone(), target.name.clone());
+    let making = tokio::spawn(async move { timeout(INIT, schema::create(&client, &target, false)).await });
+    let failed = |fault, text: String| Unknown::new(&node, fault, text);
+    let made = making.await.map_err(|error| failed(Fault::Other, error.to_string()))?;
+    made.map_err(|_| failed(Fault::Timeout, String::new()))?.map(drop).map_err(|error| unknown(&node, &error))
 }
 
 /// The result of the first server of the URL with which this succeeds, or the last error.

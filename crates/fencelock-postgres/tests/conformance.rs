@@ -7,8 +7,8 @@ use fencelock_testkit::{PgBouncer, PostgresServer};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// In milliseconds. Long enough for a machine that stops for some seconds: no request of the suite fails.
-const TIMEOUT: u32 = 10_000;
+/// In milliseconds. Long enough for a machine that stops for half a minute: no request of the suite fails.
+const TIMEOUT: u32 = 60_000;
 
 /// A way to a server. The cases of a factory share it; each backend has its own connections.
 struct Way {

@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 const QUARANTINE: Duration = Duration::from_millis(4010);
 
 fn with_options(url: &str, more: &str) -> String {
-    format!("{url}?create=true&timeout=10000&max_ttl=2000{more}")
+    format!("{url}?create=true&timeout=60000&max_ttl=2000{more}")
 }
 
 async fn open(server: &PostgresServer, more: &str) -> Postgres {

@@ -100,7 +100,7 @@ async fn both(table: &mut KeyTable, client: &Postgres, at: ClockReading, claim: 
 #[tokio::test]
 async fn the_server_answers_as_the_table() {
     let Some(server) = postgres_or_skip() else { return };
-    let url = format!("{}?create=true&timeout=10000", server.url("postgres"));
+    let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
     let clients = [Postgres::open(&url).await.expect("a server"), Postgres::open(&url).await.expect("a server")];
     let mut seen = BTreeMap::<String, u32>::new();
     for history in 0..HISTORIES {

@@ -108,7 +108,7 @@ async fn a_server_that_does_not_run_is_named_with_its_address() {
     let Some(mut server) = postgres_or_skip() else { return };
     let socket =
         format!("postgres:///postgres?user=postgres&host={}&port={}", server.socket_dir().display(), server.port());
-    Postgres::open(&format!("{socket}&create=true&timeout=10000")).await.expect("a socket");
+    Postgres::open(&format!("{socket}&create=true&timeout=60000")).await.expect("a socket");
     server.crash();
     let (refused, text) = fault(&server.url("postgres")).await;
     assert!(refused == Fault::Unreachable && text.contains(&server.port().to_string()), "{text}");
@@ -121,7 +121,7 @@ async fn a_pooler_that_restarts_costs_neither_a_lock_nor_its_client() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
     let Some(mut pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
-    let client = Postgres::open(&format!("{}?timeout=10000&poll=20", pooler.url("postgres"))).await.unwrap();
+    let client = Postgres::open(&format!("{}?timeout=60000&poll=20", pooler.url("postgres"))).await.unwrap();
     let (held, waits) = (claim("k", LONG), claim("k", LONG));
     let token = granted(&client, &held).await;
     let queued = try_claim(&client, &waits.with_intent(Intent::Enqueue)).await;
@@ -158,7 +158,7 @@ async fn a_failover_to_a_standby_that_commits_wait_for_loses_no_lock() {
 #[tokio::test]
 async fn a_server_that_is_stopped_is_a_timeout_and_its_locks_stay() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = Postgres::open(&url(&server).replace("10000", "2000")).await.unwrap();
+    let client = Postgres::open(&url(&server).replace("60000", "2000")).await.unwrap();
     let held = claim("k", LONG);
     let token = granted(&client, &held).await;
     server.freeze();

@@ -83,6 +83,24 @@ async fn many_clients_may_make_the_schema_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn a_schema_that_takes_longer_than_a_request_may_is_made_nevertheless() {
+    let Some(server) = postgres_or_skip() else { return };
+    let other = session(&server).await;
+    // No statement that makes something is executed before this ends.
+    other.batch_execute("BEGIN; LOCK TABLE pg_catalog.pg_namespace IN EXCLUSIVE MODE").await.unwrap();
+    let (late, text) = fault(&format!("{}?create=true&timeout=1000", server.url("postgres"))).await;
+    assert!(late == Fault::Timeout, "{text}");
+    other.batch_execute("COMMIT").await.unwrap();
+    let made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'fencelock' AND tablename = 'meta'";
+    let begun = Instant::now();
+    while server.sql(made) == "0" {
+        assert!(begun.elapsed() < SOON, "nobody makes the schema");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    granted(&open(&server.url("postgres")).await, &claim("k", LONG)).await;
+}
+
+#[tokio::test]
 async fn a_default_of_read_only_transactions_does_not_apply() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
@@ -191,7 +209,7 @@ async fn behind_a_pooler_a_waiter_hears_of_its_hand_off() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
     let Some(pooler) = PgBouncer::start_or_skip(&server, "transaction") else { return };
-    let behind = format!("{}?timeout=10000&poll=20", pooler.url("postgres"));
+    let behind = format!("{}?timeout=60000&poll=20", pooler.url("postgres"));
     let (one, other) = (Postgres::open(&behind).await.unwrap(), Postgres::open(&behind).await.unwrap());
     let heard = EventRecorder::listening_to(&other);
     let (held, waits) = (claim("k", LONG), claim("k", LONG));
@@ -213,7 +231,7 @@ async fn a_pooler_without_transactions_is_refused() {
     let Some(server) = postgres_or_skip() else { return };
     open(&url(&server)).await;
     let Some(pooler) = PgBouncer::start_or_skip(&server, "statement") else { return };
-    let url = format!("{}?timeout=10000", pooler.url("postgres"));
+    let url = format!("{}?timeout=60000", pooler.url("postgres"));
     let (refused, text) = fault(&url).await;
     assert!(refused == Fault::Unsupported && text.contains("pool_mode"), "{text}");
     assert_eq!(server.sql("SELECT count(*) FROM fencelock.locks"), "0");
@@ -230,7 +248,7 @@ async fn session(server: &PostgresServer) -> tokio_postgres::Client {
 #[tokio::test]
 async fn a_row_that_somebody_locks_loses_no_lease_of_another_key() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = Postgres::open(&url(&server).replace("10000", "2000")).await.unwrap();
+    let client = Postgres::open(&url(&server).replace("60000", "2000")).await.unwrap();
     let held = ["a", "b", "c"].map(|key| claim(key, LONG));
     for claim in &held {
         granted(&client, claim).await;
@@ -281,7 +299,7 @@ async fn a_superuser_makes_nothing_in_the_schema_of_another_role() {
 #[tokio::test]
 async fn a_transaction_holds_a_key_until_it_ends_and_is_reported() {
     let Some(server) = postgres_or_skip() else { return };
-    let client = Postgres::open(&url(&server).replace("10000", "1000")).await.unwrap();
+    let client = Postgres::open(&url(&server).replace("60000", "1000")).await.unwrap();
     let before = claim("k", LONG);
     let token = granted(&client, &before).await;
     assert_eq!(server.sql("SELECT fencelock.lock_in('k')"), "", "a client holds it");
@@ -443,7 +461,7 @@ async fn a_server_that_does_not_answer_is_a_timeout_and_a_late_claim_is_released
     open(&url(&server)).await;
     let begun = Instant::now();
     let client = loop {
-        match Postgres::open(&url(&server).replace("10000", "300")).await {
+        match Postgres::open(&url(&server).replace("60000", "300")).await {
             Ok(client) => break client,
             Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
         }

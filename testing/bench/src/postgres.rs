@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
 async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
     // What is reported is on the disk.
     let server = PostgresServer::start(&["fsync=on"]).map_err(std::io::Error::other)?;
-    let url = format!("{}?create=true&timeout=10000", server.url("postgres"));
+    let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
     Postgres::open(&url).await?;
     server.sql(
         "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA fencelock TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencelock TO app; \
@@ -106,7 +106,7 @@ async fn measure(effort: Effort) -> Result<OnPostgres, Failure> {
 /// The bytes of the table before and after so many cycles on 16 keys. Nothing is flushed, so that it takes a minute.
 async fn growth(cycles: u32) -> Result<(u64, u64), Failure> {
     let server = PostgresServer::start(&["synchronous_commit=off"]).map_err(std::io::Error::other)?;
-    let url = format!("{}?create=true&timeout=10000", server.url("postgres"));
+    let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
     let direct = try_join_all((0..16).map(|number| locks(&url, number))).await?;
     let size = || server.sql("SELECT pg_total_relation_size('fencelock.locks')").parse::<u64>();
     let repeat = async |times: u32| {

@@ -35,7 +35,7 @@ impl Fixture {
         let server = postgres_or_skip()?;
         server.sql("CREATE TABLE stock (id int PRIMARY KEY, pieces int, fence bigint NOT NULL DEFAULT 0)");
         server.sql("INSERT INTO stock VALUES (1, 9)");
-        let url = format!("{}?create=true&timeout=20000", server.url("postgres"));
+        let url = format!("{}?create=true&timeout=60000", server.url("postgres"));
         let client = Client::connect(&url).await.expect("a client");
         let command = Box::new(move || {
             let mut command = Command::new(&words[0]);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A generous limit for what happens at once.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A URL that makes the schema.
 pub(crate) fn with_schema(url: &str) -> String {
-    format!("{url}?create=true&timeout=10000")
+    format!("{url}?create=true&timeout=60000")
 }
 
 pub(crate) fn url(server: &PostgresServer) -> String {
