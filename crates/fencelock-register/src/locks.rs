@@ -133,6 +133,12 @@ impl RegisterLocks {
         released
     }
 
+    /// No claim of this client on this key may still be executed.
+    fn is_idle(&self, key: &Key) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.memory(key).0.is_idle()
+    }
+
     fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
@@ -169,7 +175,11 @@ impl Backend for RegisterLocks {
             if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
                 self.wake(&claim.key);
             }
-            answer.into()
+            match answer {
+                // Only reads were sent.
+                Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
+                answer => answer.into(),
+            }
         })
     }
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use fencelock_core::register::Version;
-use fencelock_core::{Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Ttl};
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Sent, Ttl,
+};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -406,6 +408,13 @@ async fn a_token_that_has_expired_is_read_again_and_one_that_was_good_may_come_b
 /// A server that ends, and starts again.
 fn restart() -> (u16, Value) {
     (0, Value::Null)
+}
+
+#[tokio::test]
+async fn a_claim_of_which_only_a_read_was_sent_needs_no_release() {
+    let (_server, locks) = Server::start([restart(), missing(), restart()]).await;
+    assert_eq!(locks.acquire(&claim(1)).await.sent, Sent::Never);
+    assert_eq!(locks.acquire(&claim(1)).await.sent, Sent::AtOnce);
 }
 
 fn renewal() -> [Renewal; 1] {
