@@ -1,9 +1,11 @@
+use crate::SplitMix;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{sleep, spawn};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A store of objects in this process that speaks S3: as much of it as locks use, with the faults of real ones. It has the bucket
@@ -27,13 +29,28 @@ pub struct ObjectFaults {
     pub refuses: Option<(&'static str, u16, &'static str)>,
     /// The bucket is in this region.
     pub region: Option<&'static str>,
+    /// Of 100 requests, so many are late, as many have no answer, and as many are executed twice.
+    pub unreliable: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     objects: BTreeMap<String, Object>,
     faults: ObjectFaults,
     requests: Vec<String>,
+    random: SplitMix,
+}
+
+/// What a network does to a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    Late(Duration),
+    Unanswered,
+    /// The second answer arrives.
+    Twice,
+    /// The first answer arrives, and the request is executed again after this time.
+    Again(Duration),
 }
 
 #[derive(Debug)]
@@ -59,14 +76,16 @@ impl ObjectServer {
     /// If there is no free port.
     #[allow(clippy::unwrap_used)]
     pub fn start() -> Self {
-        let (listener, state) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::<Mutex<State>>::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
+        let (objects, faults, requests) = (BTreeMap::new(), ObjectFaults::default(), Vec::new());
+        let state = Arc::new(Mutex::new(State { objects, faults, requests, random: SplitMix::new(7) }));
         let shared = Arc::clone(&state);
-        std::thread::spawn(move || {
+        spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
                 // A client that goes away ends its connection.
-                std::thread::spawn(move || drop(serve(&stream, &shared)));
+                spawn(move || drop(serve(&stream, &shared)));
             }
         });
         Self { port, state }
@@ -110,15 +129,19 @@ impl ObjectServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
-fn serve(stream: &TcpStream, state: &Mutex<State>) -> io::Result<()> {
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(stream: &TcpStream, state: &Arc<Mutex<State>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     while let Some(request) = Request::read(&mut reader)? {
-        let Response(status, headers, body) = state.lock().unwrap_or_else(PoisonError::into_inner).answer(&request);
+        let Some(Response(status, headers, body)) = carry(request, state) else { return Ok(()) };
         // Writing to a string does not fail.
         let mut text = format!("HTTP/1.1 {status} .\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
@@ -129,6 +152,28 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> io::Result<()> {
         writer.write_all(&body)?;
     }
     Ok(())
+}
+
+/// Executes a request; `None` if its answer is lost.
+fn carry(request: Request, state: &Arc<Mutex<State>>) -> Option<Response> {
+    let fate = lock(state).fate();
+    if let Fate::Late(pause) = fate {
+        sleep(pause);
+    }
+    let first = lock(state).answer(&request);
+    match fate {
+        Fate::Answered | Fate::Late(_) => Some(first),
+        Fate::Unanswered => None,
+        Fate::Twice => Some(lock(state).answer(&request)),
+        Fate::Again(pause) => {
+            let state = Arc::clone(state);
+            spawn(move || {
+                sleep(pause);
+                lock(&state).answer(&request);
+            });
+            Some(first)
+        }
+    }
 }
 
 impl Request {
@@ -170,6 +215,18 @@ impl State {
     fn now(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         now.as_secs() + self.faults.ahead
+    }
+
+    fn fate(&mut self) -> Fate {
+        let pause = Duration::from_millis(300 + self.random.below(2200));
+        let (chance, all) = (self.random.below(100), self.faults.unreliable);
+        match chance {
+            _ if chance < all => Fate::Late(pause),
+            _ if chance < 2 * all => Fate::Unanswered,
+            _ if chance < 3 * all && self.random.percent(50) => Fate::Twice,
+            _ if chance < 3 * all => Fate::Again(pause),
+            _ => Fate::Answered,
+        }
     }
 
     fn answer(&mut self, request: &Request) -> Response {

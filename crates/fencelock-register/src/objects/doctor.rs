@@ -24,6 +24,8 @@ const SLOW: Duration = Duration::from_millis(600);
 struct Seen {
     /// How many of a race have won, if it was not one.
     winners: Option<(&'static str, usize)>,
+    /// Races with one winner.
+    won: usize,
     /// A read that showed something else than the last write.
     stale: bool,
     /// By how much the times of an object and of its answer differ at most; `None` if they are not told.
@@ -125,7 +127,10 @@ impl Objects {
                 Ok(None)
             }
             Some(cause) => Err(cause),
-            None if winners == 1 => Ok(winner),
+            None if winners == 1 => {
+                seen.won += 1;
+                Ok(winner)
+            }
             None => {
                 seen.winners = Some((what, winners));
                 Ok(None)
@@ -137,7 +142,7 @@ impl Objects {
 impl Seen {
     fn findings(&self, skew: Duration) -> Vec<Finding> {
         let conditions = self.conditions();
-        if conditions.level == Level::Failure {
+        if conditions.level > Level::Fine {
             return vec![conditions];
         }
         let mut findings = vec![conditions, self.times(skew)];
@@ -168,6 +173,10 @@ impl Seen {
                 format!("{winners} of {CLIENTS} clients {what} the same object at once: this store cannot lock")
             }
             (None, true) => "a read showed something else than the last write: this store cannot lock".to_owned(),
+            (None, false) if self.won == 0 => {
+                let text = "the store was too busy to answer clients that wrote at once";
+                return Finding::new(Level::Warning, "conditions", text, "try again");
+            }
             (None, false) => {
                 let text = format!("one of {CLIENTS} clients won each time when they wrote at once, and was read back");
                 return Finding::fine("conditions", text);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Stores refuse signatures that are older or newer than 15 minutes; less is no reason.
 const CLOCK: Duration = Duration::from_secs(300);
+const PROFILE: &str = "; for a profile: eval \"$(aws configure export-credentials --format env)\"";
 /// Of a text that is not understood.
 const LONGEST: usize = 200;
 
@@ -32,7 +33,10 @@ pub(super) fn unknown(name: &str, error: &Error, answered: &Answered) -> Unknown
         detail = format!("{detail}; {off}");
     }
     if status == 0 && ["169.254.", "metadata.google"].iter().any(|host| error.to_string().contains(host)) {
-        detail = format!("no credentials in the environment, and none of the machine: {detail}");
+        // Who has none does not get any by waiting.
+        fault = Fault::Denied;
+        let profile = if name.starts_with("s3:") { PROFILE } else { "" };
+        detail = format!("no credentials in the environment, and none of the machine: {detail}{profile}");
     }
     Unknown::new(name, fault, detail)
 }
@@ -92,6 +96,15 @@ mod tests {
         assert_eq!(failed("Connection refused", 0, None, None), "s3://b: not reachable (Connection refused)");
         assert_eq!(failed("status code: 503: ", 0, None, None), "s3://b: busy (status code: 503)");
         assert!(failed(&"x".repeat(999), 418, None, None).len() < 300);
+    }
+
+    #[test]
+    fn missing_credentials_are_no_server_to_wait_for() {
+        let text = failed("Error performing PUT http://169.254.169.254/latest/api/token", 0, None, None);
+        assert!(
+            text.contains("access denied (no credentials in the environment") && text.contains("profile"),
+            "{text}"
+        );
     }
 
     #[test]

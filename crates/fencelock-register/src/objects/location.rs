@@ -15,7 +15,7 @@ pub(super) struct Location {
     pub(super) service: Service,
     /// The account of Azure, and the bucket.
     owners: Vec<String>,
-    pub(super) prefix: String,
+    pub(super) prefix: Path,
     endpoint: Option<String>,
     region: Option<String>,
     path_style: bool,
@@ -37,7 +37,7 @@ impl Location {
         let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
         let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
         let service = service.ok_or_else(|| Invalid::new("an object store is s3:// or az://"))?;
-        if rest.contains('@') {
+        if rest.split('/').next().is_some_and(|owner| owner.contains('@')) {
             return Err(Invalid::new("credentials come from the environment, not from the URL"));
         }
         let mut owners = rest.split('/').filter(|part| !part.is_empty()).map(decoded).collect::<Result<Vec<_>, _>>()?;
@@ -47,7 +47,9 @@ impl Location {
         if let Some(part) = owners.iter().find(|part| Path::parse(part.as_str()).is_err() || part.contains('/')) {
             return Err(Invalid::new(format!("{part:?} cannot be a part of a URL of objects")));
         }
-        let prefix = owners.split_off(service.owners()).join("/");
+        // As it is: the client would encode characters of a path that is made of its parts.
+        let prefix = Path::parse(owners.split_off(service.owners()).join("/"));
+        let prefix = prefix.map_err(|error| Invalid::new(error.to_string()))?;
         let mut this = Self {
             service,
             owners,
@@ -112,9 +114,9 @@ impl Location {
     /// The URL without options that do not change which keys are locked.
     pub(super) fn name(&self) -> String {
         let (scheme, owners) = (self.service.form().scheme(), self.owners.join("/"));
-        let prefix = if self.prefix.is_empty() { String::new() } else { format!("/{}", self.prefix) };
+        let separator = if self.prefix.is_root() { "" } else { "/" };
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!("?endpoint={endpoint}")).unwrap_or_default();
-        format!("{scheme}://{owners}{prefix}{endpoint}")
+        format!("{scheme}://{owners}{separator}{}{endpoint}", self.prefix)
     }
 
     pub(super) fn polls(&self) -> RetryPlan {
@@ -158,6 +160,7 @@ mod tests {
             ("s3://bucket/a/b/", "s3://bucket/a/b"),
             ("s3://bucket?skew=5s&poll=500ms&clock=off&verify=off", "s3://bucket"),
             ("s3://bucket/a%20b?region=eu-1", "s3://bucket/a b"),
+            ("s3://bucket/a~b@c/100%25", "s3://bucket/a~b@c/100%"),
             ("s3://b?endpoint=http://127.0.0.1:9000/&path_style=off", "s3://b?endpoint=http://127.0.0.1:9000"),
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
             ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),

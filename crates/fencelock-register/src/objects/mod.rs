@@ -17,6 +17,7 @@ use connector::{Answered, Slot};
 use failure::unknown;
 use fencelock_core::register::{Expect, Record, Settings, Version};
 use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use location::Location;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
@@ -38,6 +39,10 @@ struct Objects {
 const LIMIT: Duration = Duration::from_secs(10);
 /// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
 const PROOF_LIMIT: Duration = Duration::from_secs(30);
+/// A listing has a request for every thousand objects: those of all keys that were ever used.
+const LISTING_LIMIT: Duration = Duration::from_secs(60);
+/// Reads of a listing.
+const AT_ONCE: usize = 16;
 
 /// A holder gives up a renewal after a fifth of its TTL. One answer of a hundred takes half a second on most stores.
 const SHORTEST_TTL: Duration = Duration::from_secs(3);
@@ -63,13 +68,8 @@ impl Objects {
         RegisterLocks::new(self).with_settings(settings).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
     }
 
-    /// The prefix was checked, and contains nothing that is encoded again.
-    fn prefix(&self) -> Path {
-        self.location.prefix.split('/').filter(|part| !part.is_empty()).collect()
-    }
-
     fn path(&self, object: &str) -> Path {
-        self.prefix().join(object)
+        self.location.prefix.clone().join(object)
     }
 
     fn version(&self, tag: Option<String>) -> Result<Version, Unknown> {
@@ -191,16 +191,14 @@ impl Register for Objects {
     }
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
-        Box::pin(self.within(async move {
-            let prefix = self.prefix();
-            let prefix = Some(&prefix).filter(|prefix| !prefix.as_ref().is_empty());
+        Box::pin(self.within_limit(LISTING_LIMIT, async move {
+            let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
             let found = self.store.list_with_delimiter(prefix).await;
             let found = found.map_err(|error| unknown(&self.name, &error, &Answered::default()))?;
-            let mut keys = Vec::new();
-            for object in found.objects.iter().filter(|object| Record::may_be_held(object.size)) {
-                keys.extend(self.key_of(object.location.filename().unwrap_or_default()).await?);
-            }
-            Ok(keys)
+            let held = found.objects.into_iter().filter(|object| Record::may_be_held(object.size));
+            let names: Vec<_> = held.filter_map(|object| object.location.filename().map(str::to_owned)).collect();
+            let keys = stream::iter(names).map(|name| async move { self.key_of(&name).await });
+            keys.buffered(AT_ONCE).try_filter_map(|key| std::future::ready(Ok(key))).try_collect().await
         }))
     }
 

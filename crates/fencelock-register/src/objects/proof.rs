@@ -17,8 +17,16 @@ const PROVED: &str =
     "fencelock 1\nThis store has refused to create an object that exists, and to replace one of another version.\n";
 
 impl Objects {
-    /// The object with the proof, for a check of the address and of the rights to read.
-    pub(super) async fn proof(&self) -> Result<Option<(Version, bool)>, Unknown> {
+    /// Checks the address and the right to read, and whether the store is proved.
+    pub(super) async fn check(&self) -> Result<(), Unknown> {
+        if let Some((_, true)) = self.within(self.proof()).await? {
+            // Another claim may have read it, too.
+            let _ = self.proved.set(());
+        }
+        Ok(())
+    }
+
+    async fn proof(&self) -> Result<Option<(Version, bool)>, Unknown> {
         let Some((version, bytes)) = self.get(PROOF).await?.bytes else { return Ok(None) };
         if !bytes.starts_with(OURS.as_bytes()) {
             return Err(self.unsupported(format!("{PROOF} is of another program: use another prefix")));

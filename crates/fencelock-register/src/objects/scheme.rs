@@ -16,7 +16,7 @@ impl Scheme for ObjectStores {
         Box::pin(async move {
             let objects = Objects::open(url)?;
             // A wrong address, bucket or credential is an error here.
-            objects.within(objects.proof()).await?;
+            objects.check().await?;
             Ok(Arc::new(objects.locks()) as _)
         })
     }

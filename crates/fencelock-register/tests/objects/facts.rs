@@ -172,8 +172,9 @@ fn every_key_has_an_object_of_its_own() {
     listed.sort_unstable();
     assert_eq!(listed, keys);
     // Without a prefix, or under a part of one, they are other locks.
-    for place in ["locks", "locks/p/p"] {
-        Client::at(&server.url(place, "")).acquire("orders", 2);
+    for prefix in ["", "p/p/", "a~b@c [1]/"] {
+        Client::at(&server.url(&format!("locks/{prefix}"), "")).acquire("orders", 2);
+        assert!(server.names().contains(&format!("{prefix}orders.lock")));
     }
 }
 
@@ -235,6 +236,8 @@ fn a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote() {
     assert_eq!((findings, names.len()), (vec![("trial", Level::Note)], 4));
     let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
     assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Failure)]);
+    let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 503, "SlowDown")), ..ObjectFaults::default() });
+    assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Warning)], "it was not seen to be true");
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
