@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What the answer to a request showed. It travels with the request, because an error has neither.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Slot(Arc<Mutex<Answered>>);
+pub(super) struct Receipt(Arc<Mutex<Answered>>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answered {
@@ -33,7 +33,7 @@ pub(super) struct Answered {
     pub(super) is_replicated: bool,
 }
 
-impl Slot {
+impl Receipt {
     pub(super) fn get(&self) -> Answered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -84,13 +84,13 @@ struct Service(Client<web::Connector, HttpRequestBody>);
 #[async_trait]
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let slot = request.extensions().get::<Slot>().cloned();
+        let receipt = request.extensions().get::<Receipt>().cloned();
         let response = self.0.request(request).await.map_err(|error| {
             let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, error)
         })?;
-        if let Some(slot) = slot {
-            slot.fill(&response);
+        if let Some(receipt) = receipt {
+            receipt.fill(&response);
         }
         let broken = |error| HttpError::new(HttpErrorKind::Interrupted, error);
         Ok(response.map(|body| HttpResponseBody::new(body.map_err(broken))))

@@ -48,7 +48,7 @@ fn clock_is_off(date: u64) -> Option<String> {
     (off > CLOCK).then(|| format!("the clock of this machine is {} {direction} that of the store: set it", Span(off)))
 }
 
-/// Of an answer that no slot has seen: to a listing, or to a request for credentials.
+/// Of an answer that no receipt has seen: to a listing, or to a request for credentials.
 fn status(error: &Error) -> u16 {
     let text = error.to_string();
     let told = text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());

@@ -13,7 +13,7 @@ mod service;
 pub use scheme::ObjectStores;
 
 use crate::{Found, Register, RegisterLocks, WriteReply};
-use connector::{Answered, Slot};
+use connector::{Answered, Receipt};
 use failure::unknown;
 use fencelock_core::register::{Expect, Record, Settings, Version};
 use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
@@ -99,10 +99,10 @@ impl Objects {
     }
 
     async fn get(&self, object: &str) -> Result<Found, Unknown> {
-        let (slot, mut options) = (Slot::default(), GetOptions::default());
-        options.extensions.insert(slot.clone());
+        let (receipt, mut options) = (Receipt::default(), GetOptions::default());
+        options.extensions.insert(receipt.clone());
         let got = self.store.get_opts(&self.path(object), options).await;
-        let answered = slot.get();
+        let answered = receipt.get();
         let date = self.date(&answered);
         let got = match got {
             Ok(got) => got,
@@ -128,13 +128,13 @@ impl Objects {
     }
 
     async fn send(&self, object: &str, mode: PutMode, bytes: Vec<u8>) -> Result<(WriteReply, Answered), Unknown> {
-        let (slot, creates) = (Slot::default(), matches!(mode, PutMode::Create));
+        let (receipt, creates) = (Receipt::default(), matches!(mode, PutMode::Create));
         let mut options = PutOptions::from(mode);
         // Some stores let caches serve what anyone may read.
         options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
-        options.extensions.insert(slot.clone());
+        options.extensions.insert(receipt.clone());
         let put = self.store.put_opts(&self.path(object), PutPayload::from(bytes), options).await;
-        let answered = slot.get();
+        let answered = receipt.get();
         let reply = match (put, answered.status) {
             (Ok(put), _) => {
                 let version = self.version(put.e_tag)?;

@@ -189,14 +189,14 @@ mod tests {
             "redlock",
             "redlock+tls",
         ];
-        let redis = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
+        let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
         let objects = ["s3", "az"].map(|scheme| (scheme, cfg!(feature = "object-store")));
         let others = [
             ("file", cfg!(feature = "file")),
             ("kube-lease", cfg!(feature = "kube")),
             ("postgres", cfg!(feature = "postgres")),
         ];
-        for (scheme, on) in redis.into_iter().chain(objects).chain(others) {
+        for (scheme, on) in remote.into_iter().chain(objects).chain(others) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),
