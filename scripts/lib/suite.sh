@@ -58,15 +58,3 @@ run_postgres() {
     done
     [ -n "$any" ] || { say 'SKIPPED: there is no PostgreSQL'; [ -z "${CI:-}" ] || failed+=('PostgreSQL is missing'); }
 }
-
-# run_objects: the contract on each store of objects that can be installed, and the faults of one in the process of the test. Adds a
-# failure to $failed.
-run_objects() {
-    local log=$into/objects.log missing=()
-    get_stores
-    [ ${#missing[@]} = 0 ] || say "SKIPPED, not available for this machine: ${missing[*]}"
-    [ ${#missing[@]} = 0 ] || [ -z "${CI:-}" ] || failed+=("missing: ${missing[*]}")
-    # The stores share two processors with the test.
-    cargo test --locked -p fencelock-register --all-features --test objects >"$log" 2>&1 || failed+=("stores of objects, see $log")
-    say "stores of objects: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
-}
