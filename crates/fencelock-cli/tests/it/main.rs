@@ -26,6 +26,7 @@ mod loss;
 mod measuring;
 mod mistakes;
 mod nesting;
+mod objects;
 mod once;
 mod outage;
 mod pages;
