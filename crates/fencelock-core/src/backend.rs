@@ -1,6 +1,6 @@
 use crate::{
-    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Key, Listener, ModeChanges, Modes, Release, Renew,
-    Renewal, RetryPlan, Unknown,
+    Admin, Claim, ClaimReply, Completions, Fault, HolderId, Holding, Invalid, Key, Listener, ModeChanges, Modes,
+    Release, Renew, Renewal, RetryPlan, Span, Ttl, Unknown,
 };
 use std::fmt::Debug;
 use std::future::Future;
@@ -49,6 +49,28 @@ pub struct Capabilities {
     /// The maximum TTL of a claim or renewal; `None` if only [`crate::Ttl::MAX`] applies. It is how
     /// long a node that may have lost data grants nothing.
     pub longest_ttl: Option<Duration>,
+    /// The minimum TTL of a claim or renewal; `None` if only [`crate::Ttl::MIN`] applies. A client keeps to it, and the backend does
+    /// not check it.
+    pub shortest_ttl: Option<Duration>,
+    /// Below this TTL, a client warns that answers which are slower than usual end leases.
+    pub advised_ttl: Option<Duration>,
+}
+
+impl Capabilities {
+    /// Checks a TTL of a client.
+    ///
+    /// # Errors
+    /// [`Invalid`] with the limit that it exceeds.
+    pub fn check_ttl(&self, ttl: Ttl) -> Result<(), Invalid> {
+        match self.shortest_ttl {
+            Some(shortest) if ttl.get() < shortest => Err(Invalid::new(format!(
+                "a TTL of {} is shorter than the {} that this backend needs: a slow answer would end the lease",
+                Span(ttl.get()),
+                Span(shortest)
+            ))),
+            _ => ttl.within(self.longest_ttl),
+        }
+    }
 }
 
 /// A backend of locks: what every lock needs. What some backends have beside that are traits of their own: [`Backend::admin`],

@@ -132,6 +132,8 @@ pub struct Modes {
     pub shared: bool,
     /// [`Mode::Permits`].
     pub permits: bool,
+    /// Why it does not have the others, to follow in a message: `, because ...`. It may be empty.
+    pub because: &'static str,
 }
 
 impl Modes {

@@ -30,6 +30,13 @@ impl RetryPlan {
         Self { first, longest: longest.max(first) }
     }
 
+    /// How long a client leaves the key free for others that poll like this, once it has had the key for as long.
+    pub(crate) fn yields(self) -> Duration {
+        // Those that poll often have begun at a few milliseconds, and most waits are short.
+        const BLIND: Duration = Duration::from_millis(4);
+        if self.longest <= Self::BLIND.longest { BLIND } else { self.longest / 2 }
+    }
+
     /// A constant pause, minus the jitter.
     pub const fn every(pause: Duration) -> Self {
         Self { first: pause, longest: pause }
@@ -89,6 +96,12 @@ mod tests {
     #[test]
     fn a_pause_of_zero_is_allowed_and_stays_zero() {
         assert_eq!(RetryPlan::every(Duration::ZERO).pause(3, Expiry::Never, u64::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_key_is_left_free_for_half_the_longest_pause_if_that_is_long() {
+        assert_eq!(RetryPlan::BLIND.yields(), ms(4));
+        assert_eq!(RetryPlan::new(ms(100), ms(2000)).yields(), ms(1000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use crate::{Found, Register, WriteReply};
 use fencelock_core::register::{Expect, Record, Version};
-use fencelock_core::{Answer, BootClock, Clock, Key};
+use fencelock_core::{Answer, BootClock, BoxFuture, Clock, Key};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,6 +81,11 @@ fn version(bytes: &[u8]) -> Version {
 }
 
 impl Register for MemoryRegister {
+    fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
+        self.delete(key);
+        Box::pin(std::future::ready(true))
+    }
+
     fn name(&self) -> String {
         "memory:register".into()
     }

@@ -3,7 +3,7 @@
 //! [`Register`] is what the store does: read the bytes of a key with their version, and write them if they still have this version.
 //! [`RegisterLocks`] makes a [`Backend`](fencelock_core::Backend) of it, with exclusive locks, slots, several keys, elections, and
 //! work once per window. [`fencelock_core::register`] decides, and says what the store must promise. [`MemoryRegister`] is such a store
-//! in memory, for tests.
+//! in memory, for tests. Features add others.
 //!
 //! ```
 //! use fencelock_core::{Acquire, Backend, Claim, Holder, HolderId, Intent, Key, Owner, Ttl};
@@ -21,8 +21,14 @@
 #![forbid(unsafe_code)]
 
 mod in_memory;
+#[cfg(feature = "kube")]
+pub mod kube;
 mod locks;
+#[cfg(feature = "object-store")]
+pub mod objects;
 mod store;
+#[cfg(any(feature = "kube", feature = "object-store"))]
+mod web;
 
 pub use in_memory::MemoryRegister;
 pub use locks::RegisterLocks;

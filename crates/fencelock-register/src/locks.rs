@@ -4,9 +4,10 @@ use fencelock_core::register::{
     RenewHold, Settings, StoreClock, WriteDone,
 };
 use fencelock_core::{
-    Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply, ClearCompletion,
-    Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, HolderId, Holding, Key, Listener,
-    Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Unknown, WriteCompletion, hash_slot,
+    Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
+    ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
+    Holding, Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Unknown,
+    WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -15,12 +16,14 @@ use std::time::Duration;
 
 /// Locks on a [`Register`]: one record for each key.
 ///
-/// Waiters poll, and nobody is woken. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
+/// Waiters poll. If the store can watch a register, they are woken too. A key whose holder has crashed is free after the TTL and some seconds: see [`Settings`].
 #[derive(Debug)]
 pub struct RegisterLocks {
     register: Arc<dyn Register>,
     clock: Arc<dyn Clock>,
     polls: RetryPlan,
+    /// The shortest one, and one that leaves room for slow answers.
+    ttls: Option<(Duration, Duration)>,
     known: Mutex<Known>,
     listeners: Listeners,
 }
@@ -56,7 +59,8 @@ impl RegisterLocks {
         let known = Known { clock: StoreClock::new(Settings::default()), keys: HashMap::new() };
         let (first, longest) = Self::POLLS;
         let polls = RetryPlan::new(first, longest);
-        Self { register, clock: Arc::new(BootClock), polls, known: Mutex::new(known), listeners: Listeners::default() }
+        let (clock, known) = (Arc::new(BootClock), Mutex::new(known));
+        Self { register, clock, polls, ttls: None, known, listeners: Listeners::default() }
     }
 
     /// The same with other assumptions on the clocks of the store. All clients must agree on them.
@@ -76,6 +80,17 @@ impl RegisterLocks {
     #[must_use]
     pub fn with_polls(self, polls: RetryPlan) -> Self {
         Self { polls, ..self }
+    }
+
+    /// The same for a store that may answer slowly: a client refuses TTLs below `shortest`, and warns of those below `advised`.
+    #[must_use]
+    pub fn with_ttls(self, shortest: Duration, advised: Duration) -> Self {
+        Self { ttls: Some((shortest, advised)), ..self }
+    }
+
+    /// Asks for hints, where there are any.
+    fn wake(&self, key: &Key) {
+        let _polls_suffice = self.register.watch(key);
     }
 
     /// Drives a call to its answer. What it leaves if it is dropped is in the memory of its key.
@@ -104,6 +119,26 @@ impl RegisterLocks {
         }
     }
 
+    /// Whether the store lets this client in.
+    pub(crate) fn check(&self) -> Answer<'_, ()> {
+        self.register.check()
+    }
+
+    /// Ends what a trial may have left.
+    async fn clean(&self, key: &Key, ids: [HolderId; 2]) -> bool {
+        let mut released = true;
+        for id in ids {
+            released &= self.run(key, ReleaseKey(id)).await.is_ok();
+        }
+        released
+    }
+
+    /// No claim of this client on this key may still be executed.
+    fn is_idle(&self, key: &Key) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.memory(key).0.is_idle()
+    }
+
     fn with<T>(&self, key: &Key, step: impl FnOnce(&mut Context<'_>) -> T) -> Result<T, Unknown> {
         let backend = self.name();
         let no_random = |error: getrandom::Error| Unknown::new(&*backend, Fault::Other, error.to_string());
@@ -119,6 +154,8 @@ impl Backend for RegisterLocks {
         let mut facts = Capabilities::default();
         (facts.expires, facts.cross_process, facts.portable) = (true, true, true);
         (facts.evicts, facts.fresh_holders, facts.polls) = (true, true, self.polls);
+        (facts.shortest_ttl, facts.advised_ttl) = self.ttls.unzip();
+        facts.modes.because = ", because holders that write to one record get in each other's way";
         facts
     }
 
@@ -126,17 +163,36 @@ impl Backend for RegisterLocks {
         self.register.name()
     }
 
-    /// Only what this client evicts is reported.
+    /// What this client evicts is reported, and what the store reports.
     fn listen(&self, listener: Arc<dyn Listener>) {
+        self.register.listen(&listener);
         self.listeners.add(&listener);
     }
 
     fn acquire<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, ClaimReply> {
-        Box::pin(async move { self.run(&claim.key, ClaimKey(claim.clone())).await.into() })
+        Box::pin(async move {
+            let answer = self.run(&claim.key, ClaimKey(claim.clone())).await;
+            if claim.queueing.intent != Intent::Try && matches!(answer, Ok(Acquire::Busy(_))) {
+                self.wake(&claim.key);
+            }
+            match answer {
+                // Only reads were sent.
+                Err(cause) if self.is_idle(&claim.key) => ClaimReply::not_sent(cause),
+                answer => answer.into(),
+            }
+        })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
+        Box::pin(async move { self.register.watch(key) })
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> BoxFuture<'a, Vec<Result<Renew, Unknown>>> {
-        let renew = |renewal: &'a Renewal| self.run(&renewal.key, RenewHold(renewal.clone()));
+        // Whoever holds a key for longer than to its first renewal is told if another program takes it.
+        let renew = move |renewal: &'a Renewal| async move {
+            self.wake(&renewal.key);
+            self.run(&renewal.key, RenewHold(renewal.clone())).await
+        };
         Box::pin(stream::iter(renewals.iter().map(renew)).buffered(Self::AT_ONCE).collect())
     }
 
@@ -182,13 +238,52 @@ impl Admin for RegisterLocks {
         })
     }
 
+    /// A lock, and what the store promises.
+    fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
+        Box::pin(async move {
+            let Some((key, ids)) = names(named.cloned().or_else(|| self.register.trial_key())) else {
+                return vec![Finding::not_tried("the operating system returned no random numbers", "")];
+            };
+            let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
+            let tried = Trial::new(self, &key, ids).run(&clean).await;
+            let mut findings = vec![tried.finding(|_| "give this user the rights that the book lists".to_owned())];
+            if !tried.is_occupied {
+                self.clean(&key, ids).await;
+                if named.is_none() {
+                    self.register.forget(&key).await;
+                }
+            }
+            findings.extend(self.register.try_out().await);
+            findings
+        })
+    }
+
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(async move {
             let mut server = ServerReport::new(self.name());
-            server.failure = self.register.list().await.err().map(|unknown| unknown.to_string());
-            BackendReport::of_server(server)
+            let connection = match self.check().await {
+                Ok(()) => Finding::fine("connection", format!("{} answers", self.name())),
+                Err(cause) => {
+                    server.failure = Some(cause.to_string());
+                    Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names")
+                }
+            };
+            let mut report = BackendReport::of_server(server);
+            report.findings = vec![connection];
+            report
         })
     }
+}
+
+/// A key that no program uses, or the one that is named.
+fn names(named: Option<Key>) -> Option<(Key, [HolderId; 2])> {
+    let mut random = [[0; 16]; 3];
+    for bytes in &mut random {
+        getrandom::fill(bytes).ok()?;
+    }
+    let [name, first, second] = random.map(HolderId::from_bytes);
+    let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
+    Some((named.or_else(own)?, [first, second]))
 }
 
 impl Completions for RegisterLocks {

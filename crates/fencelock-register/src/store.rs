@@ -1,6 +1,7 @@
 use fencelock_core::register::{Expect, Reading, Record, Stored, Version};
-use fencelock_core::{Answer, Key};
+use fencelock_core::{Answer, BoxFuture, Fault, Finding, Key, Listener, Unknown};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A store with a register for each key.
 ///
@@ -24,6 +25,42 @@ pub trait Register: Debug + Send + Sync + 'static {
 
     /// The keys whose records may be held: [`Record::may_be_held`] tells it by the length of a record.
     fn list(&self) -> Answer<'_, Vec<Key>>;
+
+    /// Whether the store answers, and lets this client in: by default, whether it lists.
+    fn check(&self) -> Answer<'_, ()> {
+        Box::pin(async move { self.list().await.map(drop) })
+    }
+
+    /// The key of a trial: by default, a new one each time, which is forgotten afterwards.
+    fn trial_key(&self) -> Option<Key> {
+        None
+    }
+
+    /// Deletes a register that only a trial has used. Returns whether it is gone; by default it stays.
+    fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
+        let _ = key;
+        Box::pin(std::future::ready(false))
+    }
+
+    /// Tries what this store promises, for `doctor`.
+    fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// Sends [`Changed`](fencelock_core::Event::Changed) to `listener` when another client has changed a register that is watched. It
+    /// keeps a weak reference.
+    fn listen(&self, listener: &Arc<dyn Listener>) {
+        let _ = listener;
+    }
+
+    /// Watches this register while it is used, and some minutes longer. Each of its events is a hint: it may be late or missing.
+    ///
+    /// # Errors
+    /// It cannot be watched, as most stores cannot.
+    fn watch(&self, key: &Key) -> Result<(), Unknown> {
+        let _ = key;
+        Err(Unknown::new(self.name(), Fault::Unsupported, "this store sends no events"))
+    }
 }
 
 /// The answer to a read. Exhaustive: a store makes it of its parts.

@@ -229,7 +229,7 @@ impl Client {
         let key = Key::new(key)?;
         let ttl = Ttl::new(ttl)?;
         self.inner.config.drift.check(ttl)?;
-        ttl.within(self.capabilities().longest_ttl)?;
+        self.capabilities().check_ttl(ttl)?;
         let renewal = [Renewal::new(key.clone(), holder, ttl)];
         // A lease counts from the time of the request.
         let sent = self.inner.clock.now();

@@ -4,9 +4,10 @@ use crate::driver::ClientInner;
 use crate::error::{Error, modes};
 use crate::request::{OnTrouble, OnWait, Request};
 use fencelock_core::engine::{AcquireRequest, LeaseSharing, Retry};
-use fencelock_core::{Invalid, Key, Mode, Ttl};
+use fencelock_core::{Invalid, Key, Mode, Span, Ttl};
 use std::fmt;
 use std::panic::Location;
+use std::sync::Once;
 use std::time::Duration;
 
 /// The settings of a claim, for one key or several. They are checked when they are used.
@@ -63,7 +64,14 @@ impl Settings {
         }
         client.config.drift.check(ttl)?;
         let capabilities = &client.config.capabilities;
-        ttl.within(capabilities.longest_ttl)?;
+        capabilities.check_ttl(ttl)?;
+        if let Some(advised) = capabilities.advised_ttl.filter(|advised| ttl.get() < *advised) {
+            static TOLD: Once = Once::new();
+            let (ttl, advised) = (Span(ttl.get()), Span(advised));
+            TOLD.call_once(|| {
+                tracing::warn!("with a TTL of {ttl}, slow answers may end the lease: use {advised} or more");
+            });
+        }
         modes::check(&client.config.backend, &key, capabilities.modes, self.mode)?;
         Ok(Request {
             key,

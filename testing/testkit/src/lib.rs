@@ -7,6 +7,7 @@
 //! | a master with sentinels | [`Sentinels`] |
 //! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | a database, and a pooler in front of it | [`PostgresServer`], [`postgres_or_skip`], [`PgBouncer`] |
+//! | a bucket, and stores that lie | [`ObjectServer`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
 //! | a process limit | [`ThreadLimit`] |
@@ -20,6 +21,7 @@
 
 mod claim;
 mod freezing;
+mod objects;
 mod port;
 mod postgres;
 pub mod programs;
@@ -35,6 +37,7 @@ mod until;
 pub use claim::claim;
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
+pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
 pub use proxy::{Intercept, Proxy, Then};
 pub use redis::{

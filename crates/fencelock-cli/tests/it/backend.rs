@@ -1,5 +1,5 @@
 use crate::test::Test;
-use fencelock_testkit::{RedisServer, redis_or_skip, redlock_url, servers_or_skip};
+use fencelock_testkit::{ObjectServer, RedisServer, redis_or_skip, redlock_url, servers_or_skip};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -15,6 +15,7 @@ pub(crate) struct TestBackend {
     pub(crate) redis: Option<RedisServer>,
     /// The nodes of a quorum.
     pub(crate) nodes: Vec<RedisServer>,
+    pub(crate) objects: Option<ObjectServer>,
 }
 
 impl TestBackend {
@@ -22,15 +23,19 @@ impl TestBackend {
     pub(crate) fn files() -> Self {
         let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
         let url = format!("file:{}/locks", dir.path().display());
-        Self { dir, url, redis: None, nodes: Vec::new() }
+        Self { dir, url, redis: None, nodes: Vec::new(), objects: None }
     }
 
     /// A Redis server for this test; `None`, after a message on stderr, if there is no `redis-server`.
     pub(crate) fn redis() -> Option<Self> {
         let server = redis_or_skip()?;
-        let dir = TempDir::with_prefix("fencelock-cli-").unwrap();
-        let url = patient(&server);
-        Some(Self { dir, url, redis: Some(server), nodes: Vec::new() })
+        Some(Self { url: patient(&server), redis: Some(server), ..Self::files() })
+    }
+
+    /// A store of objects for this test. `options` begins with `&` if it is not empty.
+    pub(crate) fn objects(options: &str) -> Self {
+        let server = ObjectServer::start();
+        Self { url: server.url("locks/jobs", options), objects: Some(server), ..Self::files() }
     }
 
     /// Three Redis servers for this test.
@@ -63,6 +68,10 @@ impl TestBackend {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> &ObjectServer {
+        self.objects.as_ref().unwrap()
     }
 
     pub(crate) fn server(&self) -> &RedisServer {

@@ -74,9 +74,11 @@ impl SharingLimits {
         Ok(self)
     }
 
-    /// The batch, for a backend with or without a queue.
-    pub fn batch(self, queues: bool) -> (u32, Duration) {
-        self.batch.unwrap_or(if queues { BATCH } else { BLIND_BATCH })
+    /// The batch, for a backend with or without a queue: there, at least as long as the key is left free afterwards.
+    pub fn batch(self, capabilities: &Capabilities) -> (u32, Duration) {
+        let (grants, span) = BLIND_BATCH;
+        let blind = || (grants, span.max(capabilities.polls.yields()));
+        self.batch.unwrap_or_else(|| if capabilities.queues { BATCH } else { blind() })
     }
 }
 

@@ -83,6 +83,12 @@ impl Record {
         !(length + Self::FREE as u64).is_multiple_of(Self::UNIT as u64)
     }
 
+    /// The key that a record names, for stores whose names do not tell it.
+    pub fn key_of(bytes: &[u8]) -> Option<Key> {
+        let text = str::from_utf8(bytes).ok().filter(|text| text.starts_with("fencelock "))?;
+        Key::new(text.split('\n').find_map(|line| line.strip_prefix("key "))?).ok()
+    }
+
     /// The record of `key` in `bytes`.
     ///
     /// # Errors

@@ -8,6 +8,10 @@ use fencelock_core::{Invalid, Scheme};
 use fencelock_postgres::PostgresScheme;
 #[cfg(feature = "redis-plain")]
 use fencelock_redis::{ClusterScheme, QuorumScheme, RedisScheme};
+#[cfg(feature = "kube")]
+use fencelock_register::kube::KubeLeases;
+#[cfg(feature = "object-store")]
+use fencelock_register::objects::ObjectStores;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// All schemes of this crate. A new backend adds a line here; the rest is in its [`Scheme`].
@@ -24,6 +28,10 @@ fn built_in() -> Vec<Arc<dyn Scheme>> {
         Arc::new(QuorumScheme),
         #[cfg(feature = "postgres")]
         Arc::new(PostgresScheme),
+        #[cfg(feature = "object-store")]
+        Arc::new(ObjectStores),
+        #[cfg(feature = "kube")]
+        Arc::new(KubeLeases),
     ]
 }
 
@@ -32,6 +40,8 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
         "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
+        "s3" | "az" if !cfg!(feature = "object-store") => Some("object-store"),
+        "kube-lease" if !cfg!(feature = "kube") => Some("kube"),
         "postgres" | "postgresql" if !cfg!(feature = "postgres") => Some("postgres"),
         _ => None,
     }
@@ -180,9 +190,13 @@ mod tests {
             "redlock+tls",
         ];
         let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
-        for (scheme, on) in
-            remote.into_iter().chain([("file", cfg!(feature = "file")), ("postgres", cfg!(feature = "postgres"))])
-        {
+        let objects = ["s3", "az"].map(|scheme| (scheme, cfg!(feature = "object-store")));
+        let others = [
+            ("file", cfg!(feature = "file")),
+            ("kube-lease", cfg!(feature = "kube")),
+            ("postgres", cfg!(feature = "postgres")),
+        ];
+        for (scheme, on) in remote.into_iter().chain(objects).chain(others) {
             match scheme_of(&format!("{scheme}:x")) {
                 Ok(_) => assert!(on, "{scheme}"),
                 Err(error) => assert!(!on && error.to_string().contains("not compiled in"), "{scheme}: {error}"),

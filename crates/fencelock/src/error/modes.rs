@@ -9,8 +9,9 @@ pub(crate) fn check(backend: &str, key: &Key, modes: Modes, mode: Mode) -> Resul
         return Ok(());
     }
     let what = if mode.limit().is_some() { "semaphores" } else { "shared locks" };
-    let advice = mode.alternative();
-    Err(unsupported(key, mode, format!("{backend} has no {what}, so {key} cannot be acquired as {mode}: {advice}")))
+    let (because, advice) = (modes.because, mode.alternative());
+    let reason = format!("{backend} has no {what}{because}, so {key} cannot be acquired as {mode}: {advice}");
+    Err(unsupported(key, mode, reason))
 }
 
 /// Checks that the backend has a semaphore whose limit could be changed, before anything is sent.

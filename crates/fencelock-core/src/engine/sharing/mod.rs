@@ -19,9 +19,6 @@ use task_lease::{LeaseHistory, TaskLease};
 /// The delay of the first renewal of a hold, which makes the lease of a hand-off a full one, and after which the server
 /// reports changes. Shorter holds, which are common, avoid that cost.
 const FIRST_RENEWAL: Duration = Duration::from_millis(25);
-/// After a task lease was released for clients outside a queue, the key is not claimed again for this time: waking
-/// them takes one or two round trips.
-const YIELD_BLIND: Duration = Duration::from_millis(4);
 
 /// The leases that this client has of one key, including those that its tasks share.
 #[derive(Debug, Clone, Hash)]
@@ -537,5 +534,6 @@ impl<L: Default> Leases<L> {
 
 /// How long the key is left free for other clients.
 fn yield_for(config: &Config, limits: &SharingLimits, random: u64) -> Duration {
-    if config.capabilities.queues { limits.pause } else { spread(YIELD_BLIND, random) }
+    let capabilities = &config.capabilities;
+    if capabilities.queues { limits.pause } else { spread(capabilities.polls.yields(), random) }
 }

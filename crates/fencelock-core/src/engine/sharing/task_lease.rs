@@ -69,7 +69,7 @@ impl TaskLease {
         limits: &SharingLimits,
     ) -> Self {
         let queues = config.capabilities.queues;
-        let (grants, span) = limits.batch(queues);
+        let (grants, span) = limits.batch(&config.capabilities);
         let goes_on = history.began != Moment::NEVER && granted <= history.until;
         Self {
             hold,
@@ -138,7 +138,7 @@ impl TaskLease {
     pub(crate) fn on_waiters(&mut self, waiters: OtherWaiters, config: &Config, limits: &SharingLimits, now: Moment) {
         let OtherWaiters { others, announced } = waiters;
         let queues = config.capabilities.queues;
-        let (grants, span) = limits.batch(queues);
+        let (grants, span) = limits.batch(&config.capabilities);
         self.announced = others == 0 && announced;
         match others {
             _ if !queues => {}

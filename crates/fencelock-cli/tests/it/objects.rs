@@ -1,0 +1,96 @@
+//! The commands on a store of objects.
+
+use crate::backend::TestBackend;
+use crate::running::wait_until;
+use crate::test::Test;
+use fencelock_testkit::ObjectFaults;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Runs a command that must end with this code and print this.
+fn run(test: Test<'_>, status: i32, text: &str) {
+    let output = test.output();
+    let shown = format!("{}{}", output.stdout, output.stderr);
+    assert!(output.status == status && shown.contains(text), "{}: {shown}", output.status);
+    assert!(!shown.contains("s3cret") && !shown.contains("Signature"), "{shown}");
+}
+
+#[test]
+fn a_command_runs_under_a_lock_that_the_other_commands_see() {
+    let backend = TestBackend::objects("");
+    let run = |line: &str, status, text| run(Test::new(&backend, line), status, text);
+    // Inside, the lock is held.
+    let inside = format!("{} status k --url {}", env!("CARGO_BIN_EXE_fencelock"), backend.url());
+    run(&format!("run k -- {inside}"), 75, "held by");
+    run("status k", 0, "k: free");
+    run("acquire a --ttl 1h", 0, "");
+    run("list", 0, "exclusive");
+    run("break a --yes", 0, "broke the lock");
+    run("run --slots 2 k -- echo in a slot", 0, "in a slot");
+    run("run --once-per 1h daily -- echo done", 0, "done");
+    run("run --once-per 1h daily -- echo again", 0, "the next window begins");
+    run("doctor", 0, "one of 4 clients won each time");
+    let names = backend.store().names();
+    assert!(names.iter().any(|name| name == "jobs/k.lock") && !names.iter().any(|name| name.contains("doctor")));
+}
+
+#[test]
+fn what_it_cannot_do_is_refused_with_the_reason() {
+    let backend = TestBackend::objects("");
+    let run = |line: &str, status, text| run(Test::new(&backend, line), status, text);
+    run("run -s k -- true", 64, "get in each other's way");
+    run("run --permits 2 k -- true", 64, "use slots");
+    run("run --ttl 2s k -- true", 64, "shorter than the 3 s");
+    run("run --ttl 5s k -- true", 0, "use 10 s or more");
+    run("init", 64, "nothing to set up");
+    backend.store().set(ObjectFaults { ignores_version: true, ..ObjectFaults::default() });
+    backend.store().delete("jobs/.fencelock");
+    run("run k -- true", 64, "ignores the condition of a write");
+    backend.store().set(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
+    run("run k -- true", 64, "AccessDenied");
+}
+
+#[test]
+fn a_url_that_is_wrong_is_refused_at_once() {
+    let backend = TestBackend::files();
+    for (url, text) in [
+        ("s3://", "no bucket"),
+        ("az://account", "az://ACCOUNT/CONTAINER"),
+        ("s3://key:s3cret@bucket", "environment"),
+        ("s3://bucket?endpoint=http://minio", "allow_http=on"),
+    ] {
+        run(Test::new(&backend, "run k -- true").env("FENCELOCK_URL", url), 64, text);
+    }
+}
+
+/// It reads the record and the proof of the store, claims, renews once soon after the grant, and releases.
+#[test]
+fn a_job_makes_five_requests() {
+    let backend = TestBackend::objects("");
+    Test::new(&backend, "run k -- true").ok();
+    backend.store().requests();
+    Test::new(&backend, "run -n k -- sleep 1").ok();
+    let requests = backend.store().requests();
+    let lock = "PUT locks/jobs/k.lock";
+    assert_eq!(requests, ["GET locks/jobs/k.lock", "GET locks/jobs/.fencelock", lock, lock, lock]);
+}
+
+#[test]
+fn a_process_that_does_not_wait_gets_the_key_of_a_crashed_one_soon_after_its_lease() {
+    const TTL: Duration = Duration::from_secs(3);
+    // The times of the store are whole seconds, and a process takes some time to start.
+    const LATER: Duration = Duration::from_secs(2 + 3);
+    let backend = TestBackend::objects("&skew=0s");
+    let began = Instant::now();
+    let mut holder = Test::script(&backend, "--ttl 3s k", "touch started; sleep 600").start();
+    wait_until("the command to begin", || backend.file("started").exists().then_some(()));
+    holder.kill("KILL");
+    let killed = Instant::now();
+    assert_ne!(holder.status(), 0);
+    wait_until("the end of the lease", || match Test::new(&backend, "run -n -q --ttl 3s k -- true").output().status {
+        0 => Some(()),
+        75 => None,
+        other => panic!("{other}"),
+    });
+    assert!(began.elapsed() > TTL && killed.elapsed() < TTL + LATER, "{:?}", killed.elapsed());
+}

@@ -1,0 +1,270 @@
+//! Registers that are Leases of Kubernetes, in one election with client-go. The API server comes from a kubeconfig or from the account
+//! of a pod, which needs `get`, `create` and `update` of `leases`, `list` to list, and `watch` to be woken.
+
+mod config;
+mod lease;
+mod location;
+mod reply;
+mod scheme;
+mod session;
+mod watch;
+
+pub use scheme::KubeLeases;
+
+use crate::{Found, Register, RegisterLocks, WriteReply, web};
+use config::Source;
+use fencelock_core::register::{Expect, Record, Settings};
+use fencelock_core::{Answer, BootClock, Clock, Fault, Invalid, Key, Listener, Listeners, Span, Unknown};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use lease::LeaseObject;
+use location::Location;
+use reply::Reply;
+use serde_json::Value;
+use session::Sessions;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use watch::Watches;
+
+/// A request has an answer within this time, or none.
+const LIMIT: Duration = Duration::from_secs(10);
+/// client-go counts whole seconds, and a holder renews three times in a TTL.
+const SHORTEST_TTL: Duration = Duration::from_secs(3);
+const ADVISED_TTL: Duration = Duration::from_secs(10);
+/// A page of a listing has 500 objects of a few KiB.
+const MAX_BODY: usize = 8 << 20;
+const JSON: &str = "application/json";
+/// Of a listing.
+const PAGES: usize = 200;
+/// A name that no lock has, to be let in.
+const NOBODY: &str = "fl-";
+
+/// The Leases of a namespace.
+#[derive(Debug)]
+struct Leases {
+    /// For the tasks of its watches.
+    this: Weak<Self>,
+    sessions: Arc<Sessions>,
+    /// The path of the Leases.
+    path: String,
+    /// This client was let in before.
+    accepted: AtomicBool,
+    /// The latest answers. What is being written is not known.
+    known: Mutex<HashMap<Key, LeaseObject>>,
+    watches: Watches,
+    listeners: Listeners,
+}
+
+/// So many Leases are known at once. To forget one costs a read.
+const KEYS: usize = 1024;
+
+/// Locks on the Leases of this URL. Nothing is sent before the first request.
+///
+/// # Errors
+/// [`Invalid`] if the URL or the kubeconfig is, or if there is none.
+pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
+    let location = Location::parse(url)?;
+    let leases = Leases::new(&location, Source::find(&location, &|name| std::env::var_os(name))?)?;
+    let settings = Settings { skew: location.skew, ..Settings::default() };
+    let locks = RegisterLocks::new(leases).with_settings(settings).with_polls(location.polls());
+    Ok(locks.with_ttls(SHORTEST_TTL, ADVISED_TTL))
+}
+
+impl Leases {
+    fn new(location: &Location, source: Source) -> Result<Arc<Self>, Invalid> {
+        let namespace = &location.namespace;
+        let sessions = Arc::new(Sessions::new(source, location.address.as_deref(), namespace)?);
+        Ok(Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            sessions,
+            path: format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+            accepted: AtomicBool::new(false),
+            known: Mutex::default(),
+            watches: Watches::default(),
+            listeners: Listeners::default(),
+        }))
+    }
+
+    fn error(&self, fault: Fault, detail: impl Into<String>) -> Unknown {
+        Unknown::new(&*self.sessions.name, fault, detail)
+    }
+
+    /// Sends a request; again with new credentials if these are refused, because then it was not executed.
+    async fn open(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Response<Incoming>, Unknown> {
+        let uri = format!("{}{}{path}", self.sessions.server, self.path);
+        let mut refused = None;
+        loop {
+            let session = self.sessions.get(refused).await?;
+            let mut request = Request::builder().method(method.clone()).uri(&uri);
+            request = request.header("content-type", JSON).header("accept", JSON).header("user-agent", "fencelock");
+            if let Some(authorization) = session.authorization.clone() {
+                request = request.header("authorization", authorization);
+            }
+            let request = request.body(body.map(Value::to_string).unwrap_or_default());
+            let request = request.map_err(|error| self.error(Fault::Other, error.to_string()))?;
+            let response = tokio::time::timeout(LIMIT, session.http.request(request)).await.map_err(|_| self.late())?;
+            let response = response.map_err(|error| self.broken(&error))?;
+            if response.status().as_u16() != 401 || refused.is_some() {
+                return Ok(response);
+            }
+            refused = Some(session.opened);
+        }
+    }
+
+    async fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Reply, Unknown> {
+        let response = self.open(method, path, body).await?;
+        let (status, date) = (response.status().as_u16(), web::date(response.headers()));
+        let body = tokio::time::timeout(LIMIT, Limited::new(response.into_body(), MAX_BODY).collect()).await;
+        let body = body.map_err(|_| self.late())?.map_err(|error| self.broken(&*error))?;
+        let body = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        if status < 300 {
+            self.accepted.store(true, Ordering::Relaxed);
+        }
+        Ok(Reply { status, date, body })
+    }
+
+    fn late(&self) -> Unknown {
+        self.error(Fault::Timeout, format!("timeout {}", Span(LIMIT)))
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Unknown {
+        let cause = std::iter::successors(Some(error), |error| error.source()).last();
+        self.error(Fault::Unreachable, cause.map(ToString::to_string).unwrap_or_default())
+    }
+
+    fn unknown(&self, reply: &Reply) -> Unknown {
+        reply.unknown(&self.sessions.name, self.accepted.load(Ordering::Relaxed))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, LeaseObject>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn learn(&self, key: &Key, lease: LeaseObject) {
+        let mut known = self.known();
+        if known.len() >= KEYS && !known.contains_key(key) {
+            known.clear();
+        }
+        known.insert(key.clone(), lease);
+    }
+
+    fn lease(&self, reply: Reply) -> Result<LeaseObject, Unknown> {
+        LeaseObject::new(reply.body).ok_or_else(|| self.error(Fault::Unsupported, "the answer is no Lease"))
+    }
+
+    async fn get(&self, key: &Key) -> Result<Found, Unknown> {
+        self.watches.touch(key);
+        let reply = self.send(&Method::GET, &format!("/{}", lease::name(key)), None).await?;
+        let date = reply.date;
+        if reply.is_missing_lease() {
+            self.known().remove(key);
+            return Ok(Found { bytes: None, modified: None, date });
+        }
+        if reply.status != 200 {
+            return Err(self.unknown(&reply));
+        }
+        let lease = self.lease(reply)?;
+        if let Some(why) = lease.refusal() {
+            return Err(self.error(Fault::Unsupported, why));
+        }
+        let found = Found { bytes: Some((lease.version(), lease.content(key))), modified: lease.modified, date };
+        self.learn(key, lease);
+        Ok(found)
+    }
+
+    async fn put(&self, key: &Key, expect: &Expect, bytes: &[u8]) -> Result<WriteReply, Unknown> {
+        let no_record = |_| self.error(Fault::Other, "the record to write is not understood");
+        let record = Record::from_bytes(bytes, key).map_err(no_record)?;
+        let before = self.known().remove(key).filter(|lease| Some(lease.version()) == *expect);
+        let (method, name, before) = match (expect, before) {
+            (None, _) => (Method::POST, String::new(), LeaseObject::absent(key)),
+            (Some(_), Some(before)) => (Method::PUT, format!("/{}", lease::name(key)), before),
+            // What others have added is known no more: it is read first.
+            (Some(_), None) => return Ok(WriteReply::Refused),
+        };
+        let object = before.with(key, &record, BootClock.wall_micros());
+        let reply = self.send(&method, &format!("{name}?fieldManager=fencelock"), Some(&object)).await?;
+        match reply.status {
+            200 | 201 => {
+                let (date, lease) = (reply.date, self.lease(reply)?);
+                if Record::from_bytes(&lease.content(key), key) != Ok(record) {
+                    let why = "what is stored is not what was written: a webhook of the API server changes Leases";
+                    return Err(self.error(Fault::Unsupported, why));
+                }
+                let version = lease.version();
+                self.learn(key, lease);
+                Ok(WriteReply::Written { version, date })
+            }
+            // It exists, is another version or another object, or was deleted.
+            409 => Ok(WriteReply::Refused),
+            _ if expect.is_some() && reply.is_missing_lease() => Ok(WriteReply::Refused),
+            _ => Err(self.unknown(&reply)),
+        }
+    }
+
+    /// The keys that somebody holds, of the Leases that this program has written.
+    async fn keys(&self) -> Result<Vec<Key>, Unknown> {
+        let (mut keys, mut page) = (Vec::new(), String::new());
+        for _ in 0..PAGES {
+            let mut reply = self.send(&Method::GET, &format!("?limit=500&{}{page}", lease::SELECTOR), None).await?;
+            if reply.status != 200 {
+                return Err(self.unknown(&reply));
+            }
+            let items = reply.body["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            let held = items.into_iter().filter_map(LeaseObject::new).filter(|lease| !lease.identity().is_empty());
+            keys.extend(held.filter_map(|lease| lease.key()));
+            match reply.body["metadata"]["continue"].as_str().filter(|next| !next.is_empty()) {
+                None => return Ok(keys),
+                // Base64 for URLs.
+                Some(next) => page = format!("&continue={next}"),
+            }
+        }
+        Err(self.error(Fault::Unsupported, "there are more than 100,000 Leases in this namespace"))
+    }
+}
+
+impl Register for Leases {
+    fn name(&self) -> String {
+        self.sessions.name.clone()
+    }
+
+    fn read<'a>(&'a self, key: &'a Key) -> Answer<'a, Found> {
+        Box::pin(self.get(key))
+    }
+
+    fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
+        Box::pin(async move { self.put(key, expect, &bytes).await })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Key>> {
+        Box::pin(self.keys())
+    }
+
+    fn check(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let reply = self.send(&Method::GET, &format!("/{NOBODY}"), None).await?;
+            // It may be allowed to use some names alone.
+            if reply.is_missing_lease() || reply.status == 403 { Ok(()) } else { Err(self.unknown(&reply)) }
+        })
+    }
+
+    /// Always the same one, because nothing is deleted.
+    fn trial_key(&self) -> Option<Key> {
+        Key::new("fencelock-doctor").ok()
+    }
+
+    fn listen(&self, listener: &Arc<dyn Listener>) {
+        self.listeners.add(listener);
+    }
+
+    fn watch(&self, key: &Key) -> Result<(), Unknown> {
+        let refused = "no watch: the account may not, or watches many Leases already";
+        self.watches.start(&self.this, key).then_some(()).ok_or_else(|| self.error(Fault::Unsupported, refused))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,624 @@
+//! Against a server of answers: what a cluster gives rarely, or not at all.
+
+use super::*;
+use fencelock_core::register::Version;
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Sent, Ttl,
+};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// Answers requests in order, and watches in another order, each element of an array as a line; a write without a body with what it
+/// has written; without an answer, the connection ends. Keeps the requests, but not the watches.
+struct Server {
+    directory: tempfile::TempDir,
+    address: String,
+    requests: mpsc::Receiver<String>,
+}
+
+type Answers = VecDeque<(u16, Value)>;
+
+impl Server {
+    async fn start(answers: impl IntoIterator<Item = (u16, Value)>) -> (Self, RegisterLocks) {
+        Self::with_watches(answers, []).await
+    }
+
+    async fn with_watches(
+        answers: impl IntoIterator<Item = (u16, Value)>,
+        watches: impl IntoIterator<Item = (u16, Value)>,
+    ) -> (Self, RegisterLocks) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let answers: (Answers, Answers) = (answers.into_iter().collect(), watches.into_iter().collect());
+        let (sender, requests) = mpsc::channel();
+        tokio::spawn(serve(listener, Arc::new(Mutex::new(answers)), sender));
+        let server = Self { directory: tempfile::tempdir().unwrap(), address, requests };
+        server.write("token", "one");
+        let locks = server.connect("{tokenFile: token}");
+        (server, locks)
+    }
+
+    /// A client with these credentials.
+    fn connect(&self, user: &str) -> RegisterLocks {
+        self.write("config", &kubeconfig(&self.address, user));
+        connect(&format!("kube-lease:///jobs?kubeconfig={}", self.path("config").display())).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn request(&self) -> String {
+        self.requests.try_recv().unwrap()
+    }
+}
+
+async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, requests: mpsc::Sender<String>) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (answers, requests) = (Arc::clone(&answers), requests.clone());
+        tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            while let Some(request) = next_request(&mut stream, &mut bytes).await {
+                let written = stored(&request);
+                let answer = if request.contains("?watch=1") {
+                    answers.lock().unwrap().1.pop_front()
+                } else {
+                    requests.send(request).unwrap();
+                    answers.lock().unwrap().0.pop_front()
+                };
+                let Some((status @ 1.., body)) = answer else { return };
+                let body = written.filter(|_| body.is_null()).unwrap_or(body);
+                let lines = body.as_array().cloned().unwrap_or_else(|| vec![body]);
+                let body = lines.iter().map(|line| line.to_string() + "\n").collect::<String>();
+                let date = "Thu, 26 Nov 2026 10:00:00 GMT";
+                let head = format!("HTTP/1.1 {status} X\r\nDate: {date}\r\nContent-Length: {}", body.len());
+                stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+            }
+        });
+    }
+}
+
+/// The Lease that a write stores.
+fn stored(request: &str) -> Option<Value> {
+    let mut object: Value = serde_json::from_str(request.split_once("\r\n\r\n")?.1).ok()?;
+    let metadata = &mut object["metadata"];
+    let version = metadata["resourceVersion"].as_str().map_or(0, |version| version.parse::<u64>().unwrap());
+    (metadata["uid"], metadata["resourceVersion"]) = ("u1".into(), (version + 1).to_string().into());
+    Some(object)
+}
+
+/// Stores what is sent.
+fn accepts(code: u16) -> (u16, Value) {
+    (code, Value::Null)
+}
+
+async fn next_request(stream: &mut tokio::net::TcpStream, bytes: &mut Vec<u8>) -> Option<String> {
+    loop {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+            if rest.len() >= length.parse().unwrap() {
+                bytes.clear();
+                return Some(text);
+            }
+        }
+        if stream.read_buf(bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+fn kubeconfig(server: &str, user: &str) -> String {
+    format!(
+        "current-context: here\n\
+         contexts:\n- name: here\n  context: {{cluster: near, user: me}}\n\
+         clusters:\n- name: near\n  cluster:\n    server: {server}\n\
+         users:\n- name: me\n  user: {user}\n"
+    )
+}
+
+fn key() -> Key {
+    Key::new("orders").unwrap()
+}
+
+fn holder(id: u8) -> Holder {
+    Holder { id: HolderId::from_bytes([id; 16]), owner: Owner::new("web-1", 42, Some("night run")).unwrap() }
+}
+
+fn claim(id: u8) -> Claim {
+    Claim::new(key(), holder(id), Ttl::default(), Intent::Try)
+}
+
+fn missing() -> (u16, Value) {
+    (404, json!({"message": "leases \"orders\" not found", "details": {"name": "orders", "kind": "leases"}}))
+}
+
+fn status(code: u16, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "message": message}))
+}
+
+/// A Lease of client-go, as the API server sends it.
+fn foreign(holder: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "orders", "uid": "u1", "resourceVersion": "7", "creationTimestamp": "2026-11-26T09:00:00Z",
+            "ownerReferences": [{"name": "mine"}],
+            "managedFields": [
+                {"time": "2026-11-26T09:59:50Z", "fieldsV1": {"f:spec": {"f:renewTime": {}}}},
+                {"time": "2026-11-26T09:59:59Z", "fieldsV1": {"f:metadata": {}}},
+                {},
+            ],
+        },
+        "spec": {
+            "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
+            "acquireTime": "2026-11-26T09:30:00.000001Z", "renewTime": "2026-11-26T09:59:50.000000Z",
+        },
+    })
+}
+
+fn lease(object: Value) -> LeaseObject {
+    LeaseObject::new(object).unwrap()
+}
+
+fn record(object: &Value) -> Record {
+    Record::from_bytes(&lease(object.clone()).content(&key()), &key()).unwrap()
+}
+
+fn held() -> Record {
+    let hold = fencelock_core::register::Hold {
+        holder: holder(1),
+        ttl: Ttl::new(Duration::from_millis(2500)).unwrap(),
+        since_micros: 5,
+    };
+    Record { nonce: 9, hold: Some(hold), ..Record::free(1_800_000_000_000_000) }
+}
+
+#[test]
+fn a_record_is_written_as_client_go_reads_it_and_keeps_what_others_have_added() {
+    let before = lease(foreign(""));
+    let object = before.with(&key(), &held(), 1_795_687_200_000_001);
+    assert_eq!(object["spec"]["holderIdentity"], format!("{} web-1:42 night run", "01".repeat(16)));
+    assert_eq!(object["spec"]["leaseDurationSeconds"], 3);
+    assert_eq!(object["spec"]["leaseTransitions"], 4);
+    for field in ["acquireTime", "renewTime"] {
+        assert_eq!(object["spec"][field], "2026-11-26T10:00:00.000001Z");
+    }
+    assert_eq!(object["metadata"]["ownerReferences"][0]["name"], "mine");
+    assert_eq!((&object["metadata"]["uid"], &object["metadata"]["resourceVersion"]), (&json!("u1"), &json!("7")));
+    assert_eq!(object["metadata"]["managedFields"], Value::Null);
+    assert_eq!(record(&object), held());
+    // A renewal is no other term.
+    let renewed = lease(object.clone()).with(&key(), &Record { nonce: 10, ..held() }, 1_795_687_210_000_000);
+    assert_eq!(renewed["spec"]["acquireTime"], object["spec"]["acquireTime"]);
+    assert_eq!(
+        (&renewed["spec"]["leaseTransitions"], &renewed["spec"]["renewTime"]),
+        (&json!(4), &json!("2026-11-26T10:00:10.000000Z"))
+    );
+    let freed = lease(renewed).with(&key(), &Record { hold: None, ..held() }, 1_795_687_220_000_000);
+    assert_eq!((&freed["spec"]["holderIdentity"], &freed["spec"]["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+}
+
+#[test]
+fn each_renewal_shows_client_go_another_second() {
+    let times = |before: Value, micros: &[u64]| {
+        let mut object = before;
+        let mut renew = |micros: &u64| {
+            object = lease(object.clone()).with(&key(), &held(), *micros);
+            micros_of(object["spec"]["renewTime"].as_str().unwrap()).unwrap()
+        };
+        micros.iter().map(&mut renew).collect::<Vec<_>>()
+    };
+    let first = 1_795_687_200_900_000;
+    let near = times(foreign(""), &[first, first + 25_000, first + 50_000, first + 5_000_000]);
+    assert_eq!(near, [first, first + 1_000_000, first + 2_000_000, first + 5_000_000]);
+    // The clock of another program is not kept.
+    let mut ahead = foreign("pod-1");
+    ahead["spec"]["renewTime"] = json!("2036-11-26T09:59:50.000000Z");
+    assert_eq!(times(ahead, &[first]), [first]);
+}
+
+#[test]
+fn a_holder_of_client_go_is_a_hold_with_an_id_for_each_of_its_terms() {
+    let seen = record(&foreign("pod-1_x"));
+    let hold = seen.hold.clone().unwrap();
+    assert_eq!((hold.holder.owner.as_str(), hold.ttl.get()), ("pod-1_x", Duration::from_secs(15)));
+    assert_eq!(lease(foreign("pod-1_x")).modified, micros_of("2026-11-26T09:59:50Z"));
+    // Above all tokens of a Lease that was deleted before this one was created.
+    assert_eq!(Some(seen.token - 1 - 3), micros_of("2026-11-26T09:00:01Z"));
+    let mut renewed = foreign("pod-1_x");
+    renewed["spec"]["renewTime"] = json!("2026-11-26T10:00:00.000000Z");
+    assert_eq!(record(&renewed).hold.unwrap().holder.id, hold.holder.id);
+    renewed["spec"]["leaseTransitions"] = json!(5);
+    let again = record(&renewed);
+    assert!(again.hold.unwrap().holder.id != hold.holder.id && again.token > seen.token);
+}
+
+#[test]
+fn what_another_program_writes_over_a_hold_counts_and_its_tokens_are_kept() {
+    let mut object = lease(foreign("")).with(&key(), &held(), 0);
+    for identity in ["pod-1_x", ""] {
+        object["spec"]["holderIdentity"] = json!(identity);
+        let seen = record(&object);
+        assert_eq!(
+            seen.hold.map(|hold| hold.holder.owner.as_str().to_owned()),
+            Some(identity.to_owned()).filter(|text| !text.is_empty())
+        );
+        assert_eq!(seen.token, held().token + 1 + 4);
+        // It is not this client's write.
+        assert_ne!(seen.nonce, held().nonce);
+    }
+}
+
+#[test]
+fn a_record_of_a_later_version_is_not_overwritten() {
+    let mut object = lease(foreign("")).with(&key(), &held(), 0);
+    object["metadata"]["annotations"]["fencelock.dev/record"] = json!("fencelock 2\nkey orders\n");
+    object["spec"]["holderIdentity"] = json!("");
+    let bytes = lease(object).content(&key());
+    assert!(Record::from_bytes(&bytes, &key()).unwrap_err().to_string().contains("later version"));
+}
+
+#[test]
+fn what_cannot_be_a_lock_is_told() {
+    for (field, value, why) in [
+        ("strategy", json!("OldestEmulationVersion"), "elects"),
+        ("preferredHolder", json!("pod-2"), "elects"),
+        ("leaseDurationSeconds", json!(90_000), "at most a day"),
+    ] {
+        let mut object = foreign("pod-1");
+        object["spec"][field] = value;
+        assert!(lease(object).refusal().unwrap().contains(why), "{field}");
+    }
+    assert_eq!(lease(foreign("pod-1")).refusal(), None);
+}
+
+#[test]
+fn a_lease_tells_no_time_without_that_of_its_renewal_and_one_without_a_duration_has_the_default() {
+    let mut object = foreign("pod-1");
+    for managed in [json!([{}]), json!([object["metadata"]["managedFields"][1]]), json!("x"), Value::Null] {
+        object["metadata"]["managedFields"] = managed;
+        assert_eq!(lease(object.clone()).modified, None);
+    }
+    object["spec"] = json!({"holderIdentity": "pod-1"});
+    assert_eq!(record(&object).hold.unwrap().ttl.get(), Duration::from_secs(15));
+    assert!(LeaseObject::new(json!({"metadata": {"name": "orders"}})).is_none());
+    for part in ["/metadata/annotations", "/metadata/labels", "/spec"] {
+        let mut object = foreign("pod-1");
+        (object["metadata"]["annotations"], object["metadata"]["labels"]) = (json!({}), json!({}));
+        *object.pointer_mut(part).unwrap() = json!("text");
+        assert!(LeaseObject::new(object).is_none(), "{part}");
+    }
+}
+
+#[test]
+fn a_key_is_the_name_of_its_object_if_it_can_be() {
+    for key in ["orders", "a.b-1.c", "0"] {
+        assert_eq!(lease::name(&Key::new(key).unwrap()), key);
+    }
+    for key in ["Orders", "a/b", "a..b", "-a", "a.", "锁", "fl-x", &"a".repeat(254)] {
+        let name = lease::name(&Key::new(key).unwrap());
+        assert!(name.starts_with("fl-") && name.len() == 67 && Key::new(&*name).is_ok(), "{name}");
+    }
+    // The SHA-256 of these bytes, by another program.
+    assert_eq!(
+        lease::name(&Key::new("a/b").unwrap()),
+        "fl-c14cddc033f64b9dea80ea675cf280a015e672516090a5626781153dc68fea11"
+    );
+}
+
+fn micros_of(time: &str) -> Option<u64> {
+    lease::micros(time)
+}
+
+#[test]
+fn times_are_those_of_the_calendar() {
+    for (time, seconds) in
+        [("1970-01-01T00:00:00Z", 0), ("2000-02-29T12:00:00Z", 951_825_600), ("2026-12-31T23:59:59Z", 1_798_761_599)]
+    {
+        assert_eq!(micros_of(time), Some(seconds * 1_000_000));
+        assert_eq!(lease::time(seconds * 1_000_000 + 7), time.replace('Z', ".000007Z"));
+        assert_eq!(micros_of(&time.replace('Z', ".000007Z")), Some(seconds * 1_000_000 + 7));
+    }
+    assert_eq!(micros_of("1970-01-01T00:00:01.5Z"), Some(1_500_000));
+    assert_eq!(micros_of("1970-01-01T00:00:01.123456789Z"), Some(1_123_456));
+    for time in ["", "now", "2026-11-26", "2026-11-26T10:00:00", "2026-11-26T10:00:00+01:00", "2026-xx-26T10:00:00Z"] {
+        assert_eq!(micros_of(time), None, "{time}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_reads_and_creates_and_its_release_replaces_what_was_created() {
+    let (server, locks) = Server::start([missing(), accepts(201), accepts(200)]).await;
+    assert!(matches!(locks.acquire(&claim(1)).await.answer, Ok(Acquire::Granted { .. })));
+    assert_eq!(locks.release(&key(), &holder(1).id).await, Ok(Release::Released));
+    let path = "/apis/coordination.k8s.io/v1/namespaces/jobs/leases";
+    let read = server.request();
+    assert!(read.starts_with(&format!("GET {path}/orders HTTP/1.1")) && read.contains("authorization: Bearer one"));
+    let create = server.request();
+    assert!(
+        create.starts_with(&format!("POST {path}?fieldManager=fencelock")) && !create.contains("\"uid\""),
+        "{create}"
+    );
+    let replace = server.request();
+    assert!(replace.starts_with(&format!("PUT {path}/orders?")) && replace.contains("\"uid\":\"u1\""), "{replace}");
+}
+
+/// The error of a claim with these answers.
+async fn refusal(answers: Vec<(u16, Value)>) -> (Fault, String) {
+    let (_server, locks) = Server::start(answers).await;
+    let unknown = locks.acquire(&claim(1)).await.answer.unwrap_err();
+    (unknown.nodes()[0].fault, unknown.to_string())
+}
+
+#[tokio::test]
+async fn each_error_of_the_server_is_told_as_what_it_is() {
+    let cannot = |verb: &str| status(403, &format!("User \"u\" cannot {verb} resource \"leases\""));
+    let no_namespace = (404, json!({"message": "namespaces \"jobs\" not found", "details": {"kind": "namespaces"}}));
+    let ending = json!({
+        "message": "namespace jobs is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+    });
+    let mut strategy = foreign("pod-1");
+    strategy["spec"]["strategy"] = json!("OldestEmulationVersion");
+    for (answers, fault, why) in [
+        (vec![cannot("get")], Fault::Denied, "cannot get"),
+        (vec![missing(), cannot("create")], Fault::Denied, "cannot create"),
+        (vec![(200, foreign("")), cannot("update")], Fault::Denied, "cannot update"),
+        (vec![status(401, "Unauthorized"), status(401, "Unauthorized")], Fault::Denied, "has expired"),
+        (vec![missing(), no_namespace], Fault::Unsupported, "create the namespace"),
+        (vec![missing(), (403, ending)], Fault::Unsupported, "being terminated"),
+        (vec![status(404, "the server could not find the requested resource")], Fault::Unsupported, "no API server"),
+        (vec![status(302, "")], Fault::Unsupported, "redirects"),
+        (vec![status(429, "too many requests")], Fault::Busy, "too many"),
+        (vec![status(503, "apiserver is shutting down")], Fault::Busy, "shutting down"),
+        (vec![missing(), status(504, "etcdserver: request timed out")], Fault::Busy, "timed out"),
+        (vec![missing(), status(422, "Lease is invalid")], Fault::Other, "is invalid"),
+        (vec![(200, json!("a page"))], Fault::Unsupported, "no Lease"),
+        (vec![(200, strategy)], Fault::Unsupported, "use another name"),
+        (vec![missing(), (201, foreign("pod-1"))], Fault::Unsupported, "webhook"),
+        // The connection ends without an answer.
+        (vec![restart()], Fault::Unreachable, "not reachable"),
+    ] {
+        let (seen, text) = refusal(answers).await;
+        assert!(seen == fault && text.contains(why) && text.contains("kube-lease://127.0.0.1"), "{seen:?} {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_has_expired_is_read_again_and_one_that_was_good_may_come_back() {
+    let (server, locks) =
+        Server::start([status(401, ""), (200, foreign("pod")), status(401, ""), status(401, "")]).await;
+    assert!(matches!(locks.inspect(&key()).await, Ok(Some(_))));
+    let (first, second) = (server.request(), server.request());
+    assert!(first.contains("Bearer one") && second.contains("Bearer one"));
+    server.write("token", "two\n");
+    let refused = locks.inspect(&key()).await.unwrap_err();
+    assert!(refused.is_revoked() && !refused.is_permanent(), "{refused}");
+    assert!(server.request().contains("Bearer one") && server.request().contains("Bearer two"));
+}
+
+/// A server that ends, and starts again.
+fn restart() -> (u16, Value) {
+    (0, Value::Null)
+}
+
+#[tokio::test]
+async fn a_claim_of_which_only_a_read_was_sent_needs_no_release() {
+    let (_server, locks) = Server::start([restart(), missing(), restart()]).await;
+    assert_eq!(locks.acquire(&claim(1)).await.sent, Sent::Never);
+    assert_eq!(locks.acquire(&claim(1)).await.sent, Sent::AtOnce);
+}
+
+fn renewal() -> [Renewal; 1] {
+    [Renewal::new(key(), holder(1).id, Ttl::default())]
+}
+
+#[tokio::test]
+async fn a_hold_outlives_a_restart_of_the_server() {
+    let created = lease(foreign("")).with(&key(), &held(), 0);
+    let answers = [missing(), accepts(201), restart(), (200, created), accepts(200)];
+    let (_server, locks) = Server::start(answers).await;
+    locks.acquire(&claim(1)).await.answer.unwrap();
+    let cut = locks.renew(&renewal()).await.remove(0).unwrap_err();
+    assert_eq!(cut.nodes()[0].fault, Fault::Unreachable);
+    // What was cut may have been executed, so it is read.
+    assert_eq!(locks.renew(&renewal()).await.remove(0), Ok(Renew::Renewed { waiters: 0 }));
+}
+
+#[tokio::test]
+async fn a_hold_that_another_program_has_taken_or_deleted_is_lost() {
+    let created = lease(foreign("")).with(&key(), &held(), 0);
+    let mut taken = created;
+    taken["spec"]["holderIdentity"] = json!("pod-2_y");
+    let (_server, locks) = Server::start([missing(), accepts(201), status(409, "modified"), (200, taken)]).await;
+    locks.acquire(&claim(1)).await.answer.unwrap();
+    let lost = locks.renew(&renewal()).await.remove(0).unwrap();
+    assert!(matches!(&lost, Renew::TakenBy(by) if by.to_string().contains("pod-2_y")), "{lost:?}");
+    let (_server, locks) = Server::start([missing(), accepts(201), missing(), missing()]).await;
+    locks.acquire(&claim(1)).await.answer.unwrap();
+    assert_eq!(locks.renew(&renewal()).await.remove(0), Ok(Renew::Absent));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_remembered_is_read_before_it_is_replaced() {
+    let (server, locks) = Server::start([(200, foreign("")), accepts(200)]).await;
+    let leases = Leases::new(
+        &Location::parse("kube-lease:///jobs").unwrap(),
+        Source::Files { files: vec![server.path("config")], context: "here".to_owned() },
+    );
+    drop(locks);
+    let bytes = held().to_bytes(&key());
+    let (leases, version) = (leases.unwrap(), Some(Version::new("u1/7")));
+    assert_eq!(leases.write_if(&key(), &version, bytes.clone()).await, Ok(WriteReply::Refused));
+    assert_eq!(leases.read(&key()).await.unwrap().bytes.unwrap().0, Version::new("u1/7"));
+    assert!(matches!(leases.write_if(&key(), &version, bytes).await, Ok(WriteReply::Written { .. })));
+}
+
+#[tokio::test]
+async fn a_listing_has_the_held_keys_of_all_its_pages() {
+    let ours = lease(foreign("")).with(&key(), &held(), 0);
+    let free = lease(foreign("")).with(&key(), &Record::free(1), 0);
+    let pages = [
+        (200, json!({"items": [free, foreign("pod-1")], "metadata": {"continue": "abc"}})),
+        (200, json!({"items": [ours.clone()], "metadata": {}})),
+        (200, ours),
+        status(403, "cannot list"),
+    ];
+    let (server, locks) = Server::start(pages).await;
+    let backend: &dyn Backend = &locks;
+    let found = backend.list().await.unwrap();
+    assert_eq!(found.iter().map(|holding| holding.key.clone()).collect::<Vec<_>>(), [key()]);
+    assert!(server.request().contains("labelSelector=fencelock.dev%2Flock%3D1 HTTP"));
+    assert!(server.request().contains("&continue=abc HTTP"));
+    let denied = backend.list().await.unwrap_err();
+    assert!(denied.is_permanent() && denied.to_string().contains("cannot list"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_listing_that_does_not_end_is_refused() {
+    let page = (200, json!({"items": [], "metadata": {"continue": "abc"}}));
+    let (_server, locks) = Server::start(vec![page; PAGES + 1]).await;
+    let refused = (&locks as &dyn Backend).list().await.unwrap_err();
+    assert!(refused.to_string().contains("more than"), "{refused}");
+}
+
+/// Keeps the events of a backend.
+#[derive(Debug, Default)]
+struct Heard(Mutex<usize>, tokio::sync::Notify);
+
+impl Listener for Heard {
+    fn event(&self, event: &Event) {
+        assert_eq!(*event, Event::Changed { key: key() });
+        *self.0.lock().unwrap() += 1;
+        self.1.notify_one();
+    }
+}
+
+#[tokio::test]
+async fn a_watch_tells_of_another_holder_and_not_of_a_renewal() {
+    let event = |kind: &str, holder: &str| json!({"type": kind, "object": foreign(holder)});
+    let events =
+        [event("ADDED", "pod-1"), event("MODIFIED", "pod-1"), event("BOOKMARK", "pod-2"), event("DELETED", "pod-1")];
+    let (_server, locks) = Server::with_watches([(200, foreign("pod-1"))], [(200, json!(events))]).await;
+    let heard = Arc::new(Heard::default());
+    locks.listen(Arc::clone(&heard) as Arc<dyn Listener>);
+    let waiting = claim(1).with_intent(Intent::Enqueue);
+    assert!(matches!(locks.acquire(&waiting).await.answer, Ok(Acquire::Busy(_))));
+    heard.1.notified().await;
+    assert_eq!(*heard.0.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn who_may_not_watch_polls() {
+    let (_server, locks) = Server::with_watches([], [status(403, "cannot watch")]).await;
+    let backend: &dyn Backend = &locks;
+    assert_eq!(backend.watch(&key()).await, Ok(()));
+    let refused = async {
+        while backend.watch(&key()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_for_credentials_is_asked_again_when_they_are_refused() {
+    let (server, _) = Server::start([status(401, ""), missing(), missing()]).await;
+    server.write(
+        "get",
+        "cd \"$1\" && echo >>runs\n\
+         echo \"$EXTRA $KUBERNETES_EXEC_INFO\" >asked\n\
+         printf '{\"status\": {\"token\": \"number-%s\"}}' $(wc -l <runs)\n",
+    );
+    let (script, directory) = (server.path("get"), server.path(""));
+    let locks = server.connect(&format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{}, {}], \
+         env: [{{name: EXTRA, value: more}}], provideClusterInfo: true}}}}",
+        script.display(),
+        directory.display()
+    ));
+    for _ in 0..2 {
+        assert_eq!(locks.inspect(&key()).await, Ok(None));
+    }
+    for token in ["number-1", "number-2", "number-2"] {
+        assert!(server.request().contains(&format!("Bearer {token}\r")), "{token}");
+    }
+    let asked = std::fs::read_to_string(server.path("asked")).unwrap();
+    let asked: Value = serde_json::from_str(asked.strip_prefix("more ").unwrap()).unwrap();
+    assert_eq!((&asked["kind"], &asked["spec"]["interactive"]), (&json!("ExecCredential"), &json!(false)));
+    assert_eq!(asked["spec"]["cluster"]["server"], server.address);
+}
+
+#[tokio::test]
+async fn a_program_for_credentials_that_fails_is_named_with_its_last_words_and_how_to_install_it() {
+    let (server, _) = Server::start([]).await;
+    for (command, why) in [("nowhere-to-be-found", "nowhere-to-be-found"), ("sh", "please log in")] {
+        let locks = server.connect(&format!(
+            "{{exec: {{command: {command}, args: [-c, 'echo please log in >&2; exit 1'], installHint: get it}}}}"
+        ));
+        let refused = locks.inspect(&key()).await.unwrap_err().to_string();
+        assert!(refused.contains(why) && refused.contains("get it"), "{refused}");
+    }
+}
+
+/// Lets the time pass after which credentials are read again.
+async fn let_a_minute_pass() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_read_again_are_good_until_they_are_refused() {
+    let (server, locks) = Server::start([missing(), missing(), missing(), status(401, "")]).await;
+    locks.inspect(&key()).await.unwrap();
+    std::fs::remove_file(server.path("token")).unwrap();
+    for _ in 0..2 {
+        let_a_minute_pass().await;
+        locks.inspect(&key()).await.unwrap();
+    }
+    let refused = locks.inspect(&key()).await.unwrap_err();
+    assert!(refused.to_string().contains("token: No such file"), "{refused}");
+    for _ in 0..4 {
+        assert!(server.request().contains("Bearer one\r"));
+    }
+}
+
+#[tokio::test]
+async fn a_program_for_credentials_goes_on_for_others_if_its_request_is_dropped() {
+    let (server, _) = Server::start([missing()]).await;
+    server.write("get", "cd \"$1\" && echo >>runs && until [ -e go ]; do sleep 0.02; done; echo '{\"status\": {}}'");
+    let (script, directory) = (server.path("get"), server.path(""));
+    let locks =
+        server.connect(&format!("{{exec: {{command: sh, args: [{}, {}]}}}}", script.display(), directory.display()));
+    let runs = || std::fs::read_to_string(server.path("runs")).map_or(0, |runs| runs.len());
+    let begun = async {
+        while runs() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let key = key();
+    tokio::select! {
+        _ = locks.inspect(&key) => panic!("it has no credentials yet"),
+        () = begun => {}
+    }
+    server.write("go", "");
+    assert_eq!(locks.inspect(&key).await, Ok(None));
+    assert_eq!(runs(), 1);
+}
+
+#[tokio::test]
+async fn another_server_under_the_same_name_is_refused() {
+    let (server, locks) = Server::start([missing()]).await;
+    server.write("config", &kubeconfig("https://elsewhere", "{}"));
+    let refused = locks.inspect(&key()).await.unwrap_err();
+    assert!(refused.is_permanent() && refused.to_string().contains("elsewhere"), "{refused}");
+}

@@ -1,0 +1,210 @@
+//! A trial of what locks need of a store: who wins when several clients write at once, and which times it tells.
+
+use super::connector::Answered;
+use super::failure::unknown;
+use super::{Objects, update};
+use crate::WriteReply;
+use fencelock_core::register::{Expect, Version};
+use fencelock_core::{BootClock, Clock, ClockOffset, Fault, Finding, Level, Span, Unknown};
+use futures_util::future::join_all;
+use object_store::{ObjectStoreExt, PutMode};
+use std::time::Duration;
+
+/// So many clients write at once, so many times. Some stores let those that lose wait for seconds.
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 3;
+/// Most stores refuse requests that are off by 15 minutes.
+const CLOCK_WARNS: Duration = Duration::from_secs(60);
+/// A renewal that takes longer than a fifth of the TTL is repeated.
+const SLOW: Duration = Duration::from_millis(600);
+
+/// What the trial has seen.
+#[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
+struct Seen {
+    /// How many of a race have won, if it was not one.
+    winners: Option<(&'static str, usize)>,
+    /// Races with one winner.
+    won: usize,
+    /// A read that showed something else than the last write.
+    stale: bool,
+    /// By how much the times of an object and of its answer differ at most; `None` if they are not told.
+    apart: Option<u64>,
+    clock: Option<ClockOffset>,
+    slowest: Duration,
+    has_versions: bool,
+    expires: bool,
+    is_replicated: bool,
+}
+
+impl Objects {
+    /// Whatever it writes is removed, if there is a right to delete.
+    pub(super) async fn try_conditions(&self) -> Vec<Finding> {
+        let Ok(random) = getrandom::u64() else { return Vec::new() };
+        let objects: Vec<_> = (0..ROUNDS).map(|round| format!(".fencelock-doctor-{random:016x}-{round}")).collect();
+        let mut seen = Seen::default();
+        let mut cause = None;
+        for object in &objects {
+            // Another finding says what does not work at all.
+            if let Err(unknown) = self.round(object, &mut seen).await {
+                cause = Some(unknown);
+                break;
+            }
+        }
+        let mut findings = match cause {
+            None => seen.findings(self.location.skew),
+            Some(cause) => vec![Finding::new(Level::Failure, "conditions", cause.to_string(), "correct what it names")],
+        };
+        if join_all(objects.iter().map(|object| self.remove(object))).await.contains(&false) {
+            let text = "there is no right to delete, so the objects .fencelock-doctor-* of this trial stay";
+            findings.push(Finding::new(Level::Note, "trial", text, "delete them; locks need no right to delete"));
+        }
+        findings
+    }
+
+    /// Whether the object is gone.
+    pub(super) async fn remove(&self, object: &str) -> bool {
+        let path = self.path(object);
+        let removed = self.within(async {
+            let removed = self.store.delete(&path).await;
+            removed.map_err(|error| unknown(&self.name, &error, &Answered::default()))
+        });
+        removed.await.is_ok()
+    }
+
+    async fn round(&self, object: &str, seen: &mut Seen) -> Result<(), Unknown> {
+        let mut current: Expect = None;
+        for what in ["created", "replaced"] {
+            let Some((version, body)) = self.race(object, &current, what, seen).await? else { return Ok(()) };
+            let before = BootClock.wall_micros();
+            let found = self.within(self.get(object)).await?;
+            seen.stale |= found.bytes != Some((version.clone(), body));
+            if let Some((date, modified)) = found.date.zip(found.modified) {
+                seen.apart = seen.apart.max(Some(date.abs_diff(modified)));
+                // It is cut off.
+                seen.clock = Some(ClockOffset::measured(before, date + 500_000, BootClock.wall_micros()));
+            }
+            current = Some(version);
+        }
+        Ok(())
+    }
+
+    /// The version and the content of the only winner; `None` if there was another number, or if the store did not answer all.
+    async fn race(
+        &self,
+        object: &str,
+        expect: &Expect,
+        what: &'static str,
+        seen: &mut Seen,
+    ) -> Result<Option<(Version, Vec<u8>)>, Unknown> {
+        let write = |client: usize| {
+            // Equal contents would have equal versions on some stores, and two winners.
+            let body = format!("fencelock: {object} was {what} by client {client} of a trial\n").into_bytes();
+            let mode = expect.as_ref().map_or(PutMode::Create, update);
+            async move {
+                let begun = BootClock.now();
+                let written = self.within(self.send(object, mode, body.clone())).await;
+                (written, body, BootClock.now().since(begun))
+            }
+        };
+        let (mut winner, mut winners, mut unanswered) = (None, 0, None);
+        for (written, body, took) in join_all((0..CLIENTS).map(write)).await {
+            seen.slowest = seen.slowest.max(took);
+            match written {
+                Ok((WriteReply::Written { version, .. }, told)) => {
+                    (winner, winners) = (Some((version, body)), winners + 1);
+                    seen.has_versions |= told.has_versions;
+                    seen.expires |= told.expires;
+                    seen.is_replicated |= told.is_replicated;
+                }
+                Ok((WriteReply::Refused, _)) => {}
+                Err(cause) => unanswered = Some(cause),
+            }
+        }
+        match unanswered {
+            // It has perhaps won.
+            Some(cause) if cause.nodes().iter().any(|node| matches!(node.fault, Fault::Busy | Fault::Timeout)) => {
+                Ok(None)
+            }
+            Some(cause) => Err(cause),
+            None if winners == 1 => {
+                seen.won += 1;
+                Ok(winner)
+            }
+            None => {
+                seen.winners = Some((what, winners));
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn findings(&self, skew: Duration) -> Vec<Finding> {
+        let conditions = self.conditions();
+        if conditions.level > Level::Fine {
+            return vec![conditions];
+        }
+        let mut findings = vec![conditions, self.times(skew)];
+        findings.extend(self.clock.and_then(clock));
+        if self.slowest > SLOW {
+            let text = format!("a write took {} while {CLIENTS} clients wrote at once", Span(self.slowest));
+            findings.push(Finding::new(Level::Note, "latency", text, "use a TTL of at least five times as long"));
+        }
+        if self.has_versions {
+            let text = "the bucket keeps old versions: a lock that is held with a TTL of 30 s adds 9,000 of them a day";
+            findings.push(Finding::new(Level::Warning, "versions", text, "use a bucket without, or let them expire"));
+        }
+        if self.expires {
+            let text =
+                "a lifecycle rule deletes these objects: one of less than two days ends locks under their holders";
+            findings.push(Finding::new(Level::Warning, "lifecycle", text, "leave the prefix out of the rule"));
+        }
+        if self.is_replicated {
+            let text = "the bucket is replicated: a client that uses the replica sees other locks";
+            findings.push(Finding::new(Level::Warning, "replicas", text, "name the same bucket in all clients"));
+        }
+        findings
+    }
+
+    fn conditions(&self) -> Finding {
+        let text = match (self.winners, self.stale) {
+            (Some((what, winners)), _) => {
+                format!("{winners} of {CLIENTS} clients {what} the same object at once: this store cannot lock")
+            }
+            (None, true) => "a read showed something else than the last write: this store cannot lock".to_owned(),
+            (None, false) if self.won == 0 => {
+                let text = "the store was too busy to answer clients that wrote at once";
+                return Finding::new(Level::Warning, "conditions", text, "try again");
+            }
+            (None, false) => {
+                let text = format!("one of {CLIENTS} clients won each time when they wrote at once, and was read back");
+                return Finding::fine("conditions", text);
+            }
+        };
+        Finding::new(Level::Failure, "conditions", text, "use another store, or the bucket itself instead of a replica")
+    }
+
+    fn times(&self, skew: Duration) -> Finding {
+        let Some(apart) = self.apart.map(Duration::from_micros) else {
+            let text =
+                "the store tells no times, or they are not used: a new process waits a whole TTL for a dead holder";
+            return Finding::new(Level::Note, "times", text, "");
+        };
+        // Both are cut off, and the answer comes after the write.
+        if apart > skew + Duration::from_secs(2) {
+            let text = format!("the times of an object and of the answer are {} apart", Span(apart));
+            return Finding::new(Level::Warning, "times", text, "set a greater skew= in all clients, or clock=off");
+        }
+        Finding::fine(
+            "times",
+            format!("the clocks of the store are less than skew={} apart, as far as seen", Span(skew)),
+        )
+    }
+}
+
+fn clock(clock: ClockOffset) -> Option<Finding> {
+    let apart = clock.apart_at_least(ClockOffset { ahead: 0, within: Duration::ZERO });
+    let text = format!("the clock of this machine is {} off, and stores refuse requests at 15 minutes", Span(apart));
+    (apart > CLOCK_WARNS).then(|| Finding::new(Level::Warning, "clock", text, "set the clock, for example with NTP"))
+}

@@ -1,0 +1,121 @@
+//! What an error of a store means for a lock. Its text leaves the URL out, which may have a signature.
+
+use super::connector::Answered;
+use fencelock_core::{BootClock, Clock, Fault, Span, Unknown};
+use object_store::Error;
+use std::time::Duration;
+
+/// Stores refuse signatures that are older or newer than 15 minutes; less is no reason.
+const CLOCK: Duration = Duration::from_secs(300);
+const PROFILE: &str = "; for a profile: eval \"$(aws configure export-credentials --format env)\"";
+/// Of a text that is not understood.
+const LONGEST: usize = 200;
+
+pub(super) fn unknown(name: &str, error: &Error, answered: &Answered) -> Unknown {
+    let status = if answered.status == 0 { status(error) } else { answered.status };
+    let mut detail = words(error);
+    let mut fault = match status {
+        401 | 403 => Fault::Denied,
+        301 | 302 | 307 | 308 | 404 => Fault::Unsupported,
+        408 => Fault::Timeout,
+        429 | 500..=599 => Fault::Busy,
+        0 => Fault::Unreachable,
+        _ => Fault::Other,
+    };
+    if let Some(region) = answered.region.as_ref().filter(|_| matches!(status, 301 | 302 | 307 | 308 | 400)) {
+        fault = Fault::Unsupported;
+        detail = format!("the bucket is in another region: region={region}");
+    }
+    if status == 400 && detail.contains("ExpiredToken") {
+        fault = Fault::Denied;
+    }
+    if let Some(off) = answered.date.filter(|_| fault == Fault::Denied).and_then(clock_is_off) {
+        detail = format!("{detail}; {off}");
+    }
+    if status == 0 && ["169.254.", "metadata.google"].iter().any(|host| error.to_string().contains(host)) {
+        // Who has none does not get any by waiting.
+        fault = Fault::Denied;
+        let profile = if name.starts_with("s3:") { PROFILE } else { "" };
+        detail = format!("no credentials in the environment, and none of the machine: {detail}{profile}");
+    }
+    Unknown::new(name, fault, detail)
+}
+
+fn clock_is_off(date: u64) -> Option<String> {
+    let here = BootClock.wall_micros();
+    let off = Duration::from_micros(here.abs_diff(date));
+    let direction = if here > date { "ahead of" } else { "behind" };
+    (off > CLOCK).then(|| format!("the clock of this machine is {} {direction} that of the store: set it", Span(off)))
+}
+
+/// Of an answer that no receipt has seen: to a listing, or to a request for credentials.
+fn status(error: &Error) -> u16 {
+    let text = error.to_string();
+    let told = text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());
+    told.unwrap_or(match error {
+        Error::NotFound { .. } => 404,
+        Error::Unauthenticated { .. } => 401,
+        Error::PermissionDenied { .. } => 403,
+        _ => 0,
+    })
+}
+
+/// The innermost cause: the code and the message of the store, or the error of the system.
+fn words(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let text = cause.to_string();
+    let of = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once("</")?.0.lines().next().unwrap_or_default())
+    };
+    let words = match (of("Code"), of("Message")) {
+        (Some(code), Some(message)) if !message.is_empty() => format!("{code}: {message}"),
+        (Some(code), _) => code.to_owned(),
+        _ => text.lines().next().unwrap_or_default().to_owned(),
+    };
+    words.chars().take(LONGEST).collect::<String>().trim_end_matches([':', ' ']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(text: &str, status: u16, date: Option<u64>, region: Option<&str>) -> String {
+        let error = Error::Generic { store: "S3", source: text.into() };
+        unknown("s3://b", &error, &Answered { status, date, region: region.map(str::to_owned), ..Answered::default() })
+            .to_string()
+    }
+
+    #[test]
+    fn an_error_is_told_in_the_words_of_the_store_or_of_the_system() {
+        let xml = "Server returned: <?xml?><Error><Code>AccessDenied</Code><Message>No.\nId: 7</Message></Error>";
+        assert_eq!(failed(xml, 403, None, None), "s3://b: access denied (AccessDenied: No.)");
+        assert_eq!(failed("Connection refused", 0, None, None), "s3://b: not reachable (Connection refused)");
+        assert_eq!(failed("status code: 503: ", 0, None, None), "s3://b: busy (status code: 503)");
+        assert!(failed(&"x".repeat(999), 418, None, None).len() < 300);
+    }
+
+    #[test]
+    fn missing_credentials_are_no_server_to_wait_for() {
+        let text = failed("Error performing PUT http://169.254.169.254/latest/api/token", 0, None, None);
+        assert!(
+            text.contains("access denied (no credentials in the environment") && text.contains("profile"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_wrong_region_or_clock_is_named() {
+        assert!(failed("redirect", 301, None, Some("eu-1")).contains("region=eu-1"));
+        assert!(!failed("no", 403, Some(BootClock.wall_micros()), Some("eu-1")).contains("eu-1"));
+        assert!(!failed("no", 403, Some(BootClock.wall_micros()), None).contains("clock"));
+        let slow = failed("RequestTimeTooSkewed", 403, Some(BootClock.wall_micros() + 1_200_000_000), None);
+        assert!(
+            slow.contains("RequestTimeTooSkewed; the clock of this machine is") && slow.contains("behind"),
+            "{slow}"
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Registers that are objects of S3 or Azure Blob Storage. Credentials come from the environment: the variables `AWS_*` and `AZURE_*`,
+//! web identity, and the metadata services of the clouds.
+
+mod connector;
+mod doctor;
+mod failure;
+mod location;
+mod name;
+mod proof;
+mod scheme;
+mod service;
+
+pub use scheme::ObjectStores;
+
+use crate::{Found, Register, RegisterLocks, WriteReply};
+use connector::{Answered, Receipt};
+use failure::unknown;
+use fencelock_core::register::{Expect, Record, Settings, Version};
+use fencelock_core::{Answer, BoxFuture, Fault, Finding, Invalid, Key, Span, Unknown};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use location::Location;
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// The objects under a prefix of a bucket.
+#[derive(Debug)]
+struct Objects {
+    name: String,
+    location: Location,
+    store: Arc<dyn ObjectStore>,
+    /// The store has refused what it must refuse.
+    proved: OnceCell<()>,
+}
+
+/// A request, with the first ones for credentials, has an answer within this time, or none.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
+const PROOF_LIMIT: Duration = Duration::from_secs(30);
+/// A listing has a request for every thousand objects: those of all keys that were ever used.
+const LISTING_LIMIT: Duration = Duration::from_secs(60);
+/// Reads of a listing.
+const AT_ONCE: usize = 16;
+
+/// A holder gives up a renewal after a fifth of its TTL. One answer of a hundred takes half a second on most stores.
+const SHORTEST_TTL: Duration = Duration::from_secs(3);
+const ADVISED_TTL: Duration = Duration::from_secs(10);
+
+/// Locks on the object store of this URL. Nothing is sent before the first request.
+///
+/// # Errors
+/// [`Invalid`] if the URL or the environment has an invalid setting.
+pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
+    Ok(Objects::open(url)?.locks())
+}
+
+impl Objects {
+    fn open(url: &str) -> Result<Arc<Self>, Invalid> {
+        let location = Location::parse(url, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
+        let (name, store) = (location.name(), location.open()?);
+        Ok(Arc::new(Self { name, location, store, proved: OnceCell::new() }))
+    }
+
+    fn locks(self: Arc<Self>) -> RegisterLocks {
+        let (settings, polls) = (Settings { skew: self.location.skew, ..Settings::default() }, self.location.polls());
+        RegisterLocks::new(self).with_settings(settings).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
+    }
+
+    fn path(&self, object: &str) -> Path {
+        self.location.prefix.clone().join(object)
+    }
+
+    fn version(&self, tag: Option<String>) -> Result<Version, Unknown> {
+        tag.map(Version::new).ok_or_else(|| self.unsupported("the store tells no version of an object"))
+    }
+
+    fn unsupported(&self, detail: impl Into<String>) -> Unknown {
+        Unknown::new(&*self.name, Fault::Unsupported, detail)
+    }
+
+    /// The time of the store, if it is trusted.
+    fn date(&self, answered: &Answered) -> Option<u64> {
+        answered.date.filter(|_| self.location.clock)
+    }
+
+    async fn within<T>(&self, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
+        self.within_limit(LIMIT, request).await
+    }
+
+    async fn within_limit<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, Unknown>>,
+    ) -> Result<T, Unknown> {
+        let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(limit)));
+        tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn get(&self, object: &str) -> Result<Found, Unknown> {
+        let (receipt, mut options) = (Receipt::default(), GetOptions::default());
+        options.extensions.insert(receipt.clone());
+        let got = self.store.get_opts(&self.path(object), options).await;
+        let answered = receipt.get();
+        let date = self.date(&answered);
+        let got = match got {
+            Ok(got) => got,
+            Err(error @ object_store::Error::NotFound { .. }) if !is_bucket(&error) => {
+                return Ok(Found { bytes: None, modified: None, date });
+            }
+            Err(error) => return Err(unknown(&self.name, &error, &answered)),
+        };
+        let seconds = u64::try_from(got.meta.last_modified.timestamp()).ok();
+        let modified = seconds.filter(|_| self.location.clock).map(|seconds| seconds.saturating_mul(1_000_000));
+        let version = self.version(got.meta.e_tag.clone())?;
+        let bytes = if got.meta.size > Record::MAX_BYTES as u64 {
+            vec![0; Record::MAX_BYTES + 1]
+        } else {
+            let broken = |error| unknown(&self.name, &error, &Answered::default());
+            got.bytes().await.map_err(broken)?.to_vec()
+        };
+        Ok(Found { bytes: Some((version, bytes)), modified, date })
+    }
+
+    async fn put(&self, object: &str, mode: PutMode, bytes: Vec<u8>) -> Result<WriteReply, Unknown> {
+        self.send(object, mode, bytes).await.map(|(reply, _)| reply)
+    }
+
+    async fn send(&self, object: &str, mode: PutMode, bytes: Vec<u8>) -> Result<(WriteReply, Answered), Unknown> {
+        let (receipt, creates) = (Receipt::default(), matches!(mode, PutMode::Create));
+        let mut options = PutOptions::from(mode);
+        // Some stores let caches serve what anyone may read.
+        options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
+        options.extensions.insert(receipt.clone());
+        let put = self.store.put_opts(&self.path(object), PutPayload::from(bytes), options).await;
+        let answered = receipt.get();
+        let reply = match (put, answered.status) {
+            (Ok(put), _) => {
+                let version = self.version(put.e_tag)?;
+                WriteReply::Written { version, date: self.date(&answered) }
+            }
+            (Err(_), 409 | 412) => WriteReply::Refused,
+            // What was to be replaced does not exist.
+            (Err(_), 404) if !creates => WriteReply::Refused,
+            (Err(error), _) => return Err(unknown(&self.name, &error, &answered)),
+        };
+        Ok((reply, answered))
+    }
+
+    /// The key of an object, also if its name is a hash.
+    async fn key_of(&self, object: &str) -> Result<Option<Key>, Unknown> {
+        match name::decode(object) {
+            None => Ok(None),
+            Some(Ok(key)) => Ok(Some(key)),
+            Some(Err(())) => {
+                let bytes = self.get(object).await?.bytes.map(|(_, bytes)| bytes).unwrap_or_default();
+                Ok(Record::key_of(&bytes).filter(|key| name::encode(key) == object))
+            }
+        }
+    }
+}
+
+fn update(version: &Version) -> PutMode {
+    PutMode::Update(UpdateVersion { e_tag: Some(version.as_str().to_owned()), version: None })
+}
+
+/// Whether what is missing is the bucket, and not the object.
+fn is_bucket(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|code| text.contains(code))
+}
+
+impl Register for Objects {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read<'a>(&'a self, key: &'a Key) -> Answer<'a, Found> {
+        Box::pin(async move { self.within(self.get(&name::encode(key))).await })
+    }
+
+    fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
+        Box::pin(async move {
+            if self.location.verify {
+                self.within_limit(PROOF_LIMIT, self.proved.get_or_try_init(|| self.prove())).await?;
+            }
+            let mode = expect.as_ref().map_or(PutMode::Create, update);
+            self.within(self.put(&name::encode(key), mode, bytes)).await
+        })
+    }
+
+    fn list(&self) -> Answer<'_, Vec<Key>> {
+        Box::pin(self.within_limit(LISTING_LIMIT, async move {
+            let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
+            let found = self.store.list_with_delimiter(prefix).await;
+            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::default()))?;
+            let held = found.objects.into_iter().filter(|object| Record::may_be_held(object.size));
+            let names: Vec<_> = held.filter_map(|object| object.location.filename().map(str::to_owned)).collect();
+            let keys = stream::iter(names).map(|name| async move { self.key_of(&name).await });
+            keys.buffered(AT_ONCE).try_filter_map(|key| std::future::ready(Ok(key))).try_collect().await
+        }))
+    }
+
+    fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.remove(&name::encode(key)).await })
+    }
+
+    fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(self.try_conditions())
+    }
+}

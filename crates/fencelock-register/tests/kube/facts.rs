@@ -1,0 +1,394 @@
+//! What holds on an API server beside the contract of every backend.
+
+use crate::cluster::{Candidate, Cluster, LEASE, SOON};
+use fencelock_core::{
+    Acquire, Backend, Claim, Event, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener,
+    Owner, Release, Renew, Renewal, Ttl, Unknown,
+};
+use fencelock_register::RegisterLocks;
+use fencelock_testkit::{Proxy, freeze, thaw};
+use futures_util::future::{LocalBoxFuture, join_all};
+use libtest_mimic::{Failed, Trial};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep, timeout};
+
+type Check = for<'a> fn(&'a Cluster) -> LocalBoxFuture<'a, ()>;
+
+/// Each in a runtime of its own.
+pub(crate) fn trials(cluster: &Arc<Cluster>) -> Vec<Trial> {
+    macro_rules! checks {
+        ($($name:ident),+ $(,)?) => { [$((stringify!($name), (|cluster| Box::pin($name(cluster))) as Check)),+] };
+    }
+    let checks = checks![
+        a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_or_over,
+        a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes,
+        a_paused_leader_of_client_go_ends_and_whoever_has_its_lock_hears_if_it_released_it,
+        a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted,
+        whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it,
+        whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss,
+        a_role_without_a_verb_is_told,
+        the_role_of_the_package_suffices_and_its_token_may_expire,
+        the_manifests_of_the_package_are_accepted,
+        credentials_are_checked,
+        a_namespace_that_is_deleted_ends_its_locks,
+        a_server_without_room_is_busy,
+        a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl,
+    ];
+    let trial = |(name, check): (&str, Check)| {
+        let cluster = Arc::clone(cluster);
+        Trial::test(format!("kube::{name}"), move || {
+            Runtime::new().unwrap().block_on(check(&cluster));
+            Ok::<(), Failed>(())
+        })
+    };
+    checks.into_iter().map(trial).collect()
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+fn claim(key: &Key, id: u8) -> Claim {
+    let holder = Holder { id: HolderId::from_bytes([id; 16]), owner: Owner::new("web-1", 42, None).unwrap() };
+    Claim::new(key.clone(), holder, Ttl::new(LEASE).unwrap(), Intent::Try)
+}
+
+pub(crate) async fn acquire(locks: &RegisterLocks, key: &Key, id: u8, intent: Intent) -> Result<Acquire, Unknown> {
+    locks.acquire(&claim(key, id).with_intent(intent)).await.answer
+}
+
+fn granted(answer: Result<Acquire, Unknown>) -> FencingToken {
+    match answer.unwrap() {
+        Acquire::Granted { tokens } => tokens.last(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The error of a claim.
+async fn refusal(locks: &RegisterLocks, name: &str) -> Unknown {
+    acquire(locks, &key(name), 1, Intent::Try).await.unwrap_err()
+}
+
+fn is_told(unknown: &Unknown, fault: Fault, words: &str) -> bool {
+    unknown.nodes()[0].fault == fault && unknown.to_string().contains(words)
+}
+
+async fn acquire_by_polling(locks: &RegisterLocks, key: &Key, id: u8) -> FencingToken {
+    let polls = async {
+        loop {
+            let answer = acquire(locks, key, id, Intent::Enqueue).await;
+            if !matches!(answer, Ok(Acquire::Busy(_))) {
+                return granted(answer);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(SOON, polls).await.unwrap()
+}
+
+async fn renew(locks: &RegisterLocks, key: &Key, id: u8) -> Result<Renew, Unknown> {
+    let renewal = Renewal::new(key.clone(), HolderId::from_bytes([id; 16]), Ttl::new(LEASE).unwrap());
+    locks.renew(&[renewal]).await.remove(0)
+}
+
+async fn release(locks: &RegisterLocks, key: &Key, id: u8) -> Result<Release, Unknown> {
+    locks.release(key, &HolderId::from_bytes([id; 16])).await
+}
+
+const RENEWED: Result<Renew, Unknown> = Ok(Renew::Renewed { waiters: 0 });
+
+async fn holding(locks: &RegisterLocks, key: &Key) -> Option<Holding> {
+    locks.inspect(key).await.unwrap()
+}
+
+/// Asks until it is so.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let asks = async {
+        while !is_so().await {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(SOON, asks).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+}
+
+/// Signals each change of a key.
+#[derive(Debug, Default)]
+struct Hints(tokio::sync::Notify);
+
+impl Listener for Hints {
+    fn event(&self, event: &Event) {
+        assert!(matches!(event, Event::Changed { .. }));
+        self.0.notify_one();
+    }
+}
+
+async fn a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_or_over(cluster: &Cluster) {
+    let (locks, key) = (cluster.admin(), key("ours-first"));
+    let first = granted(acquire(&locks, &key, 1, Intent::Try).await);
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    candidate.says(&format!("sees {} web-1:42", HolderId::from_bytes([1; 16]))).await;
+    let started = Instant::now();
+    while started.elapsed() < LEASE * 2 {
+        assert_eq!(renew(&locks, &key, 1).await, RENEWED);
+        candidate.does_not_say("leads", LEASE / 3).await;
+    }
+    assert_eq!(release(&locks, &key, 1).await, Ok(Release::Released));
+    candidate.says("leads").await;
+    let seen = holding(&locks, &key).await.unwrap();
+    assert_eq!(seen.first().occupant.to_string(), "pod-1_x");
+    assert!(seen.first().fence > Some(first));
+    candidate.signal("TERM");
+    candidate.says("stopped").await;
+    let second = acquire_by_polling(&locks, &key, 2).await;
+    assert!(Some(second) > seen.first().fence);
+    // This one is not renewed, as after a crash.
+    let (mut candidate, started) = (Candidate::start(cluster, "admin", &key, "pod-2_y"), Instant::now());
+    candidate.says("leads").await;
+    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
+    assert!(matches!(renew(&locks, &key, 2).await, Ok(Renew::TakenBy(_))));
+}
+
+async fn a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes(cluster: &Cluster) {
+    let (locks, key) = (cluster.admin(), key("theirs-first"));
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    candidate.says("leads").await;
+    let started = Instant::now();
+    while started.elapsed() < LEASE * 2 {
+        let Ok(Acquire::Busy(occupied)) = acquire(&locks, &key, 1, Intent::Enqueue).await else { panic!("not busy") };
+        assert!(matches!(occupied.expiry, Expiry::In(left) if left <= LEASE));
+        sleep(LEASE / 8).await;
+    }
+    candidate.signal("KILL");
+    let crashed = Instant::now();
+    acquire_by_polling(&locks, &key, 1).await;
+    // Its last renewal was at most its period, an eighth of its lease, before.
+    assert!(crashed.elapsed() >= LEASE * 3 / 4, "{:?}", crashed.elapsed());
+}
+
+async fn a_paused_leader_of_client_go_ends_and_whoever_has_its_lock_hears_if_it_released_it(cluster: &Cluster) {
+    let (locks, key) = (cluster.admin(), key("paused"));
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    candidate.says("leads").await;
+    freeze(candidate.pid()).unwrap();
+    let token = acquire_by_polling(&locks, &key, 1).await;
+    thaw(candidate.pid()).unwrap();
+    let renewals = async {
+        loop {
+            let renewed = renew(&locks, &key, 1).await;
+            if renewed != RENEWED {
+                return renewed;
+            }
+            sleep(LEASE / 8).await;
+        }
+    };
+    tokio::select! {
+        // Its release frees whatever it finds, without a look at who holds it.
+        lost = renewals => assert_eq!(lost, Ok(Renew::Absent)),
+        () = candidate.says("stopped") => {}
+    }
+    release(&locks, &key, 1).await.unwrap();
+    assert!(acquire_by_polling(&locks, &key, 2).await > token);
+}
+
+async fn a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted(cluster: &Cluster) {
+    let (proxy, locks, key) = (Proxy::to(cluster.port).unwrap(), cluster.admin(), key("cut-theirs"));
+    cluster.write_kubeconfig("behind", "token: admin", proxy.port());
+    let mut candidate = Candidate::start(cluster, "behind", &key, "pod-1_x");
+    candidate.says("leads").await;
+    proxy.cut();
+    let stopped = async {
+        candidate.says("stopped").await;
+        Instant::now()
+    };
+    let granted = async {
+        acquire_by_polling(&locks, &key, 1).await;
+        Instant::now()
+    };
+    let (stopped, granted) = tokio::join!(stopped, granted);
+    assert!(stopped < granted, "{:?}", stopped.duration_since(granted));
+}
+
+async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster: &Cluster) {
+    let (proxy, key) = (Proxy::to(cluster.port).unwrap(), key("cut-ours"));
+    cluster.write_kubeconfig("proxied", "token: admin", proxy.port());
+    let locks = cluster.locks("proxied", "default");
+    granted(acquire(&locks, &key, 1, Intent::Try).await);
+    assert_eq!(renew(&locks, &key, 1).await, RENEWED);
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    candidate.says("sees").await;
+    proxy.black_hole();
+    let told = Arc::new(Hints::default());
+    locks.listen(Arc::clone(&told) as _);
+    candidate.says("leads").await;
+    proxy.forward();
+    timeout(SOON, told.0.notified()).await.expect("whoever held it is told");
+    until("the loss", async || matches!(renew(&locks, &key, 1).await, Ok(Renew::TakenBy(_)))).await;
+}
+
+async fn whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss(cluster: &Cluster) {
+    let (one, other, key) = (cluster.admin(), cluster.admin(), key("hints"));
+    let told = Arc::new(Hints::default());
+    one.listen(Arc::clone(&told) as _);
+    granted(acquire(&one, &key, 1, Intent::Try).await);
+    assert_eq!(renew(&one, &key, 1).await, RENEWED);
+    let backend: &dyn Backend = &other;
+    // The watch may not have begun: then it begins with the loss.
+    backend.evict(&holding(&other, &key).await.unwrap()).await.unwrap();
+    timeout(SOON, told.0.notified()).await.expect("whoever holds is woken");
+    assert_eq!(renew(&one, &key, 1).await, Ok(Renew::Absent));
+    granted(acquire(&other, &key, 2, Intent::Try).await);
+    assert!(matches!(acquire(&one, &key, 3, Intent::Enqueue).await, Ok(Acquire::Busy(_))));
+    let told = Arc::new(Hints::default());
+    one.listen(Arc::clone(&told) as _);
+    assert_eq!(release(&other, &key, 2).await, Ok(Release::Released));
+    timeout(SOON, told.0.notified()).await.expect("whoever waits is woken");
+}
+
+async fn a_role_without_a_verb_is_told(cluster: &Cluster) {
+    cluster.create_namespace("verbs");
+    for (user, verbs) in [("reads", "get"), ("creates", "get, create"), ("updates", "get, create, update")] {
+        cluster.allow(user, "verbs", verbs);
+    }
+    let locks = |user| cluster.locks(user, "verbs");
+    // The API server knows a role after a moment.
+    let (updates, k) = (locks("updates"), key("k"));
+    until("the role", async || acquire(&updates, &k, 1, Intent::Try).await.is_ok()).await;
+    assert_eq!(renew(&updates, &k, 1).await, RENEWED);
+    assert_eq!(release(&updates, &k, 1).await, Ok(Release::Released));
+    let backend: &dyn Backend = &updates;
+    let denied = backend.list().await.unwrap_err();
+    assert!(is_told(&denied, Fault::Denied, "cannot list"), "{denied}");
+    until("no watch", async || backend.watch(&k).await.is_err()).await;
+    granted(acquire(&locks("creates"), &key("new"), 1, Intent::Try).await);
+    for (user, name, words) in [
+        ("nobody", "k", "cannot get resource \"leases\""),
+        ("reads", "other", "cannot create resource \"leases\""),
+        ("reads", "k", "cannot update resource \"leases\""),
+    ] {
+        let denied = refusal(&locks(user), name).await;
+        assert!(is_told(&denied, Fault::Denied, words), "{user}: {denied}");
+    }
+    // What has created a lock and may not free it is told, and the lock ends by itself.
+    let creates = locks("creates");
+    granted(acquire(&creates, &key("kept"), 1, Intent::Try).await);
+    let denied = release(&creates, &key("kept"), 1).await.unwrap_err();
+    assert!(is_told(&denied, Fault::Denied, "cannot update"), "{denied}");
+}
+
+const PACKAGE: &str = include_str!("../../../../packaging/kubernetes/leases.yaml");
+
+async fn the_role_of_the_package_suffices_and_its_token_may_expire(cluster: &Cluster) {
+    cluster.create_namespace("jobs");
+    cluster.create("jobs", PACKAGE);
+    let account = "/api/v1/namespaces/jobs/serviceaccounts/fencelock";
+    let asked = "{\"apiVersion\": \"authentication.k8s.io/v1\", \"kind\": \"TokenRequest\", \"spec\": {}}";
+    let answer = cluster.api("POST", &format!("{account}/token"), asked);
+    let token = answer.split_once("\"token\":\"").unwrap().1.split('"').next().unwrap();
+    cluster.write_kubeconfig("account", &format!("token: {token}"), cluster.port);
+    let (locks, other, k) = (cluster.locks("account", "jobs"), cluster.locks("admin", "jobs"), key("k"));
+    until("the role", async || acquire(&locks, &k, 1, Intent::Try).await.is_ok()).await;
+    let told = Arc::new(Hints::default());
+    locks.listen(Arc::clone(&told) as _);
+    assert_eq!(renew(&locks, &k, 1).await, RENEWED);
+    let backend: &dyn Backend = &locks;
+    assert_eq!(backend.list().await.unwrap().len(), 1);
+    (&other as &dyn Backend).evict(&holding(&other, &k).await.unwrap()).await.unwrap();
+    timeout(SOON, told.0.notified()).await.expect("it may watch");
+    assert!(backend.watch(&k).await.is_ok());
+    cluster.api("DELETE", account, "");
+    // The API server remembers good tokens for some seconds.
+    until("the end of the token", async || match renew(&locks, &k, 1).await {
+        Ok(_) => false,
+        Err(unknown) => {
+            assert!(is_told(&unknown, Fault::Revoked, "Unauthorized"), "{unknown}");
+            true
+        }
+    })
+    .await;
+}
+
+async fn the_manifests_of_the_package_are_accepted(cluster: &Cluster) {
+    cluster.create_namespace("package");
+    cluster.create("package", include_str!("../../../../packaging/kubernetes/cronjob.yaml"));
+    cluster.create("package", include_str!("../../../../packaging/kubernetes/deployment.yaml"));
+}
+
+async fn credentials_are_checked(cluster: &Cluster) {
+    granted(acquire(&cluster.locks("certified", "default"), &key("certified"), 1, Intent::Try).await);
+    cluster.write_kubeconfig("stranger", "token: guessed", cluster.port);
+    let denied = refusal(&cluster.locks("stranger", "default"), "k").await;
+    assert!(is_told(&denied, Fault::Denied, "has expired"), "{denied}");
+}
+
+async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &Cluster) {
+    let (locks, k) = (cluster.locks("admin", "short"), key("k"));
+    let missing = refusal(&locks, "k").await;
+    assert!(is_told(&missing, Fault::Unsupported, "create the namespace"), "{missing}");
+    cluster.create_namespace("short");
+    granted(acquire(&locks, &k, 1, Intent::Try).await);
+    let namespace = cluster.api("DELETE", "/api/v1/namespaces/short", "");
+    assert_eq!(renew(&locks, &k, 1).await, RENEWED);
+    let ending = refusal(&locks, "other").await;
+    assert!(is_told(&ending, Fault::Unsupported, "being terminated"), "{ending}");
+    // What a controller does then.
+    cluster.api("DELETE", "/apis/coordination.k8s.io/v1/namespaces/short/leases", "");
+    assert_eq!(renew(&locks, &k, 1).await, Ok(Renew::Absent));
+    assert_eq!(release(&locks, &k, 1).await, Ok(Release::Absent));
+    let finalized = namespace.replace("\"finalizers\":[\"kubernetes\"]", "\"finalizers\":[]");
+    assert_ne!(finalized, namespace);
+    cluster.api("PUT", "/api/v1/namespaces/short/finalize", &finalized);
+    until("its end", async || is_told(&refusal(&locks, "k").await, Fault::Unsupported, "create the namespace")).await;
+}
+
+async fn a_server_without_room_is_busy(cluster: &Cluster) {
+    let api = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let level = "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nmetadata: {name: none}\n\
+                 spec: {type: Limited, limited: {nominalConcurrencyShares: 0, borrowingLimitPercent: 0, \
+                 limitResponse: {type: Reject}}}\n";
+    let schema = "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\nmetadata: {name: floods}\n\
+                  spec: {priorityLevelConfiguration: {name: none}, matchingPrecedence: 2, rules: [{subjects: \
+                  [{kind: User, user: {name: floods}}], resourceRules: [{verbs: [\"*\"], apiGroups: [\"*\"], \
+                  resources: [\"*\"], namespaces: [\"*\"]}]}]}\n";
+    cluster.api("POST", &format!("{api}/prioritylevelconfigurations"), level);
+    cluster.api("POST", &format!("{api}/flowschemas"), schema);
+    let locks = cluster.locks("floods", "default");
+    // One request at a time is let in, and denied.
+    until("no room", async || {
+        let refused = join_all((0..50).map(|_| refusal(&locks, "k"))).await;
+        refused.iter().any(|unknown| is_told(unknown, Fault::Busy, "429"))
+    })
+    .await;
+}
+
+async fn a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl(cluster: &Cluster) {
+    let (timed, timeless) = (key("timed"), key("timeless"));
+    for key in [&timed, &timeless] {
+        granted(acquire(&cluster.admin(), key, 1, Intent::Try).await);
+    }
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/timeless";
+    cluster.api("PATCH", path, "{\"metadata\": {\"managedFields\": [{}]}}");
+    sleep(LEASE + Duration::from_millis(2100)).await;
+    // A client that has not seen them before.
+    let locks = cluster.admin();
+    granted(acquire(&locks, &timed, 2, Intent::Try).await);
+    let started = Instant::now();
+    assert!(matches!(acquire(&locks, &timeless, 2, Intent::Try).await, Ok(Acquire::Busy(_))));
+    acquire_by_polling(&locks, &timeless, 2).await;
+    assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
+}
+
+/// Alone, because the others need the server.
+pub(crate) async fn a_hold_survives_a_restart_of_the_api_server(cluster: &Cluster) {
+    let (locks, key) = (cluster.admin(), key("restart"));
+    let long = Ttl::new(Duration::from_secs(300)).unwrap();
+    let claim = Claim::new(key.clone(), claim(&key, 1).holder, long, Intent::Try);
+    granted(locks.acquire(&claim).await.answer);
+    cluster.stop_server();
+    let cut = renew(&locks, &key, 1).await.unwrap_err();
+    assert!(is_told(&cut, Fault::Unreachable, "refused"), "{cut}");
+    cluster.start_server();
+    cluster.ready().await;
+    assert_eq!(renew(&locks, &key, 1).await, RENEWED);
+}

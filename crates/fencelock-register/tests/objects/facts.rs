@@ -1,0 +1,265 @@
+//! What a user may do wrong, and what a store may: each is told, and nothing is overwritten.
+
+use fencelock_core::{
+    Acquire, Backend, Claim, Expiry, Fault, FencingToken, Holder, HolderId, Intent, Key, Level, Occupant, Owner,
+    Release, Renew, Renewal, Ttl, Unknown,
+};
+use fencelock_register::RegisterLocks;
+use fencelock_register::objects::connect;
+use fencelock_testkit::{ObjectFaults, ObjectServer};
+use libtest_mimic::Trial;
+use std::time::Duration;
+
+pub(crate) struct Client(pub(crate) RegisterLocks);
+
+impl Client {
+    fn new(server: &ObjectServer) -> Self {
+        Self::at(&server.url("locks/p", ""))
+    }
+
+    pub(crate) fn at(url: &str) -> Self {
+        Self(connect(url).unwrap())
+    }
+
+    pub(crate) fn claim(&self, key: &str, holder: u8) -> Result<Acquire, Unknown> {
+        let holder = Holder { id: id(holder), owner: Owner::from_text("web-1:42") };
+        let claim = Claim::new(Key::new(key).unwrap(), holder, Ttl::default(), Intent::Try);
+        wait(self.0.acquire(&claim)).answer
+    }
+
+    pub(crate) fn acquire(&self, key: &str, holder: u8) -> FencingToken {
+        match self.claim(key, holder) {
+            Ok(Acquire::Granted { tokens }) => tokens.last(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renew(&self, key: &str, holder: u8) -> Renew {
+        let renewal = [Renewal::new(Key::new(key).unwrap(), id(holder), Ttl::default())];
+        wait(self.0.renew(&renewal)).pop().unwrap().unwrap()
+    }
+
+    pub(crate) fn release(&self, key: &str, holder: u8) -> Release {
+        wait(self.0.release(&Key::new(key).unwrap(), &id(holder))).unwrap()
+    }
+
+    /// The only cause of a refusal.
+    pub(crate) fn refusal(&self) -> (Fault, String) {
+        let unknown = self.claim("k", 1).unwrap_err();
+        (unknown.nodes()[0].fault, unknown.to_string())
+    }
+}
+
+fn id(holder: u8) -> HolderId {
+    HolderId::from_bytes([holder; 16])
+}
+
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last() {
+    let server = ObjectServer::start();
+    Client::new(&server).acquire("other", 1);
+    server.requests();
+    let client = Client::new(&server);
+    client.acquire("k", 1);
+    assert_eq!(client.release("k", 1), Release::Released);
+    // A new process reads the proof of the store, once.
+    let first = ["GET locks/p/k.lock", "GET locks/p/.fencelock", "PUT locks/p/k.lock", "PUT locks/p/k.lock"];
+    assert_eq!(server.requests(), first);
+    client.acquire("k", 2);
+    client.release("k", 2);
+    assert_eq!(server.requests(), ["PUT locks/p/k.lock"; 2]);
+}
+
+fn a_store_that_ignores_conditions_is_refused() {
+    for (ignores_existence, ignores_version, what) in [(true, false, "that exists"), (false, true, "another version")] {
+        let server = ObjectServer::start();
+        server.set(ObjectFaults { ignores_existence, ignores_version, ..ObjectFaults::default() });
+        for _ in 0..2 {
+            let (fault, text) = Client::new(&server).refusal();
+            assert!(fault == Fault::Unsupported && text.contains(what), "{text}");
+        }
+        assert_eq!(server.names(), ["p/.fencelock"], "no lock is written");
+        Client::at(&server.url("locks/p", "&verify=off")).acquire("k", 1);
+    }
+}
+
+fn what_another_program_wrote_stays() {
+    let server = ObjectServer::start();
+    let newer = b"fencelock 2\nkey k\n".to_vec();
+    for content in [b"a photograph".to_vec(), newer, vec![b'x'; 10 << 20], Vec::new()] {
+        server.put("p/k.lock", content.clone());
+        let client = Client::new(&server);
+        match client.claim("k", 1) {
+            Ok(Acquire::Busy(occupied)) => assert_eq!(occupied.expiry, Expiry::Never),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(client.release("k", 1), Release::TakenBy(_)));
+        let seen = wait(client.0.inspect(&Key::new("k").unwrap())).unwrap().unwrap();
+        assert!(matches!(seen.first().occupant, Occupant::Foreign(_)));
+        assert!(server.get("p/k.lock") == Some(content), "it was overwritten");
+    }
+    server.put("p/.fencelock", "a photograph");
+    server.delete("p/k.lock");
+    let (fault, text) = Client::new(&server).refusal();
+    assert!(fault == Fault::Unsupported && text.contains("another prefix"), "{text}");
+    assert_eq!(server.get("p/.fencelock").unwrap(), b"a photograph");
+}
+
+fn a_right_that_is_missing_is_named() {
+    for (method, is_listing) in [("GET", false), ("PUT", false), ("GET", true)] {
+        let server = ObjectServer::start();
+        let client = Client::new(&server);
+        client.acquire("k", 1);
+        let before = server.get("p/k.lock");
+        server.set(ObjectFaults { refuses: Some((method, 403, "AccessDenied")), ..ObjectFaults::default() });
+        let denied = if is_listing {
+            wait(client.0.admin().unwrap().list()).unwrap_err()
+        } else {
+            Client::new(&server).claim(if method == "PUT" { "new" } else { "k" }, 2).unwrap_err()
+        };
+        assert_eq!(denied.nodes()[0].fault, Fault::Denied);
+        assert!(denied.to_string().contains("AccessDenied: told by the test"), "{denied}");
+        assert_eq!(server.get("p/k.lock"), before);
+    }
+}
+
+fn a_wrong_address_is_told() {
+    let server = ObjectServer::start();
+    let refusal = |url: &str| Client::at(url).refusal();
+    let (fault, text) = refusal(&server.url("nowhere", ""));
+    assert!(fault == Fault::Unsupported && text.contains("NoSuchBucket"), "{text}");
+    let (fault, text) = refusal("s3://locks?endpoint=http://127.0.0.1:1");
+    assert!(fault == Fault::Unreachable && text.contains("refused"), "{text}");
+    let (fault, text) = refusal(&server.url("locks", "").replace("http:", "https:"));
+    assert!(fault == Fault::Unreachable && !text.contains("Signature"), "{text}");
+    for status in [301, 307, 400] {
+        let refuses = Some(("GET", status, "PermanentRedirect"));
+        server.set(ObjectFaults { refuses, region: Some("eu-west-1"), ..ObjectFaults::default() });
+        let (fault, text) = refusal(&server.url("locks", ""));
+        assert!(fault == Fault::Unsupported && text.contains("region=eu-west-1"), "{text}");
+    }
+}
+
+fn a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock() {
+    let server = ObjectServer::start();
+    let ahead = ObjectFaults { ahead: 1200, ..ObjectFaults::default() };
+    server.set(ObjectFaults { refuses: Some(("GET", 403, "RequestTimeTooSkewed")), ..ahead.clone() });
+    let (fault, text) = Client::new(&server).refusal();
+    assert!(fault == Fault::Denied && text.contains("the clock of this machine is"), "{text}");
+    server.set(ahead);
+    let before = Client::new(&server).acquire("k", 1);
+    assert!(matches!(Client::new(&server).claim("k", 2), Ok(Acquire::Busy(_))), "it compares its own times only");
+    Client::new(&server).release("k", 1);
+    assert!(Client::new(&server).acquire("k", 2) > before);
+}
+
+fn every_key_has_an_object_of_its_own() {
+    let server = ObjectServer::start();
+    let client = Client::at(&server.url("locks/p/", ""));
+    let long = ["a", "b"].map(|end| "k".repeat(511) + end);
+    let mut keys = vec!["..", "a/../b", "orders", "Orders", "订单", "%2e%2e", &long[0], &long[1]];
+    for key in &keys {
+        client.acquire(key, 1);
+    }
+    let names = server.names();
+    assert!(names.len() == keys.len() + 1 && names.iter().all(|name| name.starts_with("p/") && name.is_ascii()));
+    let listed = wait(client.0.admin().unwrap().list()).unwrap();
+    let mut listed: Vec<_> = listed.iter().map(|holding| holding.key.as_str()).collect();
+    keys.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, keys);
+    // Without a prefix, or under a part of one, they are other locks.
+    for prefix in ["", "p/p/", "a~b@c [1]/"] {
+        Client::at(&server.url(&format!("locks/{prefix}"), "")).acquire("orders", 2);
+        assert!(server.names().contains(&format!("{prefix}orders.lock")));
+    }
+}
+
+fn a_deletion_under_a_holder_is_a_loss_and_later_tokens_are_greater() {
+    let server = ObjectServer::start();
+    let client = Client::new(&server);
+    let before = client.acquire("k", 1);
+    server.delete("p/k.lock");
+    assert_eq!(client.renew("k", 1), Renew::Absent);
+    // Tokens begin again with the time of the store, which tells whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(Client::new(&server).acquire("k", 2) > before);
+}
+
+fn a_store_that_is_busy_is_asked_again() {
+    let server = ObjectServer::start();
+    let client = Client::new(&server);
+    client.acquire("k", 1);
+    for (status, code) in [(503, "SlowDown"), (429, "TooManyRequests"), (500, "InternalError")] {
+        server.set(ObjectFaults { refuses: Some(("PUT", status, code)), ..ObjectFaults::default() });
+        let unknown = wait(client.0.release(&Key::new("k").unwrap(), &id(1))).unwrap_err();
+        assert!(unknown.nodes()[0].fault == Fault::Busy && !unknown.is_permanent(), "{unknown}");
+        assert!(unknown.to_string().contains(code), "{unknown}");
+    }
+    server.set(ObjectFaults::default());
+    assert_eq!(client.release("k", 1), Release::Released);
+}
+
+fn a_client_waits_as_long_as_its_plan_says() {
+    let server = ObjectServer::start();
+    let facts = Client::new(&server).0.capabilities();
+    assert_eq!((facts.polls.first, facts.polls.longest), (Duration::from_millis(100), Duration::from_secs(2)));
+    assert!(facts.check_ttl(Ttl::new(Duration::from_millis(2999)).unwrap()).is_err());
+    assert!(facts.check_ttl(Ttl::new(Duration::from_secs(3)).unwrap()).is_ok());
+    assert!(!facts.modes.shared && !facts.modes.permits && facts.modes.because.contains("because"));
+}
+
+fn a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote() {
+    let found = |faults: ObjectFaults| {
+        let server = ObjectServer::start();
+        let client = Client::at(&server.url("locks/p", "&verify=off"));
+        server.set(faults);
+        let findings = wait(client.0.admin().unwrap().try_out(None));
+        let findings = findings.into_iter().filter(|finding| finding.level > Level::Fine);
+        (findings.map(|finding| (finding.subject, finding.level)).collect::<Vec<_>>(), server.names())
+    };
+    assert_eq!(found(ObjectFaults::default()), (vec![], vec![]));
+    let lies = [
+        ObjectFaults { ignores_existence: true, ..ObjectFaults::default() },
+        ObjectFaults { ignores_version: true, ..ObjectFaults::default() },
+    ];
+    for faults in lies {
+        assert_eq!(found(faults), (vec![("conditions", Level::Failure)], vec![]));
+    }
+    let (findings, _) = found(ObjectFaults { ahead: 1200, ..ObjectFaults::default() });
+    assert_eq!(findings, [("clock", Level::Warning)]);
+    let refuses = Some(("DELETE", 403, "AccessDenied"));
+    let (findings, names) = found(ObjectFaults { refuses, ..ObjectFaults::default() });
+    assert_eq!((findings, names.len()), (vec![("trial", Level::Note)], 4));
+    let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 403, "AccessDenied")), ..ObjectFaults::default() });
+    assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Failure)]);
+    let (findings, _) = found(ObjectFaults { refuses: Some(("PUT", 503, "SlowDown")), ..ObjectFaults::default() });
+    assert_eq!(findings, [("trial", Level::Failure), ("conditions", Level::Warning)], "it was not seen to be true");
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    macro_rules! facts {
+        ($($fact:ident),+ $(,)?) => {
+            vec![$(Trial::test(stringify!($fact), || {
+                $fact();
+                Ok(())
+            })),+]
+        };
+    }
+    facts![
+        a_lock_costs_three_requests_and_two_if_this_client_used_the_key_last,
+        a_store_that_ignores_conditions_is_refused,
+        what_another_program_wrote_stays,
+        a_right_that_is_missing_is_named,
+        a_wrong_address_is_told,
+        a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock,
+        every_key_has_an_object_of_its_own,
+        a_deletion_under_a_holder_is_a_loss_and_later_tokens_are_greater,
+        a_store_that_is_busy_is_asked_again,
+        a_client_waits_as_long_as_its_plan_says,
+        a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote,
+    ]
+}

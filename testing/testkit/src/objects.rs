@@ -1,0 +1,356 @@
+use crate::SplitMix;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A store of objects in this process that speaks S3: as much of it as locks use, with the faults of real ones. It has the bucket
+/// `locks`, and accepts all credentials.
+#[derive(Debug)]
+pub struct ObjectServer {
+    port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+/// What an [`ObjectServer`] does wrong.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectFaults {
+    /// It creates an object that exists.
+    pub ignores_existence: bool,
+    /// It replaces another version of an object.
+    pub ignores_version: bool,
+    /// Its clock is ahead by so many seconds.
+    pub ahead: u64,
+    /// Requests with this method have this status and code, and are not executed.
+    pub refuses: Option<(&'static str, u16, &'static str)>,
+    /// The bucket is in this region.
+    pub region: Option<&'static str>,
+    /// Of 100 requests, so many are late, as many have no answer, and as many are executed twice.
+    pub unreliable: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    objects: BTreeMap<String, Object>,
+    faults: ObjectFaults,
+    requests: Vec<String>,
+    random: SplitMix,
+}
+
+/// What a network does to a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    Late(Duration),
+    Unanswered,
+    /// The second answer arrives.
+    Twice,
+    /// The first answer arrives, and the request is executed again after this time.
+    Again(Duration),
+}
+
+#[derive(Debug)]
+struct Object {
+    bytes: Vec<u8>,
+    modified: u64,
+}
+
+struct Request {
+    method: String,
+    path: String,
+    query: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+struct Response(u16, Vec<(&'static str, String)>, Vec<u8>);
+
+impl ObjectServer {
+    /// A server that ends with this process.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    #[allow(clippy::unwrap_used)]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (objects, faults, requests) = (BTreeMap::new(), ObjectFaults::default(), Vec::new());
+        let state = Arc::new(Mutex::new(State { objects, faults, requests, random: SplitMix::new(7) }));
+        let shared = Arc::clone(&state);
+        spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                // A client that goes away ends its connection.
+                spawn(move || drop(serve(&stream, &shared)));
+            }
+        });
+        Self { port, state }
+    }
+
+    /// The URL of what is under a prefix of a bucket. `options` begins with `&` if it is not empty.
+    pub fn url(&self, place: &str, options: &str) -> String {
+        format!("s3://{place}?endpoint=http://127.0.0.1:{}{options}", self.port)
+    }
+
+    /// From now on.
+    pub fn set(&self, faults: ObjectFaults) {
+        self.lock().faults = faults;
+    }
+
+    /// Writes an object of the bucket as another program does.
+    pub fn put(&self, name: &str, bytes: impl Into<Vec<u8>>) {
+        let mut state = self.lock();
+        let modified = state.now();
+        state.objects.insert(format!("locks/{name}"), Object { bytes: bytes.into(), modified });
+    }
+
+    /// Deletes an object of the bucket.
+    pub fn delete(&self, name: &str) {
+        self.lock().objects.remove(&format!("locks/{name}"));
+    }
+
+    /// The content of an object of the bucket.
+    pub fn get(&self, name: &str) -> Option<Vec<u8>> {
+        self.lock().objects.get(&format!("locks/{name}")).map(|object| object.bytes.clone())
+    }
+
+    /// The names of all objects of the bucket.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().objects.keys().filter_map(|name| name.strip_prefix("locks/").map(str::to_owned)).collect()
+    }
+
+    /// The requests since the last call, as `GET locks/a.lock`.
+    pub fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().requests)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(stream: &TcpStream, state: &Arc<Mutex<State>>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut reader, mut writer) = (BufReader::new(stream), stream);
+    while let Some(request) = Request::read(&mut reader)? {
+        let Some(Response(status, headers, body)) = carry(request, state) else { return Ok(()) };
+        // Writing to a string does not fail.
+        let mut text = format!("HTTP/1.1 {status} .\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in headers {
+            let _ = write!(text, "{name}: {value}\r\n");
+        }
+        writer.write_all(text.as_bytes())?;
+        writer.write_all(b"\r\n")?;
+        writer.write_all(&body)?;
+    }
+    Ok(())
+}
+
+/// Executes a request; `None` if its answer is lost.
+fn carry(request: Request, state: &Arc<Mutex<State>>) -> Option<Response> {
+    let fate = lock(state).fate();
+    if let Fate::Late(pause) = fate {
+        sleep(pause);
+    }
+    let first = lock(state).answer(&request);
+    match fate {
+        Fate::Answered | Fate::Late(_) => Some(first),
+        Fate::Unanswered => None,
+        Fate::Twice => Some(lock(state).answer(&request)),
+        Fate::Again(pause) => {
+            let state = Arc::clone(state);
+            spawn(move || {
+                sleep(pause);
+                lock(&state).answer(&request);
+            });
+            Some(first)
+        }
+    }
+}
+
+impl Request {
+    /// `None` at the end of the connection.
+    fn read(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
+        let (mut line, mut headers) = (String::new(), Vec::new());
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        let mut words = line.split(' ').map(str::to_owned);
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let (path, query) = (decoded(path.trim_matches('/')), query.to_owned());
+        let mut this = Self { method, path, query, headers, body: Vec::new() };
+        let length = this.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        this.body.resize(length, 0);
+        reader.read_exact(&mut this.body)?;
+        Ok(Some(this))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn parameter(&self, name: &str) -> String {
+        let mut parameters = self.query.split('&').filter_map(|part| part.split_once('='));
+        parameters.find(|(known, _)| *known == name).map(|(_, value)| decoded(value)).unwrap_or_default()
+    }
+}
+
+impl State {
+    #[allow(clippy::disallowed_methods, reason = "it is the clock of another machine")]
+    fn now(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        now.as_secs() + self.faults.ahead
+    }
+
+    fn fate(&mut self) -> Fate {
+        let pause = Duration::from_millis(300 + self.random.below(2200));
+        let (chance, all) = (self.random.below(100), self.faults.unreliable);
+        match chance {
+            _ if chance < all => Fate::Late(pause),
+            _ if chance < 2 * all => Fate::Unanswered,
+            _ if chance < 3 * all && self.random.percent(50) => Fate::Twice,
+            _ if chance < 3 * all => Fate::Again(pause),
+            _ => Fate::Answered,
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Response {
+        self.requests.push(format!("{} {}", request.method, request.path));
+        let Response(status, mut headers, body) = self.execute(request);
+        headers.push(("Date", http_date(self.now())));
+        headers.extend(self.faults.region.map(|region| ("x-amz-bucket-region", region.to_owned())));
+        Response(status, headers, body)
+    }
+
+    fn execute(&mut self, request: &Request) -> Response {
+        if let Some((_, status, code)) = self.faults.refuses.filter(|(method, ..)| *method == request.method) {
+            return error(status, code);
+        }
+        if request.path.split('/').next() != Some("locks") {
+            return error(404, "NoSuchBucket");
+        }
+        let found = self.objects.get(&request.path);
+        match request.method.as_str() {
+            "GET" if request.query.contains("list-type") => self.list(request),
+            "GET" => match found {
+                Some(object) => {
+                    let headers = vec![("ETag", tag(&object.bytes)), ("Last-Modified", http_date(object.modified))];
+                    Response(200, headers, object.bytes.clone())
+                }
+                None => error(404, "NoSuchKey"),
+            },
+            "PUT" => {
+                let (version, faults) = (found.map(|object| tag(&object.bytes)), &self.faults);
+                let creates = request.header("if-none-match").is_some() && !faults.ignores_existence;
+                if creates && version.is_some() {
+                    return error(412, "PreconditionFailed");
+                }
+                match (request.header("if-match").filter(|_| !faults.ignores_version), version) {
+                    (Some(_), None) => return error(404, "NoSuchKey"),
+                    (Some(expected), Some(version)) if expected != version => return error(412, "PreconditionFailed"),
+                    _ => {}
+                }
+                let object = Object { bytes: request.body.clone(), modified: self.now() };
+                let headers = vec![("ETag", tag(&object.bytes))];
+                self.objects.insert(request.path.clone(), object);
+                Response(200, headers, Vec::new())
+            }
+            "DELETE" => {
+                self.objects.remove(&request.path);
+                Response(204, Vec::new(), Vec::new())
+            }
+            _ => error(405, "MethodNotAllowed"),
+        }
+    }
+
+    fn list(&self, request: &Request) -> Response {
+        let prefix = format!("locks/{}", request.parameter("prefix"));
+        let mut xml = String::from("<ListBucketResult>");
+        let all = self.objects.iter().filter_map(|(path, object)| Some((path, path.strip_prefix(&prefix)?, object)));
+        // As with a delimiter.
+        for (path, _, object) in all.filter(|(_, rest, _)| !rest.contains('/')) {
+            let (name, size, (day, time)) = (&path["locks/".len()..], object.bytes.len(), date(object.modified));
+            let (year, month, day) = day;
+            let _ = write!(
+                xml,
+                "<Contents><Key>{name}</Key><Size>{size}</Size>\
+                 <LastModified>{year}-{month:02}-{day:02}T{time}Z</LastModified></Contents>"
+            );
+        }
+        Response(200, Vec::new(), (xml + "</ListBucketResult>").into_bytes())
+    }
+}
+
+fn error(status: u16, code: &str) -> Response {
+    let body = format!("<Error><Code>{code}</Code><Message>told by the test</Message></Error>");
+    Response(status, Vec::new(), body.into_bytes())
+}
+
+/// Of equal contents it is equal, as on real stores.
+fn tag(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+    while let Some(byte) = rest.next() {
+        let digits = if byte == b'%' { [rest.next(), rest.next()] } else { [None; 2] };
+        let digits = digits.map(|digit| char::from(digit.unwrap_or(b'?')).to_digit(16));
+        bytes.push(match digits {
+            [Some(high), Some(low)] => u8::try_from(high * 16 + low).unwrap_or(b'?'),
+            _ => byte,
+        });
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Year, month and day; and the time.
+fn date(seconds: u64) -> ((u64, u64, u64), String) {
+    let (days, second) = (seconds / 86400 + 719_468, seconds % 86400);
+    // From the first of March of the year 0, as in Hinnant's "chrono-Compatible Low-Level Date Algorithms".
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let (day, month) =
+        (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    ((year, month, day), format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60))
+}
+
+fn http_date(seconds: u64) -> String {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let (((year, month, day), time), weekday) = (date(seconds), (seconds / 86400 % 7));
+    let name = |names: &[&'static str], number: u64| usize::try_from(number).map_or("", |number| names[number]);
+    format!("{}, {day:02} {} {year} {time} GMT", name(&DAYS, weekday), name(&MONTHS, month - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_written_as_http_does() {
+        assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(http_date(1_795_689_486), "Thu, 26 Nov 2026 10:38:06 GMT");
+        assert_eq!(http_date(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
+    }
+}
