@@ -33,6 +33,11 @@ impl TestBackend {
         Some(Self { dir, url, redis: Some(server), nodes: Vec::new() })
     }
 
+    /// A server that the test has started.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::files() }
+    }
+
     /// Three Redis servers for this test.
     pub(crate) fn quorum() -> Option<Self> {
         let nodes = servers_or_skip(3)?;
