@@ -38,6 +38,11 @@ impl TestBackend {
         Self { url: server.url("locks/jobs", options), objects: Some(server), ..Self::files() }
     }
 
+    /// A server that the test has started.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::files() }
+    }
+
     /// Three Redis servers for this test.
     pub(crate) fn quorum() -> Option<Self> {
         let nodes = servers_or_skip(3)?;
