@@ -46,6 +46,8 @@ async fn what_is_missing_is_named_with_its_remedy_and_nothing_is_left_behind() {
     open(&url(&server)).await;
     let (denied, text) = fault(&powerless).await;
     assert!(denied == Fault::Denied && text.contains("USAGE"), "{text}");
+    let denied = PostgresScheme.commands().unwrap().init(&powerless, false).await.unwrap_err().to_string();
+    assert!(denied.contains("no USAGE"), "{denied}");
     // The case of a schema counts.
     let (none, text) = fault(&format!("{}?schema=FenceLock", server.url("postgres"))).await;
     assert!(none == Fault::Unsupported && text.contains("\"FenceLock\""), "{text}");

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Runs a command that must end with this code and print this.
-fn run(test: Test<'_>, status: i32, text: &str) {
+fn run(test: Test<'_>, status: i32, said: &str) {
     let output = test.output();
     let shown = format!("{}{}", output.stdout, output.stderr);
-    assert!(output.status == status && shown.contains(text), "{}: {shown}", output.status);
+    assert!(output.status == status && shown.contains(said), "{}: {shown}", output.status);
     assert!(!shown.contains("s3cret") && !shown.contains("Signature"), "{shown}");
 }
 

@@ -6,6 +6,10 @@ DO $$
 DECLARE
     v_owner text := (SELECT rolname FROM pg_roles JOIN pg_namespace ON nspowner = pg_roles.oid WHERE nspname = current_schema() AND NOT rolsuper);
 BEGIN
+    -- Without it, the next one in the search path is meant.
+    IF current_schema() IS NULL OR current_schema() LIKE 'pg\_temp%' THEN
+        RAISE EXCEPTION 'permission denied for the schema: no USAGE' USING ERRCODE = '42501';
+    END IF;
     IF v_owner IS NOT NULL AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         RAISE EXCEPTION 'the schema % belongs to %: use a URL with that role, or another schema', current_schema(), v_owner USING ERRCODE = 'FL004';
     END IF;
