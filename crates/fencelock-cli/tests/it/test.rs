@@ -122,7 +122,7 @@ impl<'a> Test<'a> {
             // Not the settings of who runs the tests. A test writes them as fencelock.toml.
             .env("XDG_CONFIG_HOME", self.backend.dir())
             .env("AWS_ACCESS_KEY_ID", "any")
-            .env("AWS_SECRET_ACCESS_KEY", "s3cret")
+            .env("AWS_SECRET_ACCESS_KEY", "k3y-of-objects")
             .env("AWS_REGION", "us-east-1")
             .envs(self.environment);
         command

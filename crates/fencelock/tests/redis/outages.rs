@@ -155,7 +155,7 @@ async fn connections_without_replies_cost_no_lock_while_new_ones_pass() {
         while !outlives_its_connection(&server, ms(ttl), query).await {
             tries += 1;
             // A machine may stop for as long as the lease.
-            assert!(tries < 5, "TTL {ttl} ms {query}");
+            assert!(tries < 20, "TTL {ttl} ms {query}");
         }
     }
 }
