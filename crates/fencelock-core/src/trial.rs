@@ -83,6 +83,13 @@ impl<'a> Trial<'a> {
         Self { backend, key, holders, ttl }
     }
 
+    /// The key of a trial, and its holders: the key that is named, or one that no program uses, with `tag` at its end.
+    pub fn names(random: [[u8; 16]; 3], named: Option<&Key>, tag: &str) -> Option<(Key, [HolderId; 2])> {
+        let [name, first, second] = random.map(HolderId::from_bytes);
+        let own = || Key::new(format!("fencelock-doctor-{name}{tag}")).ok();
+        Some((named.cloned().or_else(own)?, [first, second]))
+    }
+
     /// Tries each part. `clean` removes what a part that failed has left; if it cannot, the rest is not tried, and counts as failed.
     pub async fn run(&self, clean: &(dyn Fn() -> BoxFuture<'a, bool> + Sync)) -> Tried {
         let mut tried = Tried::default();

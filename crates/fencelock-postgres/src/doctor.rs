@@ -214,7 +214,9 @@ fn notifications(usage: f64) -> Finding {
 
 /// Each operation once, on a key that no program uses; its row is removed.
 async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
-    let Some((key, ids)) = names(named) else {
+    let mut random = [[0; 16]; 3];
+    let filled = getrandom::fill(random.as_flattened_mut()).ok();
+    let Some((key, ids)) = filled.and_then(|()| Trial::names(random, named, "")) else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };
     // Another finding says why there is no session.
@@ -229,16 +231,6 @@ async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     }
     clear().await;
     vec![finding(&tried, &key)]
-}
-
-fn names(named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
-    let mut random = [[0; 16]; 3];
-    for bytes in &mut random {
-        getrandom::fill(bytes).ok()?;
-    }
-    let [name, first, second] = random.map(HolderId::from_bytes);
-    let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
-    Some((named.cloned().or_else(own)?, [first, second]))
 }
 
 /// Ends what the trial may have left, and removes the row.

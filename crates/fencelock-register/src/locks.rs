@@ -241,7 +241,9 @@ impl Admin for RegisterLocks {
     /// A lock, and what the store promises.
     fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(async move {
-            let Some((key, ids)) = names(named.cloned().or_else(|| self.register.trial_key())) else {
+            let (mut random, own) = ([[0; 16]; 3], self.register.trial_key());
+            let filled = getrandom::fill(random.as_flattened_mut()).ok();
+            let Some((key, ids)) = filled.and_then(|()| Trial::names(random, named.or(own.as_ref()), "")) else {
                 return vec![Finding::not_tried("the operating system returned no random numbers", "")];
             };
             let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
@@ -273,17 +275,6 @@ impl Admin for RegisterLocks {
             report
         })
     }
-}
-
-/// A key that no program uses, or the one that is named.
-fn names(named: Option<Key>) -> Option<(Key, [HolderId; 2])> {
-    let mut random = [[0; 16]; 3];
-    for bytes in &mut random {
-        getrandom::fill(bytes).ok()?;
-    }
-    let [name, first, second] = random.map(HolderId::from_bytes);
-    let own = || Key::new(format!("fencelock-doctor-{name}")).ok();
-    Some((named.or_else(own)?, [first, second]))
 }
 
 impl Completions for RegisterLocks {

@@ -1,6 +1,6 @@
 //! What stores over HTTP have in common: their clients, the times that they tell, and the options of their URLs.
 
-use fencelock_core::{Invalid, RetryPlan};
+use fencelock_core::{Invalid, Key, RetryPlan};
 use http::HeaderMap;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -45,6 +45,12 @@ pub(crate) fn date(headers: &HeaderMap) -> Option<u64> {
     let date = headers.get(http::header::DATE)?.to_str().ok()?;
     let since = httpdate::parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?;
     since.as_secs().checked_mul(1_000_000)
+}
+
+/// The hash that stands for a key whose name is too long for the store, or not allowed there.
+pub(crate) fn hash(key: &Key) -> String {
+    let hash = hmac_sha256::Hash::hash(key.as_str().as_bytes());
+    hash.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// The options of a URL, each with its value.

@@ -1,4 +1,7 @@
 use crate::SplitMix;
+use fencelock_core::once::Utc;
+use httpdate::fmt_http_date;
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -284,12 +287,10 @@ impl State {
         let all = self.objects.iter().filter_map(|(path, object)| Some((path, path.strip_prefix(&prefix)?, object)));
         // As with a delimiter.
         for (path, _, object) in all.filter(|(_, rest, _)| !rest.contains('/')) {
-            let (name, size, (day, time)) = (&path["locks/".len()..], object.bytes.len(), date(object.modified));
-            let (year, month, day) = day;
+            let (name, size, time) = (&path["locks/".len()..], object.bytes.len(), Utc(object.modified * 1_000_000));
             let _ = write!(
                 xml,
-                "<Contents><Key>{name}</Key><Size>{size}</Size>\
-                 <LastModified>{year}-{month:02}-{day:02}T{time}Z</LastModified></Contents>"
+                "<Contents><Key>{name}</Key><Size>{size}</Size><LastModified>{time}</LastModified></Contents>"
             );
         }
         Response(200, Vec::new(), (xml + "</ListBucketResult>").into_bytes())
@@ -309,38 +310,11 @@ fn tag(bytes: &[u8]) -> String {
 }
 
 fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
-    while let Some(byte) = rest.next() {
-        let digits = if byte == b'%' { [rest.next(), rest.next()] } else { [None; 2] };
-        let digits = digits.map(|digit| char::from(digit.unwrap_or(b'?')).to_digit(16));
-        bytes.push(match digits {
-            [Some(high), Some(low)] => u8::try_from(high * 16 + low).unwrap_or(b'?'),
-            _ => byte,
-        });
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Year, month and day; and the time.
-fn date(seconds: u64) -> ((u64, u64, u64), String) {
-    let (days, second) = (seconds / 86400 + 719_468, seconds % 86400);
-    // From the first of March of the year 0, as in Hinnant's "chrono-Compatible Low-Level Date Algorithms".
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) =
-        (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    ((year, month, day), format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60))
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn http_date(seconds: u64) -> String {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    let (((year, month, day), time), weekday) = (date(seconds), (seconds / 86400 % 7));
-    let name = |names: &[&'static str], number: u64| usize::try_from(number).map_or("", |number| names[number]);
-    format!("{}, {day:02} {} {year} {time} GMT", name(&DAYS, weekday), name(&MONTHS, month - 1))
+    fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! The record stands in an annotation, which client-go keeps. The spec says the same to client-go. If it says something else, another
 //! program has written it, and the spec is what counts: so all of them stand in one election.
 
+use crate::web::hash;
 use fencelock_core::once::Utc;
 use fencelock_core::register::{Hold, Record, Version};
 use fencelock_core::{Holder, HolderId, Key, Owner, Ttl};
@@ -172,12 +173,9 @@ fn identity(hold: Option<&Hold>) -> String {
 
 /// The name of the object of a key: the key itself if it can be one, otherwise its hash.
 pub(super) fn name(key: &Key) -> String {
-    let key = key.as_str();
-    if key.len() <= 253 && !key.starts_with(HASHED) && key.split('.').all(is_label) {
-        return key.to_owned();
-    }
-    let hash = hmac_sha256::Hash::hash(key.as_bytes());
-    hash.iter().fold(HASHED.to_owned(), |name, byte| format!("{name}{byte:02x}"))
+    let text = key.as_str();
+    let is_name = text.len() <= 253 && !text.starts_with(HASHED) && text.split('.').all(is_label);
+    if is_name { text.to_owned() } else { format!("{HASHED}{}", hash(key)) }
 }
 
 /// RFC 1123, in lower case. The parts of a name may be longer than a label of DNS.

@@ -1,5 +1,6 @@
 //! The name of the object of a key: ASCII, one part of a path, at most 255 bytes, which every store and every file system takes.
 
+use crate::web::hash;
 use fencelock_core::Key;
 use std::fmt::Write;
 
@@ -24,9 +25,7 @@ pub(super) fn encode(key: &Key) -> String {
     if name.len() > LONGEST {
         name.truncate(BEGINNING);
         name.push_str(HASHED);
-        for byte in hmac_sha256::Hash::hash(key.as_str().as_bytes()) {
-            let _ = write!(name, "{byte:02x}");
-        }
+        name.push_str(&hash(key));
     }
     name + END
 }

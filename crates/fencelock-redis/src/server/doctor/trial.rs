@@ -72,13 +72,8 @@ async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
 /// The key of a trial, and its holders.
 fn names(redis: &Redis, named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
     let mut random = [[0; 16]; 3];
-    for bytes in &mut random {
-        getrandom::fill(bytes).ok()?;
-    }
-    let [name, first, second] = random;
-    let tag = features::slot_tag(&redis.link.target);
-    let own = || Key::new(format!("fencelock-doctor-{}{tag}", HolderId::from_bytes(name))).ok();
-    Some((named.cloned().or_else(own)?, [first, second].map(HolderId::from_bytes)))
+    getrandom::fill(random.as_flattened_mut()).ok()?;
+    Trial::names(random, named, &features::slot_tag(&redis.link.target))
 }
 
 /// Why a trial of this key could harm another program.
