@@ -7,9 +7,8 @@ use crate::session::Session;
 use crate::url::Target;
 use fencelock_core::{Fault, HolderId, Key, Unknown};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
@@ -24,17 +23,34 @@ pub(crate) struct Link {
     pub(crate) channel: String,
     texts: Arc<[String; CALLS]>,
     /// The requests of a key go over one connection, so that a release comes after the claim that it follows.
-    slots: Vec<Mutex<Slot>>,
+    slots: Vec<Arc<Slot>>,
     /// A claim may wait for a row that a transaction has locked, and renewals must not wait for that: while one is under way, they have a
     /// connection of their own.
-    renewals: Mutex<Slot>,
+    renewals: Arc<Slot>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
+    sessions: Mutex<Sessions>,
+    /// Whose turn it is to look for a connection here, and to open one.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
     current: Option<Arc<Session>>,
     /// Has not answered in time. It may still execute what it was sent.
     silent: Option<(Arc<Session>, Instant)>,
+}
+
+impl Slot {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Option<Arc<Session>> {
+        self.sessions().current.clone().filter(|session| !session.is_closed())
+    }
 }
 
 /// Whose connection a request takes.
@@ -50,9 +66,9 @@ impl Link {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
         let texts = Arc::new(calls::texts(&target));
-        let slots = (0..target.connections).map(|_| Mutex::default()).collect();
+        let slots = (0..target.connections).map(|_| Arc::default()).collect();
         let channel = format!("fl_{}", HolderId::from_bytes(random));
-        Ok(Self { target, hub: Arc::default(), channel, texts, slots, renewals: Mutex::default() })
+        Ok(Self { target, hub: Arc::default(), channel, texts, slots, renewals: Arc::default() })
     }
 
     /// The moment at which a request that starts now has failed.
@@ -69,7 +85,7 @@ impl Link {
         read.map_err(|Unreadable(why)| Unknown::new(&self.target.name, Fault::Other, why))
     }
 
-    fn slot(&self, lane: Lane<'_>) -> &Mutex<Slot> {
+    fn slot(&self, lane: Lane<'_>) -> &Arc<Slot> {
         match lane {
             Lane::Any => &self.slots[0],
             Lane::Renewals => &self.renewals,
@@ -82,30 +98,36 @@ impl Link {
         }
     }
 
-    /// The connection of a lane. Whoever finds none opens it, and the others wait for that.
-    pub(crate) async fn session(&self, lane: Lane<'_>, deadline: Instant) -> Result<Arc<Session>, Unknown> {
+    /// The connection of a lane. Whoever finds none opens it, and the others wait for that. It is opened to its end, also if no request
+    /// waits for it any more: a busy server may take longer for a connection than for a reply.
+    pub(crate) async fn session(self: &Arc<Self>, lane: Lane<'_>, deadline: Instant) -> Result<Arc<Session>, Unknown> {
+        let slot = self.slot(lane);
         let open = async {
-            let mut slot = self.slot(lane).lock().await;
-            if let Some(session) = slot.current.as_ref().filter(|session| !session.is_closed()) {
-                return Ok(Arc::clone(session));
+            let turn = Arc::clone(&slot.turn).lock_owned().await;
+            if let Some(session) = slot.current() {
+                return Ok(session);
             }
             if let Some(idle) = self.idle().filter(|_| matches!(lane, Lane::Renewals)) {
                 return Ok(idle);
             }
-            let session = Arc::new(Session::open(&self.target, &self.hub, &self.texts).await?);
-            slot.current = Some(Arc::clone(&session));
-            Ok(session)
+            let (link, slot) = (Arc::clone(self), Arc::clone(slot));
+            let opening = tokio::spawn(async move {
+                let _turn = turn;
+                let session = Arc::new(Session::open(&link.target, &link.hub, &link.texts).await?);
+                slot.sessions().current = Some(Arc::clone(&session));
+                Ok(session)
+            });
+            opening.await.unwrap_or_else(|died| Err(Unknown::new(&self.target.name, Fault::Other, died.to_string())))
         };
         timeout_at(deadline, open).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
     /// A connection that waits for no reply.
     fn idle(&self) -> Option<Arc<Session>> {
-        let current = |slot: &Mutex<Slot>| slot.try_lock().ok()?.current.clone();
-        self.slots.iter().filter_map(current).find(|session| !session.is_closed() && session.is_idle())
+        self.slots.iter().filter_map(|slot| slot.current()).find(|session| session.is_idle())
     }
 
-    /// Sends a request and waits for its reply. A connection that is too slow is used no more.
+    /// Sends a request and waits for its reply. A connection that is too slow is used no more, unless opening it took most of the time.
     pub(crate) async fn call_over(
         &self,
         session: &Arc<Session>,
@@ -113,13 +135,17 @@ impl Link {
         params: &[Param<'_>],
         deadline: Instant,
     ) -> Result<Vec<Row>, Unknown> {
+        let sent = Instant::now();
         if let Ok(answer) = timeout_at(deadline, session.call(call, params)).await {
             return answer;
         }
+        if sent.elapsed() < self.target.limit / 2 {
+            return Err(self.timed_out());
+        }
         for slot in self.slots.iter().chain([&self.renewals]) {
-            let mut slot = slot.lock().await;
-            if slot.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-                slot.silent = slot.current.take().map(|session| (session, Instant::now()));
+            let mut sessions = slot.sessions();
+            if sessions.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+                sessions.silent = sessions.current.take().map(|session| (session, Instant::now()));
             }
         }
         self.hub.lost_connection(true);
@@ -127,29 +153,39 @@ impl Link {
     }
 
     /// The reply to a request.
-    pub(crate) async fn rows(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Vec<Row>, Unknown> {
+    pub(crate) async fn rows(
+        self: &Arc<Self>,
+        lane: Lane<'_>,
+        call: Call,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Unknown> {
         let deadline = self.deadline();
         let session = self.session(lane, deadline).await?;
         self.call_over(&session, call, params, deadline).await
     }
 
     /// The only row of a reply.
-    pub(crate) async fn call(&self, lane: Lane<'_>, call: Call, params: &[Param<'_>]) -> Result<Row, Unknown> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        lane: Lane<'_>,
+        call: Call,
+        params: &[Param<'_>],
+    ) -> Result<Row, Unknown> {
         let rows = self.rows(lane, call, params).await?;
         self.read(rows.into_iter().next().ok_or_else(|| Unreadable("an empty reply".to_owned())))
     }
 
     /// A server that was too slow executes the claims of its last connection later, and what follows them. So a release there ends them.
     /// Another holder is not released there: its release over the new connection might come second, and report a loss.
-    pub(crate) async fn release_behind(&self, key: &Key, holder: &HolderId) {
+    pub(crate) fn release_behind(&self, key: &Key, holder: &HolderId) {
         let silent = {
-            let mut slot = self.slot(Lane::Key(key)).lock().await;
-            slot.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
+            let mut sessions = self.slot(Lane::Key(key)).sessions();
+            sessions.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
             // There, the release follows the claim in any case.
-            if let Some(session) = &slot.current {
+            if let Some(session) = &sessions.current {
                 session.is_late(holder);
             }
-            slot.silent.as_ref().map(|(session, _)| Arc::clone(session))
+            sessions.silent.as_ref().map(|(session, _)| Arc::clone(session))
         };
         let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
         let (key, holder) = (key.clone(), holder.to_bytes());
@@ -160,7 +196,7 @@ impl Link {
     }
 
     /// Wakes the holder of a key that was handed over. If it fails, the holder finds out with its next poll.
-    pub(crate) async fn tell(&self, key: &Key) {
+    pub(crate) async fn tell(self: &Arc<Self>, key: &Key) {
         let _ = self.call(Lane::Key(key), Call::Tell, &params![TEXT key.as_str()]).await;
     }
 

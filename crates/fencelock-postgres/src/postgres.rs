@@ -179,7 +179,7 @@ impl Postgres {
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
         let (link, id, deadline) = (&self.link, holder.to_bytes(), self.link.deadline());
         link.hub.forget(holder);
-        link.release_behind(key, holder).await;
+        link.release_behind(key, holder);
         let mut first: Option<Release> = None;
         loop {
             let release = params![TEXT key.as_str(), BYTEA &id[..]];

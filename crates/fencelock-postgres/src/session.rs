@@ -7,7 +7,9 @@ use crate::hub::Hub;
 use crate::schema::{self, INIT, LAYOUT, Made};
 use crate::url::{Host, Quarantine, Target};
 use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
+use futures_util::StreamExt;
 use futures_util::future::{join, join3};
+use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
@@ -26,6 +28,9 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row
 
 /// The oldest version that the tests run on.
 const OLDEST: i32 = 140_000;
+
+/// How often each server of a URL is tried before a connection counts as failed, if they are silent. A request may end before.
+const ROUNDS: usize = 4;
 
 /// Why a server is in quarantine.
 const FORGOTTEN: &str = "it may have lost its locks: promoted, or restored from a backup";
@@ -108,7 +113,7 @@ fn settings(target: &Target, local: bool) -> String {
 impl Session {
     /// Connects to the first server of the URL that takes writes, and makes the schema if the URL says so.
     pub(crate) async fn open(target: &Target, hub: &Arc<Hub>, texts: &Arc<[String; CALLS]>) -> Result<Self, Unknown> {
-        first(target, target.limit, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
+        first(target, target.limit, ROUNDS, |host| Box::pin(Self::open_at(target, host, hub, texts))).await
     }
 
     async fn open_at(
@@ -365,7 +370,7 @@ pub(crate) async fn install(target: &Target, within: Duration, trust: bool) -> R
         let _ = driver.await;
         made
     };
-    match first(target, within, |host| Box::pin(made(host))).await? {
+    match first(target, within, 1, |host| Box::pin(made(host))).await? {
         Made::Other(layout) => Err(Unknown::new(&target.name, Fault::Unsupported, other(layout))),
         Made::New => Ok((Change::New, Duration::ZERO)),
         Made::Again(rest) => Ok((Change::None, rest)),
@@ -381,18 +386,26 @@ async fn make(client: &Arc<Client>, target: &Target) -> Result<(), Unknown> {
     made.map_err(|_| failed(Fault::Timeout, String::new()))?.map(drop).map_err(|error| unknown(&node, &error))
 }
 
-/// The result of the first server of the URL with which this succeeds, or the last error. One that does not answer leaves time for the
-/// others.
+/// The result of the first server of the URL with which this succeeds, or the last error. One that is silent for its share of the time may
+/// be slow, or its address may be that of another one by now: it may go on while the next one is tried, and after the last one again the
+/// first.
 async fn first<'a, T>(
     target: &'a Target,
     within: Duration,
+    rounds: usize,
     open: impl Fn(&'a Host) -> BoxFuture<'a, Result<T, Unknown>>,
 ) -> Result<T, Unknown> {
     let mut result = Err(Unknown::new(&target.name, Fault::Unsupported, "the URL names no server"));
-    let each = within / u32::try_from(target.hosts.len()).unwrap_or(u32::MAX).max(1);
-    for host in &target.hosts {
-        let late = |_| Err(Unknown::new(host.to_string(), Fault::Timeout, ""));
-        result = timeout(each, open(host)).await.unwrap_or_else(late);
+    let (count, mut attempts, mut is_silent) = (target.hosts.len(), FuturesUnordered::new(), true);
+    let each = within / u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    for (number, host) in target.hosts.iter().cycle().take(count * rounds).enumerate() {
+        if number >= count && !is_silent {
+            break;
+        }
+        attempts.push(open(host));
+        let ended = timeout(each, attempts.next()).await.ok().flatten();
+        is_silent = ended.is_none();
+        result = ended.unwrap_or_else(|| Err(Unknown::new(host.to_string(), Fault::Timeout, "")));
         if result.is_ok() {
             break;
         }

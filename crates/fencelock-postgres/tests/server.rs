@@ -390,6 +390,27 @@ async fn a_host_that_does_not_answer_leaves_time_for_the_next_one() {
     granted(&open(&with_schema(&hosts)).await, &claim("k", LONG)).await;
 }
 
+#[tokio::test]
+async fn a_connection_that_takes_longer_than_a_request_may_is_opened_nevertheless() {
+    let Some(server) = postgres_or_skip() else { return };
+    open(&url(&server)).await;
+    let proxy = Proxy::to(server.port()).unwrap();
+    let slow = format!("postgres://postgres@127.0.0.1:{}/postgres?timeout=1000", proxy.port());
+    // A login takes four round trips, and a claim two.
+    proxy.delay(Duration::ZERO, Duration::from_millis(300));
+    let (late, text) = fault(&slow).await;
+    assert!(late == Fault::Timeout, "{text}");
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    let client = open(&slow).await;
+    proxy.cut();
+    proxy.forward();
+    proxy.delay(Duration::ZERO, Duration::from_millis(300));
+    let (begun, wants) = (Instant::now(), claim("k", LONG));
+    while !matches!(client.acquire(&wants).await.answer, Ok(Acquire::Granted { .. })) {
+        assert!(begun.elapsed() < SOON, "its requests end before it has a connection");
+    }
+}
+
 /// Waits for the key, and releases it, so many times.
 async fn cycles(client: &Postgres, key: &str, times: u32) {
     for _ in 0..times {
