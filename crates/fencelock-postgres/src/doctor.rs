@@ -27,6 +27,16 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
                WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
     current_setting('autovacuum'), current_user::text";
 
+/// The functions that every holder of a lock needs, and this role may not call.
+fn forbidden(schema: &str) -> String {
+    let schema = schema.replace('\'', "''");
+    format!(
+        "(SELECT string_agg(proname, ', ' ORDER BY proname) FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace \
+         WHERE nspname = '{schema}' AND proname IN ('acquire_1', 'release_1', 'renew_1', 'tell_1') \
+         AND NOT has_function_privilege(pg_proc.oid, 'EXECUTE'))"
+    )
+}
+
 impl Admin for Postgres {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
         Box::pin(self.list_of(None))
@@ -62,7 +72,7 @@ async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let link = &postgres.link;
     let session = link.session(Lane::Any, link.deadline()).await?;
     let before = BootClock.wall_micros();
-    let rows = session.query(FIGURES).await?;
+    let rows = session.query(&format!("{FIGURES}, {}", forbidden(&link.target.schema))).await?;
     let after = BootClock.wall_micros();
     let figures = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
     let figures = link.read(figures.and_then(|row| Figures::read(row, before, after)))?;
@@ -96,6 +106,7 @@ struct Figures {
     longest_transaction: f64,
     autovacuum: String,
     role: String,
+    forbidden: Option<String>,
 }
 
 impl Figures {
@@ -110,6 +121,7 @@ impl Figures {
             longest_transaction: get(row, 6)?,
             autovacuum: get(row, 7)?,
             role: get(row, 8)?,
+            forbidden: get(row, 9)?,
         })
     }
 }
@@ -139,6 +151,15 @@ fn warning(subject: &'static str, text: impl Into<String>, remedy: &'static str)
 
 fn rights(facts: &Facts, figures: &Figures) -> Finding {
     let role = &figures.role;
+    if let Some(forbidden) = &figures.forbidden {
+        let text = format!("{role} takes no locks, because it may not call {forbidden}");
+        return Finding::new(
+            Level::Note,
+            "rights",
+            text,
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA, unless it only looks",
+        );
+    }
     if facts.is_direct {
         return Finding::fine("rights", format!("{role} may update the table of locks, which is the fastest way"));
     }

@@ -5,7 +5,8 @@ mod common;
 use common::{LONG, SOON, fault, granted, open, token, url, with_schema};
 use fencelock_conformance::EventRecorder;
 use fencelock_core::{
-    Acquire, Admin, Backend, Claim, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal, Scheme, Unknown,
+    Acquire, Admin, Backend, Claim, Completions, Event, Fault, Intent, Key, Level, Mode, Release, Renew, Renewal,
+    Scheme, Unknown,
 };
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{
@@ -530,6 +531,26 @@ async fn a_role_that_may_change_the_table_cannot_make_a_token_smaller() {
     assert!(refused.contains("must not decrease"), "{refused}");
     let refused = server.try_sql("postgres", "SET ROLE app; DELETE FROM fencelock.locks").unwrap_err();
     assert!(refused.contains("permission denied"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_role_that_only_looks_needs_four_functions_and_takes_no_locks() {
+    let Some(server) = postgres_or_skip() else { return };
+    let held = claim("k", LONG);
+    granted(&open(&url(&server)).await, &held).await;
+    server.sql(
+        "CREATE ROLE viewer LOGIN; GRANT USAGE ON SCHEMA fencelock TO viewer; SET search_path = fencelock; \
+         GRANT EXECUTE ON FUNCTION hello_1, check_1, list_1, read_completion_1 TO viewer",
+    );
+    let looks = open(&url(&server).replace("postgres@", "viewer@")).await;
+    assert!(looks.inspect(&held.key).await.unwrap().is_some_and(|seen| seen.has(held.holder.id)));
+    assert_eq!(looks.list().await.unwrap().len(), 1);
+    looks.read_completion(&held.key).await.unwrap();
+    let refused = looks.acquire(&claim("k", LONG)).await.answer.unwrap_err();
+    assert_eq!(refused.nodes()[0].fault, Fault::Denied, "{refused}");
+    let findings = looks.diagnose().await.findings;
+    let rights = findings.iter().find(|finding| finding.subject == "rights").unwrap();
+    assert!(rights.text.contains("may not call acquire_1, release_1"), "{rights:?}");
 }
 
 #[tokio::test]
