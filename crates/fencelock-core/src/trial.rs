@@ -273,7 +273,7 @@ impl Tried {
     }
 
     /// The finding, with this advice for the first failure.
-    pub fn finding(&self, advice: impl Fn(&Unknown) -> String) -> Finding {
+    pub fn finding(&self, advice: impl Fn(Fault) -> &'static str) -> Finding {
         let Some((_, _, first)) = self.failures.first() else {
             if self.is_occupied {
                 return Finding::not_tried("another client uses the key", "name a key that no program uses: --key KEY");
@@ -281,6 +281,10 @@ impl Tried {
             let text = format!("a lock was acquired and released; these work: {}", self.works.join(", "));
             return Finding::fine(TRIAL, text);
         };
+        let mut nodes = self.failures.iter().flat_map(|(.., cause)| cause.nodes());
+        if let Some(node) = nodes.find(|node| matches!(node.fault, Fault::Moved | Fault::Quarantined)) {
+            return Finding::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
+        }
         let mut causes: Vec<(&Unknown, Vec<&str>)> = Vec::new();
         for (_, step, cause) in &self.failures {
             match causes.iter_mut().find(|(known, _)| *known == cause) {
@@ -290,6 +294,16 @@ impl Tried {
             }
         }
         let texts = causes.iter().map(|(cause, steps)| format!("cannot {}: {}", steps.join(", "), words(cause)));
-        Finding::new(Level::Failure, TRIAL, texts.collect::<Vec<_>>().join("; "), advice(first))
+        let advice = first.nodes().first().map_or("", |node| advice(node.fault));
+        Finding::new(Level::Failure, TRIAL, texts.collect::<Vec<_>>().join("; "), advice)
+    }
+
+    /// What to do about a failure, where nothing better is known.
+    pub const fn advice(fault: Fault) -> &'static str {
+        match fault {
+            Fault::Denied => "give this user the rights that the book lists",
+            Fault::Timeout | Fault::Unreachable => "check the server, and the network to it",
+            _ => "correct what it names",
+        }
     }
 }

@@ -247,11 +247,10 @@ async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     }
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };
     let tried = Trial::new(postgres, &key, ids).run(&clear).await;
-    if tried.is_occupied {
-        return vec![Finding::not_tried(format!("{key} is held"), "name a key that no program uses: --key KEY")];
+    if !tried.is_occupied {
+        clear().await;
     }
-    clear().await;
-    vec![finding(&tried, &key)]
+    vec![tried.finding(Tried::advice)]
 }
 
 /// Ends what the trial may have left, and removes the row.
@@ -262,13 +261,4 @@ async fn clean(postgres: &Postgres, key: &Key, ids: [HolderId; 2]) -> bool {
     }
     let forget = params![TEXT key.as_str()];
     released.is_ok() && postgres.link.call(Lane::Key(key), Call::Forget, &forget).await.is_ok()
-}
-
-fn finding(tried: &Tried, key: &Key) -> Finding {
-    let Some((_, step, cause)) = tried.failures.first() else {
-        return Finding::fine("trial", format!("works, tried on {key}: {}", tried.works.join(", ")));
-    };
-    let works = if tried.works.is_empty() { String::new() } else { format!("; works: {}", tried.works.join(", ")) };
-    let text = format!("cannot {step}: {cause}{works}");
-    Finding::new(Level::Failure, "trial", text, "give the role the rights that the book lists")
 }

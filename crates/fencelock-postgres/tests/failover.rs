@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SOON, fault, granted};
-use fencelock_core::{Acquire, Admin, Backend, Change, Claim, Fault, Intent, Release, Renew, Renewal, Scheme};
+use fencelock_core::{Acquire, Admin, Backend, Change, Claim, Fault, Intent, Level, Release, Renew, Renewal, Scheme};
 use fencelock_postgres::{Postgres, PostgresScheme};
 use fencelock_testkit::{PgBouncer, PostgresServer, Proxy, claim, postgres_or_skip};
 use std::time::Duration;
@@ -74,6 +74,8 @@ async fn a_promoted_standby_grants_nothing_until_the_leases_that_it_may_have_los
     let next = open(&standby, "").await;
     assert_eq!(standby.sql("SELECT count(*) FROM fencelock.locks WHERE key = 'lost'"), "0");
     let rest = quarantine_of(&next, &claim("lost", LONGEST)).await.expect("a quarantine");
+    let tried = next.try_out(None).await.remove(0);
+    assert!(tried.level == Level::Note && tried.text.contains("not tried"), "{tried:?}");
     assert!(rest <= QUARANTINE, "{rest:?}");
     // What it has is renewed and released, and handed to nobody.
     let renewal = Renewal::new(kept.key.clone(), kept.holder.id, kept.ttl);

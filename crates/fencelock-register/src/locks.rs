@@ -6,8 +6,8 @@ use fencelock_core::register::{
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
     ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
-    Holding, Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Unknown,
-    WriteCompletion, hash_slot,
+    Holding, Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Tried,
+    Unknown, WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -248,7 +248,7 @@ impl Admin for RegisterLocks {
             };
             let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };
             let tried = Trial::new(self, &key, ids).run(&clean).await;
-            let mut findings = vec![tried.finding(|_| "give this user the rights that the book lists".to_owned())];
+            let mut findings = vec![tried.finding(Tried::advice)];
             if !tried.is_occupied {
                 self.clean(&key, ids).await;
                 if named.is_none() {

@@ -112,16 +112,13 @@ fn finding(tried: &Tried, key: &Key, is_named: bool) -> Finding {
     if causes.clone().any(|node| node.fault == Fault::ReadOnly) {
         return Finding::not_tried("this server is a replica", "use the address of its master");
     }
-    if let Some(node) = causes.clone().find(|node| matches!(node.fault, Fault::Moved | Fault::Quarantined)) {
-        return Finding::not_tried(format!("{}: {}", node.fault, node.detail), "run doctor again");
-    }
     if !is_named && causes.clone().any(|node| node.fault == Fault::Denied && is_about_a_key(&node.detail)) {
         let why = format!("this user may not use the key {key}, or its side keys");
         let mut finding = Finding::not_tried(why, OTHER_KEY);
         finding.level = Level::Warning;
         return finding;
     }
-    tried.finding(|cause| cause.nodes().first().map_or("", |node| advice(node.fault)).to_owned())
+    tried.finding(advice)
 }
 
 /// What to do if the server refuses the scripts of a lock.

@@ -31,7 +31,7 @@ pub(super) async fn run(file: &File) -> Finding {
     let tried = Trial::new(file, &key, [first, second]).run(&clean).await;
     remove_of(&file.directory, &key);
     // The cause says what to do.
-    tried.finding(|_| String::new())
+    tried.finding(|_| "")
 }
 
 fn remove_of(directory: &Directory, key: &Key) -> bool {
