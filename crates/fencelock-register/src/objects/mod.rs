@@ -1,5 +1,5 @@
-//! Registers that are objects of S3 or Azure Blob Storage. Credentials come from the environment: the variables `AWS_*` and `AZURE_*`,
-//! web identity, and the metadata services of the clouds.
+//! Registers that are objects of S3, Azure Blob Storage or Google Cloud Storage. Credentials come from the environment: the variables
+//! `AWS_*`, `AZURE_*` and `GOOGLE_*`, web identity, and the metadata services of the clouds.
 
 mod connector;
 mod doctor;
@@ -72,8 +72,9 @@ impl Objects {
         self.location.prefix.clone().join(object)
     }
 
-    fn version(&self, tag: Option<String>) -> Result<Version, Unknown> {
-        tag.map(Version::new).ok_or_else(|| self.unsupported("the store tells no version of an object"))
+    fn version(&self, tag: Option<String>, generation: Option<String>) -> Result<Version, Unknown> {
+        let version = self.location.service.version(tag, generation).map(Version::new);
+        version.ok_or_else(|| self.unsupported("the store tells no version of an object"))
     }
 
     fn unsupported(&self, detail: impl Into<String>) -> Unknown {
@@ -113,7 +114,7 @@ impl Objects {
         };
         let seconds = u64::try_from(got.meta.last_modified.timestamp()).ok();
         let modified = seconds.filter(|_| self.location.clock).map(|seconds| seconds.saturating_mul(1_000_000));
-        let version = self.version(got.meta.e_tag.clone())?;
+        let version = self.version(got.meta.e_tag.clone(), got.meta.version.clone())?;
         let bytes = if got.meta.size > Record::MAX_BYTES as u64 {
             vec![0; Record::MAX_BYTES + 1]
         } else {
@@ -137,7 +138,7 @@ impl Objects {
         let answered = receipt.get();
         let reply = match (put, answered.status) {
             (Ok(put), _) => {
-                let version = self.version(put.e_tag)?;
+                let version = self.version(put.e_tag, put.version)?;
                 WriteReply::Written { version, date: self.date(&answered) }
             }
             (Err(_), 409 | 412) => WriteReply::Refused,
@@ -161,8 +162,10 @@ impl Objects {
     }
 }
 
+/// Each store compares one of the two.
 fn update(version: &Version) -> PutMode {
-    PutMode::Update(UpdateVersion { e_tag: Some(version.as_str().to_owned()), version: None })
+    let text = Some(version.as_str().to_owned());
+    PutMode::Update(UpdateVersion { e_tag: text.clone(), version: text })
 }
 
 /// Whether what is missing is the bucket, and not the object.

@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use fencelock_conformance::{Fixture, FixtureFactory};
 use fencelock_core::{Backend, BoxFuture};
 use fencelock_register::objects::connect;
+use fencelock_testkit::carry_google_uploads;
 use libtest_mimic::Trial;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,7 +31,7 @@ struct Kind {
     url: fn(&str, u16) -> String,
 }
 
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind {
         name: "seaweedfs",
         variable: "FENCELOCK_WEED",
@@ -51,6 +52,16 @@ const KINDS: [Kind; 3] = [
         start: azurite,
         make_bucket: make_container,
         url: |place, port| format!("az://{AZURITE_ACCOUNT}/{place}?endpoint=http://127.0.0.1:{port}"),
+    },
+    Kind {
+        name: "fake_gcs",
+        variable: "FENCELOCK_FAKE_GCS",
+        start: fake_gcs,
+        make_bucket: |port| {
+            let headers = "Content-Type: application/json\r\n";
+            made(send(port, "POST", "/storage/v1/b?project=x", headers, br#"{"name":"locks"}"#))
+        },
+        url: |place, port| format!("gs://{place}?endpoint=http://127.0.0.1:{port}"),
     },
 ];
 
@@ -87,6 +98,14 @@ fn versity(command: &mut Command, directory: &Path, port: u16) {
 fn azurite(command: &mut Command, _: &Path, port: u16) {
     command.args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()]);
     command.args(["--skipApiVersionCheck", "--silent", "--inMemoryPersistence"]);
+}
+
+fn fake_gcs(command: &mut Command, _: &Path, port: u16) {
+    let [server] = free_ports();
+    carry_google_uploads(TcpListener::bind(("127.0.0.1", port)).unwrap(), server);
+    command.args(["-scheme", "http", "-host", "127.0.0.1", "-port", &server.to_string(), "-backend", "memory"]);
+    // With any port.
+    command.args(["-public-host", "127.0.0.1"]);
 }
 
 /// The request is signed as Azure documents it under "Shared Key".
