@@ -67,7 +67,7 @@ impl Objects {
         let path = self.path(object);
         let removed = self.within(async {
             let removed = self.store.delete(&path).await;
-            removed.map_err(|error| unknown(&self.name, &error, &Answered::default()))
+            removed.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))
         });
         removed.await.is_ok()
     }

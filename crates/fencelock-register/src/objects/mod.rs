@@ -118,7 +118,7 @@ impl Objects {
         let bytes = if got.meta.size > Record::MAX_BYTES as u64 {
             vec![0; Record::MAX_BYTES + 1]
         } else {
-            let broken = |error| unknown(&self.name, &error, &Answered::default());
+            let broken = |error| unknown(&self.name, &error, &Answered::unseen());
             got.bytes().await.map_err(broken)?.to_vec()
         };
         Ok(Found { bytes: Some((version, bytes)), modified, date })
@@ -197,7 +197,7 @@ impl Register for Objects {
         Box::pin(self.within_limit(LISTING_LIMIT, async move {
             let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
             let found = self.store.list_with_delimiter(prefix).await;
-            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::default()))?;
+            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))?;
             let held = found.objects.into_iter().filter(|object| Record::may_be_held(object.size));
             let names: Vec<_> = held.filter_map(|object| object.location.filename().map(str::to_owned)).collect();
             let keys = stream::iter(names).map(|name| async move { self.key_of(&name).await });
