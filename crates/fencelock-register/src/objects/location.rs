@@ -22,6 +22,8 @@ pub(super) struct Location {
     allow_http: bool,
     pub(super) skew: Duration,
     longest_poll: Duration,
+    /// A request, with the first ones for credentials, has an answer within this time, or none.
+    pub(super) timeout: Duration,
     /// The times that the store tells are used.
     pub(super) clock: bool,
     pub(super) verify: bool,
@@ -60,6 +62,7 @@ impl Location {
             allow_http: false,
             skew: Duration::from_secs(2),
             longest_poll: Duration::from_secs(2),
+            timeout: Duration::from_secs(10),
             clock: true,
             verify: true,
         };
@@ -86,10 +89,11 @@ impl Location {
             "allow_http" => self.allow_http = switch(name, value)?,
             "skew" => self.skew = span(name, value)?,
             "poll" => self.longest_poll = span(name, value)?,
+            "timeout" => self.timeout = span(name, value)?,
             "clock" => self.clock = switch(name, value)?,
             "verify" => self.verify = switch(name, value)?,
             _ => {
-                let known = "endpoint, region, path_style, allow_http, skew, poll, clock, verify";
+                let known = "endpoint, region, path_style, allow_http, skew, poll, timeout, clock, verify";
                 return Err(Invalid::new(format!("unknown option {name:?}; the options are {known}")));
             }
         }
@@ -173,8 +177,9 @@ mod tests {
             let location = parse(url).unwrap();
             assert_eq!(location.name(), name);
         }
-        let location = parse("s3://bucket?skew=5s&poll=50ms&clock=off&verify=off").unwrap();
-        assert_eq!((location.skew, location.clock, location.verify), (Duration::from_secs(5), false, false));
+        let location = parse("s3://bucket?skew=5s&poll=50ms&timeout=1s&clock=off&verify=off").unwrap();
+        assert_eq!((location.skew, location.timeout), (Duration::from_secs(5), Duration::from_secs(1)));
+        assert!(!location.clock && !location.verify);
         assert_eq!(location.polls(), RetryPlan::every(Duration::from_millis(50)));
     }
 

@@ -35,12 +35,10 @@ struct Objects {
     proved: OnceCell<()>,
 }
 
-/// A request, with the first ones for credentials, has an answer within this time, or none.
-const LIMIT: Duration = Duration::from_secs(10);
 /// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
-const PROOF_LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUTS_OF_A_PROOF: u32 = 3;
 /// A listing has a request for every thousand objects: those of all keys that were ever used.
-const LISTING_LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUTS_OF_A_LISTING: u32 = 6;
 /// Reads of a listing.
 const AT_ONCE: usize = 16;
 
@@ -87,14 +85,15 @@ impl Objects {
     }
 
     async fn within<T>(&self, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
-        self.within_limit(LIMIT, request).await
+        self.within_timeouts(1, request).await
     }
 
-    async fn within_limit<T>(
+    async fn within_timeouts<T>(
         &self,
-        limit: Duration,
+        many: u32,
         request: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
+        let limit = self.location.timeout * many;
         let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(limit)));
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
     }
@@ -186,7 +185,7 @@ impl Register for Objects {
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move {
             if self.location.verify {
-                self.within_limit(PROOF_LIMIT, self.proved.get_or_try_init(|| self.prove())).await?;
+                self.within_timeouts(TIMEOUTS_OF_A_PROOF, self.proved.get_or_try_init(|| self.prove())).await?;
             }
             let mode = expect.as_ref().map_or(PutMode::Create, update);
             self.within(self.put(&name::encode(key), mode, bytes)).await
@@ -194,7 +193,7 @@ impl Register for Objects {
     }
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
-        Box::pin(self.within_limit(LISTING_LIMIT, async move {
+        Box::pin(self.within_timeouts(TIMEOUTS_OF_A_LISTING, async move {
             let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
             let found = self.store.list_with_delimiter(prefix).await;
             let found = found.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))?;
