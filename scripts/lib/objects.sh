@@ -28,7 +28,10 @@ run_objects() {
     [ ${#missing[@]} = 0 ] || say "SKIPPED, not available for this machine: ${missing[*]}"
     [ ${#missing[@]} = 0 ] || [ -z "${CI:-}" ] || failed+=("missing: ${missing[*]}")
     # The stores share two processors with the test.
-    cargo test --locked -p fencelock-register --all-features --test objects >"$log" 2>&1 || failed+=("stores of objects, see $log")
+    {
+        cargo test --locked -p fencelock-register --all-features --test objects &&
+            cargo test --locked -p fencelock-chaos --test runs -- --include-ignored objects::
+    } >"$log" 2>&1 || failed+=("stores of objects, see $log")
     say "stores of objects: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
 }
 
