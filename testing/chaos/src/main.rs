@@ -36,6 +36,10 @@ struct Arguments {
     #[arg(long, value_name = "POOLER", num_args = 0..=1, default_missing_value = "direct", value_enum)]
     #[arg(conflicts_with_all = ["nodes", "replica", "sentinel", "cluster", "bare"])]
     postgres: Option<Pooler>,
+    /// A store of objects at this URL, which has an endpoint=http://127.0.0.1:PORT and credentials in the environment
+    #[arg(long, value_name = "URL")]
+    #[arg(conflicts_with_all = ["nodes", "replica", "sentinel", "postgres", "cluster", "bare"])]
+    objects: Option<String>,
     #[command(flatten)]
     of_cluster: OfCluster,
     /// With --replica or --sentinel: no quarantine, so a promotion may admit a second holder
@@ -91,6 +95,7 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
     println!("seed {seed}");
     let mut settings = Settings::new(seed, topology(arguments)?, &std::env::current_exe()?);
     settings.workers = arguments.workers.into();
+    settings.objects = arguments.objects.clone().unwrap_or_default();
     settings.length = Duration::try_from_secs_f64(arguments.minutes * 60.0)?;
     let run = run(&settings)?;
     fs::create_dir_all(&arguments.out)?;
@@ -112,6 +117,9 @@ fn perform(arguments: &Arguments) -> Result<ExitCode, Failure> {
 fn topology(arguments: &Arguments) -> Result<Topology, Failure> {
     if let Some(pooler) = arguments.postgres {
         return Ok(Topology::Postgres(pooler));
+    }
+    if arguments.objects.is_some() {
+        return Ok(Topology::Objects);
     }
     Ok(match (arguments.replica, arguments.sentinel, arguments.bare) {
         _ if arguments.of_cluster.moves_only => Topology::ClusterMoves,

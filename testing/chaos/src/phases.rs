@@ -28,6 +28,8 @@ pub struct Settings {
     pub seed: u64,
     /// The servers of the locks.
     pub topology: Topology,
+    /// The URL of a store of objects, which is started before.
+    pub objects: String,
     /// The faults to inject, if not all of the topology.
     pub only: Option<Vec<Fault>>,
     /// The minimum length. A started round of faults is completed; there is at least one.
@@ -47,13 +49,14 @@ pub struct Settings {
 impl Settings {
     /// The default run with this seed, these servers and this program.
     pub fn new(seed: u64, topology: Topology, program: &Path) -> Self {
-        // Without failovers no lock may be lost, even on a busy machine.
-        let ttl = Duration::from_secs(if topology == Topology::ClusterMoves { 3 } else { 1 });
+        // Without failovers no lock may be lost, even on a busy machine. Objects have no shorter leases.
+        let is_long = topology == Topology::ClusterMoves || topology.is_objects();
+        let ttl = Duration::from_secs(if is_long { 3 } else { 1 });
         // Each master of a cluster has some.
         let keys = if topology.is_cluster() { 6 } else { 3 };
         let program = program.to_owned();
-        let (only, length) = (None, Duration::ZERO);
-        Self { seed, topology, only, length, workers: 3, tasks: 6, keys, ttl, program }
+        let (objects, only, length) = (String::new(), None, Duration::ZERO);
+        Self { seed, topology, objects, only, length, workers: 3, tasks: 6, keys, ttl, program }
     }
 
     /// The faults of a round.
@@ -129,7 +132,8 @@ fn expected(settings: &Settings) -> Vec<&'static str> {
     // eviction.
     let of_proxies = ["a foreign hold", "a doctor that warned of eviction"].into_iter();
     let always = always.chain(of_proxies.filter(|_| topology.has_proxies()));
-    let always = always.chain(["holders of a key together", "a downgrade", "slots in use together"]);
+    let of_readers = ["holders of a key together", "a downgrade"].into_iter().filter(|_| topology.has_readers());
+    let always = always.chain(of_readers).chain(["slots in use together"]);
     let always = always.chain(["several keys held together", "more than two keys held together"]);
     let always = always.chain(["several keys of which one was released"]);
     let always = always.chain(["work that succeeded", "work that was given back", "work that was done before"]);
@@ -182,7 +186,9 @@ pub(crate) fn finish(
     let stopped = now();
     recorder.note(&HistoryLine::new("run", "", Op::Stop, stopped, stopped));
     let keys: Vec<&str> = keys.iter().map(String::as_str).chain(control::KEYS).collect();
-    for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600)] {
+    // The times of objects are whole seconds.
+    let cut_off = Duration::from_secs(if settings.topology.is_objects() { 2 } else { 0 });
+    for pause in [Duration::ZERO, Duration::from_millis(500), settings.ttl + Duration::from_millis(600) + cut_off] {
         std::thread::sleep(pause);
         record_left(&keys, recorder, inspect);
     }

@@ -17,6 +17,7 @@ pub(crate) fn bound(ttl: Duration, healed_us: u64, whole_at_us: u64) -> Duration
 }
 
 /// A client that waits in the queue of every key, like the others.
+#[derive(Clone, Copy)]
 pub(crate) struct Recovery<'a> {
     pub(crate) client: &'a Client,
     pub(crate) recorder: &'a Recorder,

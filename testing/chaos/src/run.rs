@@ -6,7 +6,7 @@ use crate::history::History;
 use crate::phases::Settings;
 use crate::recorder::{self, Recorder};
 use crate::topology::Topology;
-use crate::{cluster_run, postgres_run, resource, sentinel_run, server_run};
+use crate::{cluster_run, objects_run, postgres_run, resource, sentinel_run, server_run};
 use std::sync::Arc;
 
 /// The result of a run.
@@ -31,6 +31,8 @@ pub fn run(settings: &Settings) -> Result<Run, Failure> {
     let resource = resource::serve()?;
     if let Topology::Postgres(pooler) = settings.topology {
         postgres_run::perform(settings, pooler, resource, &histories, recorder)?;
+    } else if settings.topology.is_objects() {
+        objects_run::perform(settings, resource, &histories, &recorder)?;
     } else if settings.topology.has_sentinels() {
         sentinel_run::perform(settings, resource, &histories, recorder)?;
     } else if settings.topology.is_cluster() {

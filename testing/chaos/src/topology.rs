@@ -50,6 +50,8 @@ pub enum Topology {
     Quorum(usize),
     /// A PostgreSQL server with a standby that commits wait for.
     Postgres(Pooler),
+    /// A store of objects.
+    Objects,
 }
 
 impl Topology {
@@ -66,7 +68,8 @@ impl Topology {
             | Self::BareReplica
             | Self::Sentinels
             | Self::BareSentinels
-            | Self::Postgres(_) => 1,
+            | Self::Postgres(_)
+            | Self::Objects => 1,
             Self::Cluster | Self::ClusterMoves => 3,
             Self::Quorum(nodes) => nodes,
         }
@@ -79,7 +82,17 @@ impl Topology {
 
     /// Whether its locks have permits.
     pub const fn has_permits(self) -> bool {
-        !self.is_quorum()
+        !self.is_quorum() && self.has_readers()
+    }
+
+    /// Whether its locks are also shared.
+    pub const fn has_readers(self) -> bool {
+        !self.is_objects()
+    }
+
+    /// Whether the locks are objects.
+    pub const fn is_objects(self) -> bool {
+        matches!(self, Self::Objects)
     }
 
     /// Whether the locks are in a PostgreSQL database.
@@ -115,7 +128,7 @@ impl Topology {
     /// Whether each Redis server has a proxy and a clock of its own. Sentinels and clusters report the real ports of the
     /// servers to clients.
     pub const fn has_proxies(self) -> bool {
-        !self.has_sentinels() && !self.is_cluster() && !self.is_postgres()
+        !self.has_sentinels() && !self.is_cluster() && !self.is_postgres() && !self.is_objects()
     }
 
     /// Whether a server that may have lost data does not grant until all its leases have expired. A single Redis server
@@ -141,6 +154,8 @@ impl Topology {
             Self::Replica | Self::Sentinels => format!("timeout={timeout}&quarantine=on&max_ttl={max_ttl}"),
             Self::Quorum(_) => format!("max_ttl={max_ttl}"),
             Self::Postgres(_) => format!("timeout={timeout}&poll=20"),
+            // One machine has one clock. On a busy one, an answer of a store takes longer than that of other servers.
+            Self::Objects => format!("timeout={max_ttl}ms&poll=200ms&skew=0s"),
         }
     }
 
@@ -150,6 +165,7 @@ impl Topology {
             Self::Replica => "timeout=400&quarantine=on&trust_empty=true",
             Self::Quorum(_) => "trust_empty=true",
             Self::Postgres(_) => "timeout=2000&create=true",
+            Self::Objects => "poll=200ms&skew=0s",
             _ => "timeout=400",
         }
     }
@@ -167,6 +183,7 @@ impl fmt::Display for Topology {
             Self::ClusterMoves => f.write_str("a cluster without failovers"),
             Self::Quorum(nodes) => write!(f, "a quorum of {nodes}"),
             Self::Postgres(pooler) => write!(f, "PostgreSQL, {}", pooler.mode().unwrap_or("direct")),
+            Self::Objects => f.write_str("a store of objects"),
         }
     }
 }

@@ -44,9 +44,13 @@ pub(crate) fn keys_on_servers(count: usize, topology: Topology) -> Vec<String> {
     keys(count, topology).into_iter().chain(slots).chain(others).collect()
 }
 
-/// The keys that each have tasks of their own. The last one is for permits, if the servers support them, and the one before it for readers.
+/// The keys that each have tasks of their own. The last one is for permits, and the one before it for readers, if the servers support them.
 pub(crate) fn keys(count: usize, topology: Topology) -> Vec<String> {
-    let modes: &[&str] = if topology.has_permits() { &[READERS, PERMITS] } else { &[READERS] };
+    let modes: &[&str] = match (topology.has_readers(), topology.has_permits()) {
+        (_, true) => &[READERS, PERMITS],
+        (true, false) => &[READERS],
+        (false, false) => &[],
+    };
     let exclusive = (0..count.saturating_sub(modes.len())).map(|number| format!("key-{number}"));
     exclusive.chain(modes.iter().map(|key| (*key).to_owned())).collect()
 }

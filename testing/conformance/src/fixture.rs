@@ -20,6 +20,11 @@ pub trait Fixture: Send + Sync {
         self.let_time_pass(span)
     }
 
+    /// The longest time that a case may take. A case sleeps for a few seconds at most; a slower machine is stalled.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(100)
+    }
+
     /// The longest time that a waiter which does not poll keeps its position in the queue.
     fn waiter_life(&self) -> Duration {
         Duration::from_secs(3)

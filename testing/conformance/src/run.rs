@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A case sleeps for a few seconds at most; a slower machine is stalled.
-const DEADLINE: Duration = Duration::from_secs(100);
-
 /// Cases mostly wait for leases to end.
 const AT_ONCE: usize = 24;
 
@@ -64,7 +61,7 @@ fn run_case(factory: &FixtureFactory, case: &Arc<Case>) -> Result<Completion, Fa
             Err(why) => return Ok(Completion::ignored_with(format!("not here: {why}"))),
         }
     };
-    let case = Arc::clone(case);
+    let (case, deadline) = (Arc::clone(case), fixture.deadline());
     let played = runtime.block_on(async {
         let task = tokio::spawn(async move {
             let backend = fixture.backend().await;
@@ -74,13 +71,13 @@ fn run_case(factory: &FixtureFactory, case: &Arc<Case>) -> Result<Completion, Fa
             case.run(&*fixture).await;
             Completion::Completed
         });
-        tokio::time::timeout(DEADLINE, task).await
+        tokio::time::timeout(deadline, task).await
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     match played {
         Ok(Ok(completion)) => Ok(completion),
         Ok(Err(failure)) => Err(failure.try_into_panic().map_or_else(Failed::from, |panic| words(&*panic).into())),
-        Err(_) => Err(format!("not over after {DEADLINE:?}").into()),
+        Err(_) => Err(format!("not over after {deadline:?}").into()),
     }
 }
 

@@ -7,7 +7,7 @@
 //! | a master with sentinels | [`Sentinels`] |
 //! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | a database, and a pooler in front of it | [`PostgresServer`], [`postgres_or_skip`], [`PgBouncer`] |
-//! | a bucket, and stores that lie | [`ObjectServer`] |
+//! | a bucket, and stores that lie | [`ObjectServer`], [`carry_google_uploads`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
 //! | a process limit | [`ThreadLimit`] |
@@ -21,6 +21,7 @@
 
 mod claim;
 mod freezing;
+mod google_uploads;
 mod objects;
 mod port;
 mod postgres;
@@ -37,6 +38,7 @@ mod until;
 pub use claim::claim;
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
+pub use google_uploads::carry_google_uploads;
 pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
 pub use proxy::{Intercept, Proxy, Then};

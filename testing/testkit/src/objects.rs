@@ -26,6 +26,8 @@ pub struct ObjectFaults {
     pub ignores_existence: bool,
     /// It replaces another version of an object.
     pub ignores_version: bool,
+    /// It takes upper and lower case for the same.
+    pub folds_case: bool,
     /// Its clock is ahead by so many seconds.
     pub ahead: u64,
     /// Requests with this method have this status and code, and are not executed.
@@ -241,13 +243,14 @@ impl State {
     }
 
     fn execute(&mut self, request: &Request) -> Response {
+        let path = if self.faults.folds_case { request.path.to_ascii_lowercase() } else { request.path.clone() };
         if let Some((_, status, code)) = self.faults.refuses.filter(|(method, ..)| *method == request.method) {
             return error(status, code);
         }
         if request.path.split('/').next() != Some("locks") {
             return error(404, "NoSuchBucket");
         }
-        let found = self.objects.get(&request.path);
+        let found = self.objects.get(&path);
         match request.method.as_str() {
             "GET" if request.query.contains("list-type") => self.list(request),
             "GET" => match found {
@@ -270,11 +273,11 @@ impl State {
                 }
                 let object = Object { bytes: request.body.clone(), modified: self.now() };
                 let headers = vec![("ETag", tag(&object.bytes))];
-                self.objects.insert(request.path.clone(), object);
+                self.objects.insert(path, object);
                 Response(200, headers, Vec::new())
             }
             "DELETE" => {
-                self.objects.remove(&request.path);
+                self.objects.remove(&path);
                 Response(204, Vec::new(), Vec::new())
             }
             _ => error(405, "MethodNotAllowed"),

@@ -63,6 +63,37 @@ fn a_url_that_is_wrong_is_refused_at_once() {
     }
 }
 
+#[test]
+fn a_user_without_credentials_reads_how_to_give_them() {
+    let backend = TestBackend::objects("");
+    let server = backend.url().split_once("endpoint=http://").unwrap().1;
+    let stores = [
+        (
+            "s3://locks",
+            "PUT",
+            "AWS_METADATA_ENDPOINT",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a profile",
+        ),
+        ("az://account/locks", "GET", "IDENTITY_ENDPOINT", "set AZURE_STORAGE_ACCOUNT_KEY"),
+        ("gs://locks", "GET", "GCE_METADATA_HOST", "gcloud auth application-default login"),
+    ];
+    for (url, method, variable, advice) in stores {
+        // The metadata service of the machine refuses, or there is none.
+        backend.store().set(ObjectFaults { refuses: Some((method, 403, "Forbidden")), ..ObjectFaults::default() });
+        for host in [server, "127.0.0.1:1"] {
+            let at = if variable == "GCE_METADATA_HOST" { host.to_owned() } else { format!("http://{host}") };
+            let test = Test::new(&backend, "run -n k -- true")
+                .env("FENCELOCK_URL", &format!("{url}?endpoint=http://{server}"));
+            let mut command = test.env(variable, &at).env("GCE_METADATA_IP", &at).command();
+            command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", backend.dir());
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("no credentials: ") && said.contains(advice), "{url} at {at}: {said}");
+            assert_eq!(output.status.code(), Some(64), "{said}");
+        }
+    }
+}
+
 /// It reads the record and the proof of the store, claims, renews once soon after the grant, and releases.
 #[test]
 fn a_job_makes_five_requests() {

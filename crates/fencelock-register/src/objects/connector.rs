@@ -19,7 +19,10 @@ use std::time::Duration;
 pub(super) struct Receipt(Arc<Mutex<Answered>>);
 
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct Answered {
+    /// The request has left. Before that, the client gets the credentials that it has not got yet.
+    pub(super) sent: bool,
     /// 0 if there was no answer.
     pub(super) status: u16,
     /// In microseconds since 1970.
@@ -33,9 +36,20 @@ pub(super) struct Answered {
     pub(super) is_replicated: bool,
 }
 
+impl Answered {
+    /// To a request that no receipt travels with.
+    pub(super) fn unseen() -> Self {
+        Self { sent: true, ..Self::default() }
+    }
+}
+
 impl Receipt {
     pub(super) fn get(&self) -> Answered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, answered: Answered) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answered;
     }
 
     fn fill(&self, response: &http::Response<impl Sized>) {
@@ -45,8 +59,7 @@ impl Receipt {
         let has = |names: &[&str]| names.iter().any(|name| header(name).is_some_and(|value| value != "null"));
         let has_versions = has(&["x-amz-version-id", "x-ms-version-id"]);
         let (expires, is_replicated) = (has(&["x-amz-expiration"]), has(&["x-amz-replication-status"]));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-            Answered { status, date, region, has_versions, expires, is_replicated };
+        self.set(Answered { sent: true, status, date, region, has_versions, expires, is_replicated });
     }
 }
 
@@ -85,6 +98,9 @@ struct Service(Client<web::Connector, HttpRequestBody>);
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let receipt = request.extensions().get::<Receipt>().cloned();
+        if let Some(receipt) = &receipt {
+            receipt.set(Answered::unseen());
+        }
         let response = self.0.request(request).await.map_err(|error| {
             let kind = if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, error)

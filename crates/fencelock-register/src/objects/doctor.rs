@@ -35,6 +35,8 @@ struct Seen {
     has_versions: bool,
     expires: bool,
     is_replicated: bool,
+    /// Names that differ in case are one object.
+    folds_case: bool,
 }
 
 impl Objects {
@@ -67,7 +69,7 @@ impl Objects {
         let path = self.path(object);
         let removed = self.within(async {
             let removed = self.store.delete(&path).await;
-            removed.map_err(|error| unknown(&self.name, &error, &Answered::default()))
+            removed.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))
         });
         removed.await.is_ok()
     }
@@ -79,6 +81,8 @@ impl Objects {
             let before = BootClock.wall_micros();
             let found = self.within(self.get(object)).await?;
             seen.stale |= found.bytes != Some((version.clone(), body));
+            let other = self.within(self.get(&object.to_ascii_uppercase())).await?;
+            seen.folds_case |= other.bytes.is_some();
             if let Some((date, modified)) = found.date.zip(found.modified) {
                 seen.apart = seen.apart.max(Some(date.abs_diff(modified)));
                 // It is cut off.
@@ -154,6 +158,11 @@ impl Seen {
         if self.has_versions {
             let text = "the bucket keeps old versions: a lock that is held with a TTL of 30 s adds 9,000 of them a day";
             findings.push(Finding::new(Level::Warning, "versions", text, "use a bucket without, or let them expire"));
+        }
+        if self.folds_case {
+            let text =
+                "the store takes upper and lower case for the same: of two keys that differ in it, one is always busy";
+            findings.push(Finding::new(Level::Warning, "names", text, "use another store, or keys in lower case"));
         }
         if self.expires {
             let text =

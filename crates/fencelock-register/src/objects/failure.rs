@@ -7,7 +7,18 @@ use std::time::Duration;
 
 /// Stores refuse signatures that are older or newer than 15 minutes; less is no reason.
 const CLOCK: Duration = Duration::from_secs(300);
-const PROFILE: &str = "; for a profile: eval \"$(aws configure export-credentials --format env)\"";
+/// Where credentials come from, for each scheme.
+const CREDENTIALS: [(&str, &str); 3] = [
+    (
+        "s3:",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a profile: eval \"$(aws configure export-credentials --format env)\"",
+    ),
+    ("az:", "set AZURE_STORAGE_ACCOUNT_KEY, or AZURE_USE_AZURE_CLI=true after `az login`"),
+    (
+        "gs:",
+        "set GOOGLE_SERVICE_ACCOUNT to the file of a service account, or run `gcloud auth application-default login`",
+    ),
+];
 /// Of a text that is not understood.
 const LONGEST: usize = 200;
 
@@ -32,11 +43,13 @@ pub(super) fn unknown(name: &str, error: &Error, answered: &Answered) -> Unknown
     if let Some(off) = answered.date.filter(|_| fault == Fault::Denied).and_then(clock_is_off) {
         detail = format!("{detail}; {off}");
     }
-    if status == 0 && ["169.254.", "metadata.google"].iter().any(|host| error.to_string().contains(host)) {
-        // Who has none does not get any by waiting.
-        fault = Fault::Denied;
-        let profile = if name.starts_with("s3:") { PROFILE } else { "" };
-        detail = format!("no credentials in the environment, and none of the machine: {detail}{profile}");
+    if !answered.sent {
+        if !matches!(fault, Fault::Busy | Fault::Timeout) {
+            // Who has none does not get any by waiting.
+            fault = Fault::Denied;
+        }
+        let advice = CREDENTIALS.iter().find(|(scheme, _)| name.starts_with(scheme)).map_or("", |(_, advice)| *advice);
+        detail = format!("no credentials: {detail}; {advice}");
     }
     Unknown::new(name, fault, detail)
 }
@@ -85,8 +98,8 @@ mod tests {
 
     fn failed(text: &str, status: u16, date: Option<u64>, region: Option<&str>) -> String {
         let error = Error::Generic { store: "S3", source: text.into() };
-        unknown("s3://b", &error, &Answered { status, date, region: region.map(str::to_owned), ..Answered::default() })
-            .to_string()
+        let region = region.map(str::to_owned);
+        unknown("s3://b", &error, &Answered { status, date, region, ..Answered::unseen() }).to_string()
     }
 
     #[test]
@@ -100,11 +113,20 @@ mod tests {
 
     #[test]
     fn missing_credentials_are_no_server_to_wait_for() {
-        let text = failed("Error performing PUT http://169.254.169.254/latest/api/token", 0, None, None);
-        assert!(
-            text.contains("access denied (no credentials in the environment") && text.contains("profile"),
-            "{text}"
-        );
+        for (text, fault) in [
+            ("No route to host", Fault::Denied),
+            ("status code: 403 Forbidden", Fault::Denied),
+            ("status code: 404 Not Found: no role", Fault::Denied),
+            ("status code: 503 Service Unavailable", Fault::Busy),
+        ] {
+            for (name, advice) in [("s3://b", "export-credentials"), ("az://a/b", "AZURE_"), ("gs://b", "gcloud")] {
+                let error = Error::Generic { store: "any", source: text.into() };
+                let unknown = unknown(name, &error, &Answered::default());
+                assert_eq!(unknown.nodes()[0].fault, fault, "{unknown}");
+                let told = unknown.to_string();
+                assert!(told.contains("(no credentials: ") && told.contains(advice) && told.contains(text), "{told}");
+            }
+        }
     }
 
     #[test]

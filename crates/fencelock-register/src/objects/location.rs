@@ -22,6 +22,8 @@ pub(super) struct Location {
     allow_http: bool,
     pub(super) skew: Duration,
     longest_poll: Duration,
+    /// A request, with the first ones for credentials, has an answer within this time, or none.
+    pub(super) timeout: Duration,
     /// The times that the store tells are used.
     pub(super) clock: bool,
     pub(super) verify: bool,
@@ -36,7 +38,7 @@ impl Location {
         let (address, text) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
         let service = Service::ALL.into_iter().find(|service| service.form().scheme() == scheme);
-        let service = service.ok_or_else(|| Invalid::new("an object store is s3:// or az://"))?;
+        let service = service.ok_or_else(|| Invalid::new("an object store is s3://, az:// or gs://"))?;
         if rest.split('/').next().is_some_and(|owner| owner.contains('@')) {
             return Err(Invalid::new("credentials come from the environment, not from the URL"));
         }
@@ -60,6 +62,7 @@ impl Location {
             allow_http: false,
             skew: Duration::from_secs(2),
             longest_poll: Duration::from_secs(2),
+            timeout: Duration::from_secs(10),
             clock: true,
             verify: true,
         };
@@ -78,15 +81,19 @@ impl Location {
         match name {
             "endpoint" => self.endpoint = Some(value.to_owned()),
             "region" if self.service == Service::S3 => self.region = Some(value.to_owned()),
-            "path_style" => self.path_style = switch(name, value)?,
-            "region" => return Err(Invalid::new("region= applies to s3:// only")),
+            "path_style" if self.service != Service::Google => self.path_style = switch(name, value)?,
+            "region" | "path_style" => {
+                let scheme = self.service.form().scheme();
+                return Err(Invalid::new(format!("{name}= does not apply to {scheme}://")));
+            }
             "allow_http" => self.allow_http = switch(name, value)?,
             "skew" => self.skew = span(name, value)?,
             "poll" => self.longest_poll = span(name, value)?,
+            "timeout" => self.timeout = span(name, value)?,
             "clock" => self.clock = switch(name, value)?,
             "verify" => self.verify = switch(name, value)?,
             _ => {
-                let known = "endpoint, region, path_style, allow_http, skew, poll, clock, verify";
+                let known = "endpoint, region, path_style, allow_http, skew, poll, timeout, clock, verify";
                 return Err(Invalid::new(format!("unknown option {name:?}; the options are {known}")));
             }
         }
@@ -165,13 +172,14 @@ mod tests {
             ("s3://b?endpoint=http://minio&allow_http=on", "s3://b?endpoint=http://minio"),
             ("s3://b?endpoint=http://[::1]:9000", "s3://b?endpoint=http://[::1]:9000"),
             ("az://account/box/a/b?path_style=off", "az://account/box/a/b"),
-            ("s3://bucket/订单", "s3://bucket/订单"),
+            ("gs://bucket/订单", "gs://bucket/订单"),
         ] {
             let location = parse(url).unwrap();
             assert_eq!(location.name(), name);
         }
-        let location = parse("s3://bucket?skew=5s&poll=50ms&clock=off&verify=off").unwrap();
-        assert_eq!((location.skew, location.clock, location.verify), (Duration::from_secs(5), false, false));
+        let location = parse("s3://bucket?skew=5s&poll=50ms&timeout=1s&clock=off&verify=off").unwrap();
+        assert_eq!((location.skew, location.timeout), (Duration::from_secs(5), Duration::from_secs(1)));
+        assert!(!location.clock && !location.verify);
         assert_eq!(location.polls(), RetryPlan::every(Duration::from_millis(50)));
     }
 
@@ -181,7 +189,7 @@ mod tests {
         let name = |url| Location::parse(url, environment).unwrap().name();
         assert_eq!(name("s3://b"), "s3://b?endpoint=https://h");
         assert_eq!(name("s3://b?endpoint=https://other"), "s3://b?endpoint=https://other");
-        assert_eq!(name("az://a/b"), "az://a/b");
+        assert_eq!((name("az://a/b"), name("gs://b")), ("az://a/b".to_owned(), "gs://b".to_owned()));
         let plain = |_: &str| Some("http://h".to_owned());
         assert!(Location::parse("s3://b", plain).is_err());
     }
@@ -191,7 +199,7 @@ mod tests {
         for (url, why) in [
             ("s3://", "no bucket"),
             ("az://account", "az://ACCOUNT/CONTAINER"),
-            ("gs://bucket", "az://"),
+            ("ftp://bucket", "gs://"),
             ("s3://key:secret@bucket", "environment"),
             ("s3://bucket/../x", "\"..\""),
             ("s3://bucket/%2e%2e", "\"..\""),
@@ -204,7 +212,8 @@ mod tests {
             ("s3://bucket?endpoint=https://user:secret@minio", "without credentials"),
             ("s3://bucket?endpoint=http://minio:9000", "allow_http=on"),
             ("s3://bucket?endpoint=http://127.0.0.1.example", "allow_http=on"),
-            ("az://a/b?region=eu", "s3:// only"),
+            ("az://a/b?region=eu", "does not apply to az://"),
+            ("gs://bucket?path_style=off", "does not apply to gs://"),
             ("az://account/box?sig=secret", "\"sig\""),
             ("s3://bucket/%ff", "UTF-8"),
         ] {

@@ -1,5 +1,5 @@
-//! Registers that are objects of S3 or Azure Blob Storage. Credentials come from the environment: the variables `AWS_*` and `AZURE_*`,
-//! web identity, and the metadata services of the clouds.
+//! Registers that are objects of S3, Azure Blob Storage or Google Cloud Storage. Credentials come from the environment: the variables
+//! `AWS_*`, `AZURE_*` and `GOOGLE_*`, web identity, and the metadata services of the clouds.
 
 mod connector;
 mod doctor;
@@ -35,12 +35,10 @@ struct Objects {
     proved: OnceCell<()>,
 }
 
-/// A request, with the first ones for credentials, has an answer within this time, or none.
-const LIMIT: Duration = Duration::from_secs(10);
 /// Many processes may prove a new store at once, and some stores let those that lose a race wait for seconds.
-const PROOF_LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUTS_OF_A_PROOF: u32 = 3;
 /// A listing has a request for every thousand objects: those of all keys that were ever used.
-const LISTING_LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUTS_OF_A_LISTING: u32 = 6;
 /// Reads of a listing.
 const AT_ONCE: usize = 16;
 
@@ -72,8 +70,9 @@ impl Objects {
         self.location.prefix.clone().join(object)
     }
 
-    fn version(&self, tag: Option<String>) -> Result<Version, Unknown> {
-        tag.map(Version::new).ok_or_else(|| self.unsupported("the store tells no version of an object"))
+    fn version(&self, tag: Option<String>, generation: Option<String>) -> Result<Version, Unknown> {
+        let version = self.location.service.version(tag, generation).map(Version::new);
+        version.ok_or_else(|| self.unsupported("the store tells no version of an object"))
     }
 
     fn unsupported(&self, detail: impl Into<String>) -> Unknown {
@@ -86,14 +85,15 @@ impl Objects {
     }
 
     async fn within<T>(&self, request: impl Future<Output = Result<T, Unknown>>) -> Result<T, Unknown> {
-        self.within_limit(LIMIT, request).await
+        self.within_timeouts(1, request).await
     }
 
-    async fn within_limit<T>(
+    async fn within_timeouts<T>(
         &self,
-        limit: Duration,
+        many: u32,
         request: impl Future<Output = Result<T, Unknown>>,
     ) -> Result<T, Unknown> {
+        let limit = self.location.timeout * many;
         let late = || Unknown::new(&*self.name, Fault::Timeout, format!("timeout {}", Span(limit)));
         tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
     }
@@ -113,11 +113,11 @@ impl Objects {
         };
         let seconds = u64::try_from(got.meta.last_modified.timestamp()).ok();
         let modified = seconds.filter(|_| self.location.clock).map(|seconds| seconds.saturating_mul(1_000_000));
-        let version = self.version(got.meta.e_tag.clone())?;
+        let version = self.version(got.meta.e_tag.clone(), got.meta.version.clone())?;
         let bytes = if got.meta.size > Record::MAX_BYTES as u64 {
             vec![0; Record::MAX_BYTES + 1]
         } else {
-            let broken = |error| unknown(&self.name, &error, &Answered::default());
+            let broken = |error| unknown(&self.name, &error, &Answered::unseen());
             got.bytes().await.map_err(broken)?.to_vec()
         };
         Ok(Found { bytes: Some((version, bytes)), modified, date })
@@ -137,7 +137,7 @@ impl Objects {
         let answered = receipt.get();
         let reply = match (put, answered.status) {
             (Ok(put), _) => {
-                let version = self.version(put.e_tag)?;
+                let version = self.version(put.e_tag, put.version)?;
                 WriteReply::Written { version, date: self.date(&answered) }
             }
             (Err(_), 409 | 412) => WriteReply::Refused,
@@ -161,8 +161,10 @@ impl Objects {
     }
 }
 
+/// Each store compares one of the two.
 fn update(version: &Version) -> PutMode {
-    PutMode::Update(UpdateVersion { e_tag: Some(version.as_str().to_owned()), version: None })
+    let text = Some(version.as_str().to_owned());
+    PutMode::Update(UpdateVersion { e_tag: text.clone(), version: text })
 }
 
 /// Whether what is missing is the bucket, and not the object.
@@ -183,7 +185,7 @@ impl Register for Objects {
     fn write_if<'a>(&'a self, key: &'a Key, expect: &'a Expect, bytes: Vec<u8>) -> Answer<'a, WriteReply> {
         Box::pin(async move {
             if self.location.verify {
-                self.within_limit(PROOF_LIMIT, self.proved.get_or_try_init(|| self.prove())).await?;
+                self.within_timeouts(TIMEOUTS_OF_A_PROOF, self.proved.get_or_try_init(|| self.prove())).await?;
             }
             let mode = expect.as_ref().map_or(PutMode::Create, update);
             self.within(self.put(&name::encode(key), mode, bytes)).await
@@ -191,10 +193,10 @@ impl Register for Objects {
     }
 
     fn list(&self) -> Answer<'_, Vec<Key>> {
-        Box::pin(self.within_limit(LISTING_LIMIT, async move {
+        Box::pin(self.within_timeouts(TIMEOUTS_OF_A_LISTING, async move {
             let prefix = Some(&self.location.prefix).filter(|prefix| !prefix.is_root());
             let found = self.store.list_with_delimiter(prefix).await;
-            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::default()))?;
+            let found = found.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))?;
             let held = found.objects.into_iter().filter(|object| Record::may_be_held(object.size));
             let names: Vec<_> = held.filter_map(|object| object.location.filename().map(str::to_owned)).collect();
             let keys = stream::iter(names).map(|name| async move { self.key_of(&name).await });

@@ -7,8 +7,6 @@ use fencelock_core::Unknown;
 use fencelock_core::register::Version;
 use object_store::PutMode;
 
-/// A version that no object has.
-const OTHER: &str = "\"00000000000000000000000000000000\"";
 const PROOF: &str = ".fencelock";
 /// What each content begins with. Anything else belongs to another program.
 const OURS: &str = "fencelock ";
@@ -44,7 +42,7 @@ impl Objects {
                 WriteReply::Refused => None,
             },
         };
-        let other = update(&Version::new(OTHER));
+        let other = update(&Version::new(self.location.service.other_version()));
         for (mode, what) in [(PutMode::Create, "an object that exists"), (other, "another version of an object")] {
             let lie = b"fencelock 1\nthis store ignores conditions\n".to_vec();
             if self.put(PROOF, mode, lie).await? != WriteReply::Refused {

@@ -3,13 +3,13 @@ use super::service::Service;
 use fencelock_core::{Connecting, Scheme, UrlForm};
 use std::sync::Arc;
 
-/// `s3://` and `az://`.
+/// `s3://`, `az://` and `gs://`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ObjectStores;
 
 impl Scheme for ObjectStores {
     fn forms(&self) -> &[UrlForm] {
-        const { &[Service::S3.form(), Service::Azure.form()] }
+        const { &[Service::S3.form(), Service::Azure.form(), Service::Google.form()] }
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> Connecting<'a> {

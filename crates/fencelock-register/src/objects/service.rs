@@ -4,6 +4,7 @@ use super::connector::Connector;
 use fencelock_core::UrlForm;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{ObjectStore, Result, RetryConfig};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 pub(super) enum Service {
     S3,
     Azure,
+    Google,
 }
 
 /// Where a client is to connect.
@@ -24,12 +26,13 @@ pub(super) struct Place<'a> {
 }
 
 impl Service {
-    pub(super) const ALL: [Self; 2] = [Self::S3, Self::Azure];
+    pub(super) const ALL: [Self; 3] = [Self::S3, Self::Azure, Self::Google];
 
     pub(super) const fn form(self) -> UrlForm {
         match self {
             Self::S3 => UrlForm::new("s3://BUCKET[/PREFIX]", "machines that share a bucket that speaks S3"),
             Self::Azure => UrlForm::new("az://ACCOUNT/CONTAINER[/DIR]", "machines that share a container of Azure"),
+            Self::Google => UrlForm::new("gs://BUCKET[/PREFIX]", "machines that share a bucket of Google (slow)"),
         }
     }
 
@@ -43,7 +46,18 @@ impl Service {
         match self {
             Self::S3 => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
             Self::Azure => &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"],
+            Self::Google => &["GOOGLE_BASE_URL"],
         }
+    }
+
+    /// What an object is compared by: Google counts generations, and the others name the content.
+    pub(super) fn version(self, tag: Option<String>, generation: Option<String>) -> Option<String> {
+        if self == Self::Google { generation } else { tag }
+    }
+
+    /// A version that no object has.
+    pub(super) const fn other_version(self) -> &'static str {
+        if matches!(self, Self::Google) { "1" } else { "\"00000000000000000000000000000000\"" }
     }
 
     /// A client that sends each request once: a repetition would hide how long it took. Credentials come from the environment.
@@ -76,6 +90,14 @@ impl Service {
                 }
                 Ok(Arc::new(builder.build()?))
             }
+            Self::Google => {
+                let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
+                builder = builder.with_http_connector(connector);
+                if let Some(endpoint) = endpoint {
+                    builder = builder.with_base_url(&endpoint);
+                }
+                Ok(Arc::new(builder.build()?))
+            }
         }
     }
 
@@ -104,5 +126,6 @@ mod tests {
         assert_eq!(address(Service::Azure, false), "https://acct.h:1");
         assert_eq!(address(Service::S3, true), "https://h:1", "the client adds the bucket");
         assert_eq!(address(Service::S3, false), "https://acct.h:1");
+        assert_eq!(address(Service::Google, true), "https://h:1");
     }
 }

@@ -231,6 +231,8 @@ fn a_trial_finds_what_a_store_does_wrong_and_removes_what_it_wrote() {
     }
     let (findings, _) = found(ObjectFaults { ahead: 1200, ..ObjectFaults::default() });
     assert_eq!(findings, [("clock", Level::Warning)]);
+    let (findings, _) = found(ObjectFaults { folds_case: true, ..ObjectFaults::default() });
+    assert_eq!(findings, [("names", Level::Warning)]);
     let refuses = Some(("DELETE", 403, "AccessDenied"));
     let (findings, names) = found(ObjectFaults { refuses, ..ObjectFaults::default() });
     assert_eq!((findings, names.len()), (vec![("trial", Level::Note)], 4));

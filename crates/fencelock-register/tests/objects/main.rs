@@ -1,6 +1,6 @@
 //! Locks on stores of objects: on one in this process that has the faults of real ones, and the conformance suite on real servers.
 //! `scripts/test-servers` gets these; a path in the environment adds each of them: `FENCELOCK_WEED`, `FENCELOCK_VERSITYGW`,
-//! `FENCELOCK_AZURITE`.
+//! `FENCELOCK_AZURITE`, `FENCELOCK_FAKE_GCS`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod facts;
@@ -10,11 +10,12 @@ use libtest_mimic::Arguments;
 use std::process::{Command, ExitCode};
 
 /// The servers accept any, or those that they document.
-const CREDENTIALS: [(&str, &str); 4] = [
+const CREDENTIALS: [(&str, &str); 5] = [
     ("AWS_ACCESS_KEY_ID", "any"),
     ("AWS_SECRET_ACCESS_KEY", "any-secret"),
     ("AWS_REGION", "us-east-1"),
     ("AZURE_STORAGE_ACCOUNT_KEY", servers::AZURITE_KEY),
+    ("GOOGLE_BEARER_TOKEN", "any"),
 ];
 const IS_SET: &str = "FENCELOCK_TEST_CREDENTIALS";
 

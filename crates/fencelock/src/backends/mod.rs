@@ -10,7 +10,7 @@
 //! | a cluster | machines that share a Redis Cluster | the TTL of the lease | first come, first served |
 //! | `Quorum` | machines that share several independent Redis servers | the TTL of the lease | the first claim after a release |
 //! | `Postgres` | machines that share a PostgreSQL database | the TTL of the lease | first come, first served |
-//! | objects | machines that share a bucket of S3 or Azure | the TTL of the lease, and some seconds | the first claim after a release |
+//! | objects | machines that share a bucket of S3, Azure or Google | the TTL of the lease, and some seconds | the first claim after a release |
 //! | Leases | machines that share a Kubernetes cluster | the TTL of the lease, and some seconds | the first claim after a release |
 //!
 //! `File` needs the feature `file`, servers the feature `redis` (`redis-plain` without TLS); both are on by default. `Postgres` needs the feature `postgres`, objects the feature `object-store`, and Leases the feature `kube`. `File` needs Unix.

@@ -40,7 +40,7 @@ fn missing_feature(scheme: &str) -> Option<&'static str> {
     match scheme.split('+').next()? {
         "file" if !cfg!(feature = "file") => Some("file"),
         "redis" | "rediss" | "redlock" if !cfg!(feature = "redis-plain") => Some("redis"),
-        "s3" | "az" if !cfg!(feature = "object-store") => Some("object-store"),
+        "s3" | "az" | "gs" if !cfg!(feature = "object-store") => Some("object-store"),
         "kube-lease" if !cfg!(feature = "kube") => Some("kube"),
         "postgres" | "postgresql" if !cfg!(feature = "postgres") => Some("postgres"),
         _ => None,
@@ -190,7 +190,7 @@ mod tests {
             "redlock+tls",
         ];
         let remote = REDIS.map(|scheme| (scheme, cfg!(feature = "redis-plain")));
-        let objects = ["s3", "az"].map(|scheme| (scheme, cfg!(feature = "object-store")));
+        let objects = ["s3", "az", "gs"].map(|scheme| (scheme, cfg!(feature = "object-store")));
         let others = [
             ("file", cfg!(feature = "file")),
             ("kube-lease", cfg!(feature = "kube")),

@@ -105,6 +105,7 @@ impl ControlHolds<'_> {
     /// Takes a lock that is neither renewed nor released.
     pub(super) fn take(&self, client: &Client, name: &str, key: &str, ttl: Duration) -> Result<Suspended, Failure> {
         let invoke_us = now();
+        let ttl = client.capabilities().shortest_ttl.map_or(ttl, |shortest| ttl.max(shortest));
         let guard = client.lock(key).ttl(ttl).wait(3 * LEASE).acquire()?;
         let at = now();
         let until_us = at.saturating_add(micros(guard.remaining()));

@@ -13,20 +13,20 @@ use std::time::Duration;
 const REPEATS: u32 = 5;
 
 /// The workers, and what they hold.
-pub(super) struct ClientNemesis<'a> {
-    pub(super) workers: &'a mut Workers,
-    pub(super) recorder: &'a Recorder,
-    pub(super) keys: &'a [String],
-    pub(super) ttl: Duration,
+pub(crate) struct ClientNemesis<'a> {
+    pub(crate) workers: &'a mut Workers,
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) keys: &'a [String],
+    pub(crate) ttl: Duration,
     /// The values of a key on the servers, and their remaining TTLs in milliseconds.
-    pub(super) inspect: &'a dyn Fn(&str) -> Vec<(String, i64)>,
+    pub(crate) inspect: &'a dyn Fn(&str) -> Vec<(String, i64)>,
     /// The number of servers on which a lock must be.
-    pub(super) quorum: usize,
+    pub(crate) quorum: usize,
 }
 
 impl ClientNemesis<'_> {
     /// Stops or kills a worker while it holds a lock.
-    pub(super) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
+    pub(crate) fn inject(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         if step.fault == Fault::KillClient {
             return self.kill(step.victim);
         }

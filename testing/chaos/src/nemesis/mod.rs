@@ -8,9 +8,11 @@ mod postgres;
 mod sentinels;
 mod servers;
 
+pub(crate) use clients::ClientNemesis;
 pub(crate) use cluster::ClusterNemesis;
 pub(crate) use postgres::PostgresNemesis;
 pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
+pub(crate) use servers::{disturb, lose_replies};
 
 use crate::Failure;
 use crate::fault::Fault;
@@ -20,7 +22,6 @@ use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, now};
 use crate::topology::Topology;
 use crate::workers::Workers;
-use clients::ClientNemesis;
 use fencelock_testkit::{Shift, WallClock};
 use std::sync::Arc;
 use std::time::Duration;

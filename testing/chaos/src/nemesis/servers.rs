@@ -10,7 +10,7 @@ use fencelock_testkit::{Proxy, Then};
 use std::time::Duration;
 
 /// Faults of a network.
-pub(super) fn disturb(proxy: &Proxy, step: &ScheduledFault) -> Result<(), Failure> {
+pub(crate) fn disturb(proxy: &Proxy, step: &ScheduledFault) -> Result<(), Failure> {
     match step.fault {
         Fault::Slow => proxy.delay(Duration::from_millis(30), Duration::from_millis(60)),
         Fault::Cut => proxy.cut(),
@@ -28,7 +28,7 @@ pub(super) fn disturb(proxy: &Proxy, step: &ScheduledFault) -> Result<(), Failur
 }
 
 /// After every second lost reply, this happens to its connection, which is closed after the others.
-pub(super) fn lose_replies(proxy: &Proxy, recorder: &Recorder, lasts: Duration, then: Then) {
+pub(crate) fn lose_replies(proxy: &Proxy, recorder: &Recorder, lasts: Duration, then: Then) {
     let before = proxy.dropped_replies();
     for turn in 0..slices(lasts) {
         proxy.drop_next_reply(if turn % 2 == 0 { Then::Close } else { then });

@@ -41,9 +41,10 @@ impl Task {
         Ok(())
     }
 
-    /// Exclusive locks, or sometimes shared ones.
+    /// Exclusive locks, or sometimes shared ones if there are any.
     async fn acquire_several(&mut self, keys: &[String], stopped: &Stopped) -> Option<(Guards, RecordedSet)> {
-        let mode = if self.rng.chance(200_000) { Mode::Shared } else { Mode::Exclusive };
+        let reads = self.rng.chance(200_000) && self.client.capabilities().modes.shared;
+        let mode = if reads { Mode::Shared } else { Mode::Exclusive };
         let (wait, limit) = self.time_limits();
         let locks = self.client.lock_all(keys).ttl(self.ttl()).wait(wait).label(self.label());
         let locks = if mode == Mode::Shared { locks.shared() } else { locks };

@@ -5,6 +5,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod cluster;
+mod objects;
 mod postgres;
 mod sentinel;
 mod topologies;

@@ -3,8 +3,8 @@
 use crate::Fixture;
 use crate::case::{Case, Need, case, case_for};
 use crate::event_recorder::EventRecorder;
-use crate::test_client::{LONG, TestClient, fresh_key, test_clients, test_clients_for};
-use fencelock_core::{Acquire, Event, Expiry, Intent, Key, Release};
+use crate::test_client::{LONG, TestClient, expect_known, fresh_key, test_clients, test_clients_for};
+use fencelock_core::{Acquire, Event, Expiry, Fault, Intent, Key, Release, Unknown};
 use futures_util::future::join_all;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -180,7 +180,15 @@ pub(super) async fn wait_for_a_turn(client: &TestClient, recorder: &EventRecorde
     let mut intent = Intent::Enqueue;
     let mut pause = Duration::from_millis(1);
     loop {
-        match turn.claims(intent).await {
+        let answer = turn.backend.acquire(&turn.claim(intent)).await.answer;
+        let is_outrun = |unknown: &Unknown| unknown.nodes().iter().all(|node| node.fault == Fault::Busy);
+        if client.backend.capabilities().fresh_holders && answer.as_ref().is_err_and(is_outrun) {
+            // Others have changed the key again and again, and what was begun ends here.
+            turn.releases().await;
+            (turn, intent) = (client.new_attempt(), Intent::Enqueue);
+            continue;
+        }
+        match expect_known(answer) {
             Acquire::Granted { .. } => return turn,
             Acquire::Queued { .. } => intent = Intent::Poll,
             Acquire::Busy(_) if client.backend.capabilities().fresh_holders => turn = client.new_attempt(),

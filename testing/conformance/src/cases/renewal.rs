@@ -5,6 +5,7 @@ use crate::case::{Case, Need, case, case_for};
 use crate::deadline::in_time;
 use crate::test_client::{ALIVE, CLOCK_RESOLUTION, LONG, PAST_SHORT, SHORT, TestClient, expect_known, test_clients};
 use fencelock_core::{Release, Renew};
+use futures_util::future::join_all;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -196,16 +197,18 @@ async fn an_empty_batch_has_no_answers(fixture: &dyn Fixture) {
 async fn a_batch_may_be_large(fixture: &dyn Fixture) {
     let [client] = test_clients(fixture).await;
     let held: Vec<_> = (0..300).map(|_| client.with_new_key()).collect();
-    for (i, client) in held.iter().enumerate() {
-        if i % 3 != 0 {
-            client.takes().await;
-        }
-    }
+    let is_held = |i: usize| !i.is_multiple_of(3);
     let batch: Vec<_> = held.iter().map(TestClient::renewal).collect();
-    let answers = client.backend.renew(&batch).await;
-    assert_eq!(answers.len(), batch.len());
-    for (i, answer) in answers.into_iter().map(expect_known).enumerate() {
-        let expected = if i % 3 == 0 { Renew::Absent } else { Renew::Renewed { waiters: 0 } };
-        assert_eq!(answer, expected, "answer {i} of the batch");
-    }
+    let claims = held.iter().enumerate().filter(|(i, _)| is_held(*i)).map(|(_, client)| client.takes());
+    // The first lease must outlast the claims.
+    in_time(LONG, async {
+        join_all(claims).await;
+        let answers = client.backend.renew(&batch).await;
+        assert_eq!(answers.len(), batch.len());
+        for (i, answer) in answers.into_iter().map(expect_known).enumerate() {
+            let expected = if is_held(i) { Renew::Renewed { waiters: 0 } } else { Renew::Absent };
+            assert_eq!(answer, expected, "answer {i} of the batch");
+        }
+    })
+    .await;
 }
