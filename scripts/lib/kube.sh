@@ -7,13 +7,14 @@ kube_version=1.34.4
 # get_kube: installs etcd, kube-apiserver and candidate in $into/kube. etcd is that of Debian, and the others are built once, which takes
 # seven minutes on two processors.
 get_kube() {
-    local kube=$into/kube module name
+    local kube=$into/kube candidate=testing/interop/peers/client-go/candidate.go module name
     for name in etcd kube-apiserver candidate; do [ -x "$kube/$name" ] || break; done
-    [ ! -x "$kube/$name" ] || return 0
+    # A candidate that is older than its source is built again.
+    [ ! -x "$kube/$name" ] || [ ! "$kube/$name" -nt "$candidate" ] || return 0
     { has go && has apt-get; } || { say "it needs Go, and etcd of Debian"; return 1; }
     say "building kube-apiserver $kube_version, once"
     mkdir -p "$kube/build"
-    cp testing/interop/peers/client-go/candidate.go "$kube/build"
+    cp "$candidate" "$kube/build"
     (
         set -e
         cd "$kube/build"
@@ -32,9 +33,11 @@ get_kube() {
     ) && rm -rf "$kube/build"
 }
 
-# only_kube: the contract, and elections beside client-go.
+# only_kube: the contract, elections beside client-go, and ten minutes of a counter with faults.
 only_kube() {
     get_kube || die 'FAILED: there is no API server'
-    FENCELOCK_KUBE=$into/kube cargo test --locked -p fencelock-register --features kube --test kube
+    export FENCELOCK_KUBE=$into/kube FENCELOCK_SECONDS=${FENCELOCK_SECONDS:-600}
+    cargo test --locked -p fencelock-register --features kube --test kube
+    cargo test --locked -p fencelock-cli --test it -- --ignored --nocapture kube::
     exit
 }

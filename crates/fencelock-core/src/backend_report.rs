@@ -1,6 +1,6 @@
 //! What a backend consists of, what works there, and what follows from it.
 
-use crate::{Finding, Health};
+use crate::{Finding, Health, Level};
 
 /// The servers of a backend, what works on each of them, the options in effect, and what follows for the locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +20,13 @@ impl BackendReport {
     /// Of a backend with one server, without options.
     pub fn of_server(server: ServerReport) -> Self {
         Self { servers: vec![server], ..Self::default() }
+    }
+
+    /// Of a backend whose only server did not reply.
+    pub fn unreachable(node: impl Into<String>, why: impl Into<String>, advice: &str) -> Self {
+        let server = ServerReport::failed(node, why);
+        let why = server.failure.clone().unwrap_or_default();
+        Self { findings: vec![Finding::new(Level::Failure, "connection", why, advice)], ..Self::of_server(server) }
     }
 
     /// Of a backend without servers.

@@ -22,7 +22,7 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("its lease ran out before it could be renewed"),
-            Self::Deleted => f.write_str("the key no longer exists: it was broken or deleted, or lost by the server"),
+            Self::Deleted => f.write_str("nobody holds it now: it was broken, deleted, or lost by the server"),
             Self::TakenBy(holders) => write!(f, "it is held by {holders} now"),
             Self::MaxHold => f.write_str("the longest hold allowed is over"),
             Self::Forked => f.write_str("it is held by the process that this one was forked from"),

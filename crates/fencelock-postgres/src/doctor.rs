@@ -56,16 +56,9 @@ impl Admin for Postgres {
 }
 
 async fn diagnose(postgres: &Postgres) -> BackendReport {
-    match examine(postgres).await {
-        Ok(report) => report,
-        Err(cause) => {
-            let server = ServerReport::failed(postgres.name(), cause.to_string());
-            let mut report = BackendReport::of_server(server);
-            let finding = Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names");
-            report.findings.push(finding);
-            report
-        }
-    }
+    let failed =
+        |cause: Unknown| BackendReport::unreachable(postgres.name(), cause.to_string(), "correct what it names");
+    examine(postgres).await.unwrap_or_else(failed)
 }
 
 async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {

@@ -6,8 +6,8 @@ use fencelock_core::register::{
 use fencelock_core::{
     Acquire, Admin, Answer, Backend, BackendReport, BootClock, BoxFuture, Capabilities, Claim, ClaimReply,
     ClearCompletion, Clock, Completion, CompletionRead, Completions, Event, Eviction, Fault, Finding, HolderId,
-    Holding, Intent, Key, Level, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Tried,
-    Unknown, WriteCompletion, hash_slot,
+    Holding, Intent, Key, Listener, Listeners, Release, Renew, Renewal, RetryPlan, ServerReport, Trial, Tried, Unknown,
+    WriteCompletion, hash_slot,
 };
 use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
@@ -262,16 +262,11 @@ impl Admin for RegisterLocks {
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
         Box::pin(async move {
-            let mut server = ServerReport::new(self.name());
-            let connection = match self.check().await {
-                Ok(()) => Finding::fine("connection", format!("{} answers", self.name())),
-                Err(cause) => {
-                    server.failure = Some(cause.to_string());
-                    Finding::new(Level::Failure, "connection", cause.to_string(), "correct what it names")
-                }
-            };
-            let mut report = BackendReport::of_server(server);
-            report.findings = vec![connection];
+            if let Err(cause) = self.check().await {
+                return BackendReport::unreachable(self.name(), cause.to_string(), "correct what it names");
+            }
+            let mut report = BackendReport::of_server(ServerReport::new(self.name()));
+            report.findings = vec![Finding::fine("connection", format!("{} answers", self.name()))];
             report
         })
     }

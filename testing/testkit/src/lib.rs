@@ -8,6 +8,7 @@
 //! | a cluster, and slots that move | [`ClusterNodes`] |
 //! | a database, and a pooler in front of it | [`PostgresServer`], [`postgres_or_skip`], [`PgBouncer`] |
 //! | a bucket, and stores that lie | [`ObjectServer`], [`carry_google_uploads`] |
+//! | Leases, and candidates of client-go | [`KubeCluster`] |
 //! | faults of a network | [`Proxy`] |
 //! | a name whose addresses change | [`Resolver`] |
 //! | a process limit | [`ThreadLimit`] |
@@ -22,6 +23,7 @@
 mod claim;
 mod freezing;
 mod google_uploads;
+mod kube;
 mod objects;
 mod port;
 mod postgres;
@@ -39,6 +41,7 @@ pub use claim::claim;
 pub use fencelock_model::SplitMix;
 pub use freezing::{freeze, thaw};
 pub use google_uploads::carry_google_uploads;
+pub use kube::KubeCluster;
 pub use objects::{ObjectFaults, ObjectServer};
 pub use postgres::{PgBouncer, PostgresServer, postgres_or_skip};
 pub use proxy::{Intercept, Proxy, Then};

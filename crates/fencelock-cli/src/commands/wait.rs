@@ -8,12 +8,10 @@ use crate::progress::Progress;
 use crate::text::{holding, plain, quarantine};
 use crate::wait_status::WaitStatus;
 use fencelock::contract::Occupied;
-use fencelock::{Client, Error, Expiry, Fault, Holding, Span, Unknown};
+use fencelock::{Capabilities, Client, Error, Expiry, Fault, Holding, Span, Unknown};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// One poll costs one small request: 200 ms is fast enough for users and slow enough for servers.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The minimum timeout of a poll: a healthy server answers faster.
 const MIN_INSPECT_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -45,14 +43,14 @@ fn answer(
 
 async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<Exit, Failure> {
     let progress = &Progress::new(&wait.key, context.report);
-    let queues = client.capabilities().queues;
+    let Capabilities { queues, polls, .. } = client.capabilities();
     let (mut attempts, mut last) = (0, None);
     loop {
         let seen = inspect_within_limit(wait, client, progress, last).await;
         last = seen.as_ref().ok().cloned().flatten();
         let left = wait.limit.map(|limit| limit.saturating_sub(progress.waited()));
         let over = left == Some(Duration::ZERO);
-        let poll_interval = match seen {
+        let expiry = match seen {
             Ok(None) => {
                 progress.done("is free");
                 return answer(wait, None, queues, progress, context);
@@ -67,7 +65,7 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
             }
             Ok(Some(held)) => {
                 progress.waiting(&WaitStatus::of_watcher(&held, progress.waited()));
-                poll_interval(&held)
+                Occupied::from(held).expiry
             }
             // A quarantine that has not started does not end by itself.
             Err(Error::Unreachable { cause, .. }) if cause.is_quarantine() && (over || !will_end(&cause)) => {
@@ -76,15 +74,16 @@ async fn until_free(wait: &Wait, client: &Client, context: &Context) -> Result<E
             }
             Err(Error::Unreachable { cause, .. }) if !over && !cause.is_permanent() => {
                 progress.trouble(&cause);
-                POLL_INTERVAL
+                Expiry::Never
             }
             Err(mut error) => {
                 extend_error(&mut error, progress.waited(), attempts);
                 return Err(error.into());
             }
         };
+        // As for a lock: each poll of some stores costs money.
+        sleep(polls.pause(attempts, expiry, 0).min(left.unwrap_or(Duration::MAX))).await;
         attempts += 1;
-        sleep(poll_interval.min(left.unwrap_or(POLL_INTERVAL))).await;
     }
 }
 
@@ -108,12 +107,4 @@ async fn inspect_within_limit(
 /// Whether every quarantine has started, and therefore ends.
 fn will_end(cause: &Unknown) -> bool {
     cause.nodes().iter().all(|node| node.fault != Fault::Quarantined || node.passes_in.is_some())
-}
-
-/// Polls exactly when a lease ends, if that is sooner.
-fn poll_interval(held: &Holding) -> Duration {
-    match Occupied::from(held.clone()).expiry {
-        Expiry::In(left) => POLL_INTERVAL.min(left + Duration::from_millis(1)),
-        Expiry::Never => POLL_INTERVAL,
-    }
 }

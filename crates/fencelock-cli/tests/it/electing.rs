@@ -86,9 +86,11 @@ fn a_leader_whose_term_is_broken_ends_its_command_and_campaigns_again() {
     let output = leader.end();
     assert_eq!(output.status, 0, "{}", output.stderr);
     let lines: Vec<_> = output.stderr.lines().collect();
-    assert!(lines[0].starts_with(
-        "fencelock: e: the key no longer exists: it was broken or deleted, or lost by the server; terminating"
-    ));
+    assert!(
+        lines[0].starts_with(
+            "fencelock: e: nobody holds it now: it was broken, deleted, or lost by the server; terminating"
+        )
+    );
     assert_eq!(lines[1..], ["fencelock: e: the leadership is lost; campaigning again"], "{lines:?}");
 }
 

@@ -181,7 +181,7 @@ fn a_broken_hold_ends_the_command() {
     Test::new(&backend, "break --yes k").stdout("k: broke the lock held by *\n").run();
     let output = wrapper.end();
     assert_eq!(output.status, 76);
-    let wanted = "fencelock: k: the key no longer exists: it was broken or deleted, or lost by the server; terminating the command (TERM, then KILL";
+    let wanted = "fencelock: k: nobody holds it now: it was broken, deleted, or lost by the server; terminating the command (TERM, then KILL";
     assert!(output.stderr.starts_with(wanted), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }

@@ -107,6 +107,17 @@ fn a_job_makes_five_requests() {
 }
 
 #[test]
+fn whoever_waits_until_a_key_is_free_polls_as_for_a_lock() {
+    let backend = TestBackend::objects("&poll=20s");
+    Test::new(&backend, "acquire k --ttl 1h").ok();
+    backend.store().requests();
+    run(Test::new(&backend, "wait k --wait 3s"), 75, "stopped waiting");
+    // After pauses from 100 ms on, each half as long again.
+    let reads = backend.store().requests().len();
+    assert!((2..=8).contains(&reads), "{reads}");
+}
+
+#[test]
 fn a_process_that_does_not_wait_gets_the_key_of_a_crashed_one_soon_after_its_lease() {
     const TTL: Duration = Duration::from_secs(3);
     // The times of the store are whole seconds, and a process takes some time to start.

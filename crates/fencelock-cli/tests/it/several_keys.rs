@@ -88,7 +88,8 @@ fn the_loss_of_one_lock_ends_the_command_and_releases_the_others() {
     Test::new(&backend, "break --yes b").ok();
     let output = wrapper.end();
     assert_eq!(output.status, 76, "{}", output.stderr);
-    let wanted = "fencelock: b: the key no longer exists: it was broken or deleted, or lost by the server; terminating the command";
+    let wanted =
+        "fencelock: b: nobody holds it now: it was broken, deleted, or lost by the server; terminating the command";
     assert!(output.stderr.starts_with(wanted) && output.stderr.lines().count() == 1, "{}", output.stderr);
     assert!(is_free(&backend, "a") && is_free(&backend, "b"));
 }

@@ -5,7 +5,7 @@ use crate::doctor::compare::clocks;
 use crate::doctor::findings::{joined, merge};
 use crate::doctor::nodes::NodeReport;
 use crate::url::hosts::{Address, shown};
-use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level, ServerReport};
+use fencelock_core::{BackendReport, Finding, HASH_SLOTS, Key, Level};
 use futures_util::future::join_all;
 
 /// The effect of a clock difference on a cluster.
@@ -13,10 +13,8 @@ const SKEW: &str = "shared locks and permits end earlier by this difference when
 
 pub(super) async fn report(cluster: &Cluster) -> BackendReport {
     if let Err(unknown) = cluster.refresh().await {
-        let why = unknown.to_string();
-        let mut report = BackendReport::of_server(ServerReport::failed(&cluster.url.name, &why));
-        report.findings = vec![Finding::new(Level::Failure, "connection", why, "check the addresses and the nodes")];
-        return report;
+        let advice = "check the addresses and the nodes";
+        return BackendReport::unreachable(&cluster.url.name, unknown.to_string(), advice);
     }
     let reports = reports(cluster).await;
     let mut findings = vec![slots(cluster, &reports)];
@@ -76,10 +74,7 @@ async fn reports(cluster: &Cluster) -> Vec<NodeReport> {
         let name = shown(&address);
         match cluster.node(&address) {
             Ok(node) => NodeReport::of(name, &*node).await,
-            Err(unknown) => {
-                let why = unknown.to_string();
-                NodeReport::silent(name.clone(), ServerReport::failed(name, &why), why)
-            }
+            Err(unknown) => NodeReport::silent(name.clone(), name, unknown.to_string()),
         }
     });
     join_all(reports).await

@@ -1,6 +1,6 @@
 //! The reports of the nodes, before they are compared.
 
-use fencelock_core::{Backend, BackendReport, Finding, Health, Key, Level, ServerReport};
+use fencelock_core::{Backend, BackendReport, Finding, Health, Key};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -22,8 +22,7 @@ impl NodeReport {
     /// Queries one node.
     pub(crate) async fn of(name: String, node: &dyn Backend) -> Self {
         let Ok(report) = timeout(PATIENCE, node.diagnose()).await else {
-            let server = ServerReport::failed(node.name(), "it does not answer in time");
-            return Self::silent(name, server, "no answer in time");
+            return Self::silent(name, node.name(), "no answer in time");
         };
         let answers = report.servers.iter().all(|server| server.failure.is_none());
         Self { name, answers, report }
@@ -37,10 +36,8 @@ impl NodeReport {
     }
 
     /// The report of a node that does not answer.
-    pub(crate) fn silent(name: String, server: ServerReport, why: impl Into<String>) -> Self {
-        let finding = Finding::new(Level::Failure, "connection", why, "check the address and the server");
-        let mut report = BackendReport::of_server(server);
-        report.findings.push(finding);
+    pub(crate) fn silent(name: String, node: String, why: impl Into<String>) -> Self {
+        let report = BackendReport::unreachable(node, why, "check the address and the server");
         Self { name, answers: false, report }
     }
 

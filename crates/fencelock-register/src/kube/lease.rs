@@ -19,7 +19,7 @@ const DEFAULT_SECONDS: u64 = 15;
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400;
 /// Stands before the hash of a key that is no name of an object.
-const HASHED: &str = "fl-";
+pub(super) const HASHED: &str = "fl-";
 
 /// A Lease as the API server has sent it: the whole, because who replaces it must keep what others have added.
 #[derive(Debug, Clone)]

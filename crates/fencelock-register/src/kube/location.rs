@@ -14,7 +14,7 @@ pub(super) struct Location {
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) context: Option<String>,
     pub(super) skew: Duration,
-    longest_poll: Duration,
+    pub(super) polls: RetryPlan,
 }
 
 impl Location {
@@ -40,7 +40,7 @@ impl Location {
             kubeconfig: None,
             context: None,
             skew: Duration::from_secs(2),
-            longest_poll: Duration::from_secs(2),
+            polls: polls(Duration::from_secs(2)),
         };
         for option in options(text) {
             let (name, value) = option?;
@@ -54,17 +54,13 @@ impl Location {
             "kubeconfig" => self.kubeconfig = Some(value.into()),
             "context" => self.context = Some(value.to_owned()),
             "skew" => self.skew = span(name, value)?,
-            "poll" => self.longest_poll = span(name, value)?,
+            "poll" => self.polls = polls(span(name, value)?),
             _ => {
                 let known = "context, kubeconfig, skew, poll";
                 return Err(Invalid::new(format!("unknown option {name:?}; the options are {known}")));
             }
         }
         Ok(())
-    }
-
-    pub(super) fn polls(&self) -> RetryPlan {
-        polls(self.longest_poll)
     }
 }
 
@@ -80,7 +76,7 @@ mod tests {
         let there = Location::parse(there).unwrap();
         assert_eq!(there.address.as_deref(), Some("10.0.0.1:6443"));
         assert_eq!((there.context.as_deref(), there.kubeconfig), (Some("a b"), Some("/etc/k".into())));
-        assert_eq!((there.skew, there.longest_poll), (Duration::ZERO, Duration::from_millis(50)));
+        assert_eq!((there.skew, there.polls), (Duration::ZERO, RetryPlan::every(Duration::from_millis(50))));
     }
 
     #[test]

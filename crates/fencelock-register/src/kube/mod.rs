@@ -14,14 +14,16 @@ pub use scheme::KubeLeases;
 use crate::{Found, Register, RegisterLocks, WriteReply, web};
 use config::Source;
 use fencelock_core::register::{Expect, Record, Settings};
-use fencelock_core::{Answer, BootClock, Clock, Fault, Invalid, Key, Listener, Listeners, Span, Unknown};
+use fencelock_core::{
+    Answer, BootClock, BoxFuture, Clock, Fault, Finding, Invalid, Key, Level, Listener, Listeners, Span, Unknown,
+};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use lease::LeaseObject;
+use lease::{HASHED, LeaseObject};
 use location::Location;
 use reply::Reply;
-use serde_json::Value;
+use serde_json::{Value, json};
 use session::Sessions;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +41,6 @@ const MAX_BODY: usize = 8 << 20;
 const JSON: &str = "application/json";
 /// Of a listing.
 const PAGES: usize = 200;
-/// A name that no lock has, to be let in.
-const NOBODY: &str = "fl-";
 
 /// The Leases of a namespace.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ struct Leases {
     path: String,
     /// This client was let in before.
     accepted: AtomicBool,
+    /// The namespace exists.
+    found: AtomicBool,
     /// The latest answers. What is being written is not known.
     known: Mutex<HashMap<Key, LeaseObject>>,
     watches: Watches,
@@ -69,7 +71,7 @@ pub fn connect(url: &str) -> Result<RegisterLocks, Invalid> {
     let location = Location::parse(url)?;
     let leases = Leases::new(&location, Source::find(&location, &|name| std::env::var_os(name))?)?;
     let settings = Settings { skew: location.skew, ..Settings::default() };
-    let locks = RegisterLocks::new(leases).with_settings(settings).with_polls(location.polls());
+    let locks = RegisterLocks::new(leases).with_settings(settings).with_polls(location.polls);
     Ok(locks.with_ttls(SHORTEST_TTL, ADVISED_TTL))
 }
 
@@ -82,6 +84,7 @@ impl Leases {
             sessions,
             path: format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
             accepted: AtomicBool::new(false),
+            found: AtomicBool::new(false),
             known: Mutex::default(),
             watches: Watches::default(),
             listeners: Listeners::default(),
@@ -152,7 +155,19 @@ impl Leases {
     }
 
     fn lease(&self, reply: Reply) -> Result<LeaseObject, Unknown> {
+        self.found.store(true, Ordering::Relaxed);
         LeaseObject::new(reply.body).ok_or_else(|| self.error(Fault::Unsupported, "the answer is no Lease"))
+    }
+
+    /// A read does not tell a namespace that does not exist from a lock that is free. This stores nothing.
+    async fn find(&self) -> Result<(), Unknown> {
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"generateName": HASHED}});
+        let reply = self.send(&Method::POST, "?dryRun=All", Some(&lease)).await?;
+        // It may be allowed to read alone, or a webhook knows no dry run.
+        let found = matches!(reply.status, 200..300 | 400 | 403) && !reply.is_ending();
+        self.found.store(found, Ordering::Relaxed);
+        if found { Ok(()) } else { Err(self.unknown(&reply)) }
     }
 
     async fn get(&self, key: &Key) -> Result<Found, Unknown> {
@@ -161,6 +176,9 @@ impl Leases {
         let date = reply.date;
         if reply.is_missing_lease() {
             self.known().remove(key);
+            if !self.found.load(Ordering::Relaxed) {
+                self.find().await?;
+            }
             return Ok(Found { bytes: None, modified: None, date });
         }
         if reply.status != 200 {
@@ -244,16 +262,21 @@ impl Register for Leases {
     }
 
     fn check(&self) -> Answer<'_, ()> {
-        Box::pin(async move {
-            let reply = self.send(&Method::GET, &format!("/{NOBODY}"), None).await?;
-            // It may be allowed to use some names alone.
-            if reply.is_missing_lease() || reply.status == 403 { Ok(()) } else { Err(self.unknown(&reply)) }
-        })
+        Box::pin(self.find())
     }
 
     /// Always the same one, because nothing is deleted.
     fn trial_key(&self) -> Option<Key> {
         Key::new("fencelock-doctor").ok()
+    }
+
+    fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(async move {
+            let watch = self.open(&Method::GET, "?watch=1&timeoutSeconds=1", None).await;
+            let is_denied = watch.is_ok_and(|response| response.status().as_u16() == 403);
+            let why = "the role lacks it: waiters poll, and a loss is noticed at the next renewal";
+            is_denied.then(|| Finding::new(Level::Note, "watch", why, "allow it on `leases`")).into_iter().collect()
+        })
     }
 
     fn listen(&self, listener: &Arc<dyn Listener>) {

@@ -19,15 +19,19 @@ impl Reply {
         self.status == 404 && self.body["details"]["kind"] == "leases"
     }
 
+    /// It is refused because the namespace is being deleted.
+    pub(super) fn is_ending(&self) -> bool {
+        let mut causes = self.body["details"]["causes"].as_array().into_iter().flatten();
+        causes.any(|cause| cause["reason"] == "NamespaceTerminating")
+    }
+
     /// The error. `accepted`: the credentials of this client were good before.
     pub(super) fn unknown(&self, name: &str, accepted: bool) -> Unknown {
-        let causes = self.body["details"]["causes"].as_array().into_iter().flatten();
-        let is_ending = causes.into_iter().any(|cause| cause["reason"] == "NamespaceTerminating");
         let (fault, advice) = match self.status {
             // They may be replaced under the same name.
             401 if accepted => (Fault::Revoked, ""),
             401 => (Fault::Denied, ": the token or certificate is wrong, or has expired"),
-            403 if is_ending => (Fault::Unsupported, ""),
+            403 if self.is_ending() => (Fault::Unsupported, ""),
             // The message names the verb.
             403 => (Fault::Denied, ""),
             404 if self.body["details"]["kind"] == "namespaces" => (Fault::Unsupported, ": create the namespace first"),

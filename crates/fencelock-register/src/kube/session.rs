@@ -168,6 +168,9 @@ fn client(tls: &Tls) -> Result<Http, Box<dyn Error>> {
             for certificate in CertificateDer::pem_slice_iter(pem) {
                 roots.add(certificate?)?;
             }
+            if roots.is_empty() {
+                return Err("the certificate-authority has no certificate".into());
+            }
             config.with_root_certificates(roots)
         }
     };

@@ -5,15 +5,14 @@ use fencelock_core::register::Version;
 use fencelock_core::{
     Acquire, Backend, Claim, Event, Holder, HolderId, Intent, Owner, Release, Renew, Renewal, Sent, Ttl,
 };
-use serde_json::json;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Answers requests in order, and watches in another order, each element of an array as a line; a write without a body with what it
-/// has written; without an answer, the connection ends. Keeps the requests, but not the watches.
+/// Answers requests in order, and watches and dry runs in another order, each element of an array as a line; a write without a body with
+/// what it has written; without an answer, the connection ends, but a dry run succeeds. Keeps the requests, but not the latter.
 struct Server {
     directory: tempfile::TempDir,
     address: String,
@@ -71,6 +70,8 @@ async fn serve(listener: TcpListener, answers: Arc<Mutex<(Answers, Answers)>>, r
                 let written = stored(&request);
                 let answer = if request.contains("?watch=1") {
                     answers.lock().unwrap().1.pop_front()
+                } else if request.contains("?dryRun=All") {
+                    Some(answers.lock().unwrap().1.pop_front().unwrap_or(accepts(201)))
                 } else {
                     requests.send(request).unwrap();
                     answers.lock().unwrap().0.pop_front()
@@ -333,6 +334,28 @@ fn times_are_those_of_the_calendar() {
     for time in ["", "now", "2026-11-26", "2026-11-26T10:00:00", "2026-11-26T10:00:00+01:00", "2026-xx-26T10:00:00Z"] {
         assert_eq!(micros_of(time), None, "{time}");
     }
+}
+
+#[tokio::test]
+async fn a_namespace_that_does_not_exist_is_told_before_its_locks_seem_free() {
+    let nowhere =
+        json!({"message": "namespaces \"jobs\" not found", "details": {"name": "jobs", "kind": "namespaces"}});
+    let ending =
+        json!({"message": "it is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}});
+    let (nowhere, ending) = ((404, nowhere), (403, ending));
+    let dry_runs = [nowhere, ending, status(403, "cannot create"), status(400, "no dry run"), status(429, "")];
+    let (server, locks) = Server::with_watches([missing(), missing(), missing(), missing()], dry_runs).await;
+    for why in ["create the namespace first", "being terminated"] {
+        let refused = locks.inspect(&key()).await.unwrap_err();
+        assert!(refused.is_permanent() && refused.to_string().contains(why), "{refused}");
+    }
+    // It is asked once, and who may only read is not refused.
+    for _ in 0..2 {
+        assert_eq!(locks.inspect(&key()).await, Ok(None));
+    }
+    assert_eq!(locks.check().await, Ok(()));
+    assert_eq!(locks.check().await.unwrap_err().nodes()[0].fault, Fault::Busy);
+    assert!((0..4).all(|_| server.request().starts_with("GET")));
 }
 
 #[tokio::test]
@@ -613,6 +636,16 @@ async fn a_program_for_credentials_goes_on_for_others_if_its_request_is_dropped(
     server.write("go", "");
     assert_eq!(locks.inspect(&key).await, Ok(None));
     assert_eq!(runs(), 1);
+}
+
+#[tokio::test]
+async fn an_authority_without_a_certificate_is_not_taken_for_one_that_has_not_signed() {
+    let (server, _) = Server::start([]).await;
+    server.write("ca", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n");
+    server.write("config", &kubeconfig("https://127.0.0.1:1\n    certificate-authority: ca", "{}"));
+    let locks = connect(&format!("kube-lease:///jobs?kubeconfig={}", server.path("config").display())).unwrap();
+    let refused = locks.inspect(&key()).await.unwrap_err().to_string();
+    assert!(refused.contains("certificate-authority has no certificate"), "{refused}");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ pub(super) struct Location {
     path_style: bool,
     allow_http: bool,
     pub(super) skew: Duration,
-    longest_poll: Duration,
+    pub(super) polls: RetryPlan,
     /// A request, with the first ones for credentials, has an answer within this time, or none.
     pub(super) timeout: Duration,
     /// The times that the store tells are used.
@@ -61,7 +61,7 @@ impl Location {
             path_style: true,
             allow_http: false,
             skew: Duration::from_secs(2),
-            longest_poll: Duration::from_secs(2),
+            polls: polls(Duration::from_secs(2)),
             timeout: Duration::from_secs(10),
             clock: true,
             verify: true,
@@ -88,7 +88,7 @@ impl Location {
             }
             "allow_http" => self.allow_http = switch(name, value)?,
             "skew" => self.skew = span(name, value)?,
-            "poll" => self.longest_poll = span(name, value)?,
+            "poll" => self.polls = polls(span(name, value)?),
             "timeout" => self.timeout = span(name, value)?,
             "clock" => self.clock = switch(name, value)?,
             "verify" => self.verify = switch(name, value)?,
@@ -124,10 +124,6 @@ impl Location {
         let separator = if self.prefix.is_root() { "" } else { "/" };
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!("?endpoint={endpoint}")).unwrap_or_default();
         format!("{scheme}://{owners}{separator}{}{endpoint}", self.prefix)
-    }
-
-    pub(super) fn polls(&self) -> RetryPlan {
-        polls(self.longest_poll)
     }
 
     /// The client. It sends nothing yet.
@@ -180,7 +176,7 @@ mod tests {
         let location = parse("s3://bucket?skew=5s&poll=50ms&timeout=1s&clock=off&verify=off").unwrap();
         assert_eq!((location.skew, location.timeout), (Duration::from_secs(5), Duration::from_secs(1)));
         assert!(!location.clock && !location.verify);
-        assert_eq!(location.polls(), RetryPlan::every(Duration::from_millis(50)));
+        assert_eq!(location.polls, RetryPlan::every(Duration::from_millis(50)));
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Objects {
     }
 
     fn locks(self: Arc<Self>) -> RegisterLocks {
-        let (settings, polls) = (Settings { skew: self.location.skew, ..Settings::default() }, self.location.polls());
+        let (settings, polls) = (Settings { skew: self.location.skew, ..Settings::default() }, self.location.polls);
         RegisterLocks::new(self).with_settings(settings).with_polls(polls).with_ttls(SHORTEST_TTL, ADVISED_TTL)
     }
 

@@ -1,30 +1,36 @@
 //! What holds on an API server beside the contract of every backend.
 
-use crate::cluster::{Candidate, Cluster, LEASE, SOON};
 use fencelock_core::{
-    Acquire, Backend, Claim, Event, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Listener,
-    Owner, Release, Renew, Renewal, Ttl, Unknown,
+    Acquire, Backend, Claim, Event, Expiry, Fault, FencingToken, Holder, HolderId, Holding, Intent, Key, Level,
+    Listener, Owner, Release, Renew, Renewal, Ttl, Unknown,
 };
 use fencelock_register::RegisterLocks;
-use fencelock_testkit::{Proxy, freeze, thaw};
+use fencelock_register::kube::connect;
+use fencelock_testkit::{KubeCluster, Proxy, TestProcess};
 use futures_util::future::{LocalBoxFuture, join_all};
 use libtest_mimic::{Failed, Trial};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 
-type Check = for<'a> fn(&'a Cluster) -> LocalBoxFuture<'a, ()>;
+/// What takes some seconds on a machine with nothing else to do.
+const SOON: Duration = Duration::from_secs(60);
+/// The lease of the elections.
+const LEASE: Duration = Duration::from_secs(8);
+
+type Check = for<'a> fn(&'a KubeCluster) -> LocalBoxFuture<'a, ()>;
 
 /// Each in a runtime of its own.
-pub(crate) fn trials(cluster: &Arc<Cluster>) -> Vec<Trial> {
+pub(crate) fn trials(cluster: &Arc<KubeCluster>) -> Vec<Trial> {
     macro_rules! checks {
         ($($name:ident),+ $(,)?) => { [$((stringify!($name), (|cluster| Box::pin($name(cluster))) as Check)),+] };
     }
     let checks = checks![
         a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_or_over,
         a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes,
-        a_paused_leader_of_client_go_ends_and_whoever_has_its_lock_hears_if_it_released_it,
+        a_candidate_of_client_go_that_ends_frees_what_it_finds_and_whoever_holds_it_hears_of_it,
         a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted,
         whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it,
         whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss,
@@ -46,8 +52,16 @@ pub(crate) fn trials(cluster: &Arc<Cluster>) -> Vec<Trial> {
     checks.into_iter().map(trial).collect()
 }
 
-pub(crate) fn key(name: &str) -> Key {
+fn key(name: &str) -> Key {
     Key::new(name).unwrap()
+}
+
+fn client(cluster: &KubeCluster, account: &str, namespace: &str) -> RegisterLocks {
+    connect(&cluster.url(account, namespace)).unwrap()
+}
+
+pub(crate) fn admin(cluster: &KubeCluster) -> RegisterLocks {
+    client(cluster, "admin", "default")
 }
 
 fn claim(key: &Key, id: u8) -> Claim {
@@ -55,7 +69,7 @@ fn claim(key: &Key, id: u8) -> Claim {
     Claim::new(key.clone(), holder, Ttl::new(LEASE).unwrap(), Intent::Try)
 }
 
-pub(crate) async fn acquire(locks: &RegisterLocks, key: &Key, id: u8, intent: Intent) -> Result<Acquire, Unknown> {
+async fn acquire(locks: &RegisterLocks, key: &Key, id: u8, intent: Intent) -> Result<Acquire, Unknown> {
     locks.acquire(&claim(key, id).with_intent(intent)).await.answer
 }
 
@@ -124,10 +138,35 @@ impl Listener for Hints {
     }
 }
 
-async fn a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_or_over(cluster: &Cluster) {
-    let (locks, key) = (cluster.admin(), key("ours-first"));
+/// A candidate of client-go in the namespace `default`.
+struct Candidate(TestProcess);
+
+impl Candidate {
+    fn start(cluster: &KubeCluster, account: &str, key: &Key, identity: &str, lease: Duration) -> Self {
+        Self(TestProcess::spawn(cluster.candidate(account, key.as_str(), identity, lease)).unwrap())
+    }
+
+    /// Waits until it says this.
+    async fn says(&mut self, words: &str) {
+        let heard = timeout(SOON, self.0.receive_async(words)).await;
+        assert!(heard.is_ok_and(|heard| heard.is_some()), "never said {words:?}");
+    }
+
+    /// It does not say this within this time.
+    async fn does_not_say(&mut self, words: &str, span: Duration) {
+        assert!(timeout(span, self.0.receive_async(words)).await.is_err(), "it said {words:?}, or has ended");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.0.pid().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+async fn a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_or_over(cluster: &KubeCluster) {
+    let (locks, key) = (admin(cluster), key("ours-first"));
     let first = granted(acquire(&locks, &key, 1, Intent::Try).await);
-    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x", LEASE);
     candidate.says(&format!("sees {} web-1:42", HolderId::from_bytes([1; 16]))).await;
     let started = Instant::now();
     while started.elapsed() < LEASE * 2 {
@@ -144,15 +183,15 @@ async fn a_candidate_of_client_go_waits_for_a_lock_and_takes_it_when_it_is_free_
     let second = acquire_by_polling(&locks, &key, 2).await;
     assert!(Some(second) > seen.first().fence);
     // This one is not renewed, as after a crash.
-    let (mut candidate, started) = (Candidate::start(cluster, "admin", &key, "pod-2_y"), Instant::now());
+    let (mut candidate, started) = (Candidate::start(cluster, "admin", &key, "pod-2_y", LEASE), Instant::now());
     candidate.says("leads").await;
     assert!(started.elapsed() >= LEASE, "{:?}", started.elapsed());
     assert!(matches!(renew(&locks, &key, 2).await, Ok(Renew::TakenBy(_))));
 }
 
-async fn a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes(cluster: &Cluster) {
-    let (locks, key) = (cluster.admin(), key("theirs-first"));
-    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+async fn a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes(cluster: &KubeCluster) {
+    let (locks, key) = (admin(cluster), key("theirs-first"));
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x", LEASE);
     candidate.says("leads").await;
     let started = Instant::now();
     while started.elapsed() < LEASE * 2 {
@@ -167,35 +206,34 @@ async fn a_lock_waits_for_a_leader_of_client_go_and_is_granted_when_it_crashes(c
     assert!(crashed.elapsed() >= LEASE * 3 / 4, "{:?}", crashed.elapsed());
 }
 
-async fn a_paused_leader_of_client_go_ends_and_whoever_has_its_lock_hears_if_it_released_it(cluster: &Cluster) {
-    let (locks, key) = (cluster.admin(), key("paused"));
-    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+/// It asks its memory whether it leads.
+async fn a_candidate_of_client_go_that_ends_frees_what_it_finds_and_whoever_holds_it_hears_of_it(
+    cluster: &KubeCluster,
+) {
+    let (proxy, locks, key) = (Proxy::to(cluster.port()).unwrap(), admin(cluster), key("freed"));
+    cluster.write_kubeconfig("delayed", "token: admin", proxy.port());
+    // It would end by itself when two thirds of its lease are over.
+    let mut candidate = Candidate::start(cluster, "delayed", &key, "pod-1_x", SOON * 10);
     candidate.says("leads").await;
-    freeze(candidate.pid()).unwrap();
-    let token = acquire_by_polling(&locks, &key, 1).await;
-    thaw(candidate.pid()).unwrap();
-    let renewals = async {
-        loop {
-            let renewed = renew(&locks, &key, 1).await;
-            if renewed != RENEWED {
-                return renewed;
-            }
-            sleep(LEASE / 8).await;
-        }
-    };
-    tokio::select! {
-        // Its release frees whatever it finds, without a look at who holds it.
-        lost = renewals => assert_eq!(lost, Ok(Renew::Absent)),
-        () = candidate.says("stopped") => {}
-    }
-    release(&locks, &key, 1).await.unwrap();
-    assert!(acquire_by_polling(&locks, &key, 2).await > token);
+    proxy.hold();
+    let backend: &dyn Backend = &locks;
+    backend.evict(&holding(&locks, &key).await.unwrap()).await.unwrap();
+    let token = granted(acquire(&locks, &key, 1, Intent::Try).await);
+    assert_eq!(renew(&locks, &key, 1).await, RENEWED);
+    let told = Arc::new(Hints::default());
+    locks.listen(Arc::clone(&told) as _);
+    candidate.signal("TERM");
+    candidate.says("ends").await;
+    proxy.forward();
+    timeout(SOON, told.0.notified()).await.expect("whoever holds it is told");
+    assert_eq!(renew(&locks, &key, 1).await, Ok(Renew::Absent));
+    assert!(granted(acquire(&locks, &key, 2, Intent::Try).await) > token);
 }
 
-async fn a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted(cluster: &Cluster) {
-    let (proxy, locks, key) = (Proxy::to(cluster.port).unwrap(), cluster.admin(), key("cut-theirs"));
+async fn a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted(cluster: &KubeCluster) {
+    let (proxy, locks, key) = (Proxy::to(cluster.port()).unwrap(), admin(cluster), key("cut-theirs"));
     cluster.write_kubeconfig("behind", "token: admin", proxy.port());
-    let mut candidate = Candidate::start(cluster, "behind", &key, "pod-1_x");
+    let mut candidate = Candidate::start(cluster, "behind", &key, "pod-1_x", LEASE);
     candidate.says("leads").await;
     proxy.cut();
     let stopped = async {
@@ -210,13 +248,13 @@ async fn a_leader_of_client_go_that_is_cut_off_stops_before_the_lock_is_granted(
     assert!(stopped < granted, "{:?}", stopped.duration_since(granted));
 }
 
-async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster: &Cluster) {
-    let (proxy, key) = (Proxy::to(cluster.port).unwrap(), key("cut-ours"));
+async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster: &KubeCluster) {
+    let (proxy, key) = (Proxy::to(cluster.port()).unwrap(), key("cut-ours"));
     cluster.write_kubeconfig("proxied", "token: admin", proxy.port());
-    let locks = cluster.locks("proxied", "default");
+    let locks = client(cluster, "proxied", "default");
     granted(acquire(&locks, &key, 1, Intent::Try).await);
     assert_eq!(renew(&locks, &key, 1).await, RENEWED);
-    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x");
+    let mut candidate = Candidate::start(cluster, "admin", &key, "pod-1_x", LEASE);
     candidate.says("sees").await;
     proxy.black_hole();
     let told = Arc::new(Hints::default());
@@ -225,10 +263,12 @@ async fn whoever_is_cut_off_loses_its_lock_to_client_go_and_hears_of_it(cluster:
     proxy.forward();
     timeout(SOON, told.0.notified()).await.expect("whoever held it is told");
     until("the loss", async || matches!(renew(&locks, &key, 1).await, Ok(Renew::TakenBy(_)))).await;
+    // It frees nothing of others.
+    assert!(matches!(release(&locks, &key, 1).await, Ok(Release::TakenBy(_))));
 }
 
-async fn whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss(cluster: &Cluster) {
-    let (one, other, key) = (cluster.admin(), cluster.admin(), key("hints"));
+async fn whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss(cluster: &KubeCluster) {
+    let (one, other, key) = (admin(cluster), admin(cluster), key("hints"));
     let told = Arc::new(Hints::default());
     one.listen(Arc::clone(&told) as _);
     granted(acquire(&one, &key, 1, Intent::Try).await);
@@ -246,12 +286,12 @@ async fn whoever_waits_is_woken_by_a_release_and_whoever_holds_by_a_loss(cluster
     timeout(SOON, told.0.notified()).await.expect("whoever waits is woken");
 }
 
-async fn a_role_without_a_verb_is_told(cluster: &Cluster) {
+async fn a_role_without_a_verb_is_told(cluster: &KubeCluster) {
     cluster.create_namespace("verbs");
     for (user, verbs) in [("reads", "get"), ("creates", "get, create"), ("updates", "get, create, update")] {
         cluster.allow(user, "verbs", verbs);
     }
-    let locks = |user| cluster.locks(user, "verbs");
+    let locks = |user| client(cluster, user, "verbs");
     // The API server knows a role after a moment.
     let (updates, k) = (locks("updates"), key("k"));
     until("the role", async || acquire(&updates, &k, 1, Intent::Try).await.is_ok()).await;
@@ -261,6 +301,9 @@ async fn a_role_without_a_verb_is_told(cluster: &Cluster) {
     let denied = backend.list().await.unwrap_err();
     assert!(is_told(&denied, Fault::Denied, "cannot list"), "{denied}");
     until("no watch", async || backend.watch(&k).await.is_err()).await;
+    let findings = backend.admin().unwrap().try_out(Some(&key("tried"))).await;
+    let notes = findings.iter().filter(|finding| finding.level == Level::Note);
+    assert_eq!(notes.map(|note| note.subject).collect::<Vec<_>>(), ["watch"]);
     granted(acquire(&locks("creates"), &key("new"), 1, Intent::Try).await);
     for (user, name, words) in [
         ("nobody", "k", "cannot get resource \"leases\""),
@@ -279,15 +322,15 @@ async fn a_role_without_a_verb_is_told(cluster: &Cluster) {
 
 const PACKAGE: &str = include_str!("../../../../packaging/kubernetes/leases.yaml");
 
-async fn the_role_of_the_package_suffices_and_its_token_may_expire(cluster: &Cluster) {
+async fn the_role_of_the_package_suffices_and_its_token_may_expire(cluster: &KubeCluster) {
     cluster.create_namespace("jobs");
     cluster.create("jobs", PACKAGE);
     let account = "/api/v1/namespaces/jobs/serviceaccounts/fencelock";
     let asked = "{\"apiVersion\": \"authentication.k8s.io/v1\", \"kind\": \"TokenRequest\", \"spec\": {}}";
     let answer = cluster.api("POST", &format!("{account}/token"), asked);
     let token = answer.split_once("\"token\":\"").unwrap().1.split('"').next().unwrap();
-    cluster.write_kubeconfig("account", &format!("token: {token}"), cluster.port);
-    let (locks, other, k) = (cluster.locks("account", "jobs"), cluster.locks("admin", "jobs"), key("k"));
+    cluster.write_kubeconfig("account", &format!("token: {token}"), cluster.port());
+    let (locks, other, k) = (client(cluster, "account", "jobs"), client(cluster, "admin", "jobs"), key("k"));
     until("the role", async || acquire(&locks, &k, 1, Intent::Try).await.is_ok()).await;
     let told = Arc::new(Hints::default());
     locks.listen(Arc::clone(&told) as _);
@@ -309,21 +352,21 @@ async fn the_role_of_the_package_suffices_and_its_token_may_expire(cluster: &Clu
     .await;
 }
 
-async fn the_manifests_of_the_package_are_accepted(cluster: &Cluster) {
+async fn the_manifests_of_the_package_are_accepted(cluster: &KubeCluster) {
     cluster.create_namespace("package");
     cluster.create("package", include_str!("../../../../packaging/kubernetes/cronjob.yaml"));
     cluster.create("package", include_str!("../../../../packaging/kubernetes/deployment.yaml"));
 }
 
-async fn credentials_are_checked(cluster: &Cluster) {
-    granted(acquire(&cluster.locks("certified", "default"), &key("certified"), 1, Intent::Try).await);
-    cluster.write_kubeconfig("stranger", "token: guessed", cluster.port);
-    let denied = refusal(&cluster.locks("stranger", "default"), "k").await;
+async fn credentials_are_checked(cluster: &KubeCluster) {
+    granted(acquire(&client(cluster, "certified", "default"), &key("certified"), 1, Intent::Try).await);
+    cluster.write_kubeconfig("stranger", "token: guessed", cluster.port());
+    let denied = refusal(&client(cluster, "stranger", "default"), "k").await;
     assert!(is_told(&denied, Fault::Denied, "has expired"), "{denied}");
 }
 
-async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &Cluster) {
-    let (locks, k) = (cluster.locks("admin", "short"), key("k"));
+async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &KubeCluster) {
+    let (locks, k) = (client(cluster, "admin", "short"), key("k"));
     let missing = refusal(&locks, "k").await;
     assert!(is_told(&missing, Fault::Unsupported, "create the namespace"), "{missing}");
     cluster.create_namespace("short");
@@ -342,7 +385,7 @@ async fn a_namespace_that_is_deleted_ends_its_locks(cluster: &Cluster) {
     until("its end", async || is_told(&refusal(&locks, "k").await, Fault::Unsupported, "create the namespace")).await;
 }
 
-async fn a_server_without_room_is_busy(cluster: &Cluster) {
+async fn a_server_without_room_is_busy(cluster: &KubeCluster) {
     let api = "/apis/flowcontrol.apiserver.k8s.io/v1";
     let level = "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nmetadata: {name: none}\n\
                  spec: {type: Limited, limited: {nominalConcurrencyShares: 0, borrowingLimitPercent: 0, \
@@ -353,7 +396,7 @@ async fn a_server_without_room_is_busy(cluster: &Cluster) {
                   resources: [\"*\"], namespaces: [\"*\"]}]}]}\n";
     cluster.api("POST", &format!("{api}/prioritylevelconfigurations"), level);
     cluster.api("POST", &format!("{api}/flowschemas"), schema);
-    let locks = cluster.locks("floods", "default");
+    let locks = client(cluster, "floods", "default");
     // One request at a time is let in, and denied.
     until("no room", async || {
         let refused = join_all((0..50).map(|_| refusal(&locks, "k"))).await;
@@ -362,16 +405,16 @@ async fn a_server_without_room_is_busy(cluster: &Cluster) {
     .await;
 }
 
-async fn a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl(cluster: &Cluster) {
+async fn a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl(cluster: &KubeCluster) {
     let (timed, timeless) = (key("timed"), key("timeless"));
     for key in [&timed, &timeless] {
-        granted(acquire(&cluster.admin(), key, 1, Intent::Try).await);
+        granted(acquire(&admin(cluster), key, 1, Intent::Try).await);
     }
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/timeless";
     cluster.api("PATCH", path, "{\"metadata\": {\"managedFields\": [{}]}}");
     sleep(LEASE + Duration::from_millis(2100)).await;
     // A client that has not seen them before.
-    let locks = cluster.admin();
+    let locks = admin(cluster);
     granted(acquire(&locks, &timed, 2, Intent::Try).await);
     let started = Instant::now();
     assert!(matches!(acquire(&locks, &timeless, 2, Intent::Try).await, Ok(Acquire::Busy(_))));
@@ -380,8 +423,8 @@ async fn a_lease_that_tells_no_time_is_over_after_it_was_observed_for_its_ttl(cl
 }
 
 /// Alone, because the others need the server.
-pub(crate) async fn a_hold_survives_a_restart_of_the_api_server(cluster: &Cluster) {
-    let (locks, key) = (cluster.admin(), key("restart"));
+pub(crate) async fn a_hold_survives_a_restart_of_the_api_server(cluster: &KubeCluster) {
+    let (locks, key) = (admin(cluster), key("restart"));
     let long = Ttl::new(Duration::from_secs(300)).unwrap();
     let claim = Claim::new(key.clone(), claim(&key, 1).holder, long, Intent::Try);
     granted(locks.acquire(&claim).await.answer);
@@ -389,6 +432,5 @@ pub(crate) async fn a_hold_survives_a_restart_of_the_api_server(cluster: &Cluste
     let cut = renew(&locks, &key, 1).await.unwrap_err();
     assert!(is_told(&cut, Fault::Unreachable, "refused"), "{cut}");
     cluster.start_server();
-    cluster.ready().await;
     assert_eq!(renew(&locks, &key, 1).await, RENEWED);
 }

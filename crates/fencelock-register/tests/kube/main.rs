@@ -2,14 +2,13 @@
 //! servers; `FENCELOCK_KUBE` names the directory with them.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod cluster;
 mod facts;
 
-use cluster::Cluster;
+use facts::admin;
 use fencelock_conformance::{Fixture, FixtureFactory, trials};
 use fencelock_core::{Backend, BoxFuture};
+use fencelock_testkit::KubeCluster;
 use libtest_mimic::Arguments;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +16,19 @@ use tokio::runtime::Runtime;
 
 /// Cases that measure spans of less than a second by the clock of the store, which tells whole seconds; and one with more polls than an
 /// API server answers in time if it shares two processors with the test. There is another one with eight threads.
-const LEFT_OUT: [&str; 4] = [
+const LEFT_OUT: [&str; 5] = [
     "::a_renewed_lease_lasts_a_full_ttl_from_the_request",
     "::the_time_of_the_backend_passes",
     "::a_hold_shows_its_duration_if_it_is_known",
+    "::a_hold_shows_its_last_renewal_if_it_is_known",
     "::sixty_four_tasks_lose_no_increment",
 ];
 
-struct Namespace(Arc<Cluster>);
+struct Namespace(Arc<KubeCluster>);
 
 impl Fixture for Namespace {
     fn backend(&self) -> BoxFuture<'_, Arc<dyn Backend>> {
-        let locks = self.0.admin();
+        let locks = admin(&self.0);
         Box::pin(async { Arc::new(locks) as _ })
     }
 
@@ -39,15 +39,9 @@ impl Fixture for Namespace {
 }
 
 fn main() -> ExitCode {
-    let Some(programs) = std::env::var_os("FENCELOCK_KUBE") else {
-        println!("SKIPPED: `scripts/test-servers kube` builds an API server for this test");
-        return ExitCode::SUCCESS;
-    };
     // It ends the process if they are wrong.
     let arguments = Arguments::from_args();
-    let cluster = Arc::new(Cluster::start(Path::new(&programs)));
-    let runtime = Runtime::new().unwrap();
-    runtime.block_on(cluster.ready());
+    let Some(cluster) = KubeCluster::start_or_skip().map(Arc::new) else { return ExitCode::SUCCESS };
     let factory = FixtureFactory::new("kube", {
         let cluster = Arc::clone(&cluster);
         move || Ok(Box::new(Namespace(Arc::clone(&cluster))))
@@ -57,6 +51,6 @@ fn main() -> ExitCode {
     let mut trials: Vec<_> = trials(vec![factory]).into_iter().filter(|trial| applies(trial.name())).collect();
     trials.extend(facts::trials(&cluster));
     let code = libtest_mimic::run(&arguments, trials).exit_code();
-    runtime.block_on(facts::a_hold_survives_a_restart_of_the_api_server(&cluster));
+    Runtime::new().unwrap().block_on(facts::a_hold_survives_a_restart_of_the_api_server(&cluster));
     code
 }

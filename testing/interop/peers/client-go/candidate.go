@@ -1,6 +1,6 @@
 // A candidate in a leader election of client-go: candidate KUBECONFIG NAMESPACE NAME IDENTITY SECONDS
 //
-// It prints `leads`, `stopped`, and `sees IDENTITY` for each new leader. TERM makes it release the Lease.
+// It prints `leads`, `stopped`, and `sees IDENTITY` for each new leader. TERM makes it print `ends` and release the Lease.
 package main
 
 import (
@@ -35,6 +35,7 @@ func main() {
 	}
 	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ended, func() { fmt.Println("ends") })
 	leaderelection.RunOrDie(ended, leaderelection.LeaderElectionConfig{
 		Lock:            lock,
 		LeaseDuration:   lease,

@@ -1,38 +1,42 @@
-//! etcd and an API server, and candidates of client-go.
-
-use crate::facts::{acquire, key};
-use fencelock_core::{Intent, Key};
-use fencelock_register::RegisterLocks;
-use fencelock_register::kube::connect;
-use fencelock_testkit::TestProcess;
+use crate::redis::say_skipped;
+use crate::until::until;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
 
-/// What takes some seconds on a machine with nothing else to do.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// The lease of the elections.
-pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// A server starts in ten seconds on a machine with nothing else to do.
+const READY: Duration = Duration::from_secs(180);
 
 /// The users, with a token of the same name; the first one is an administrator.
 const USERS: [&str; 6] = ["admin", "nobody", "reads", "creates", "updates", "floods"];
 
-/// etcd and an API server in a directory of their own.
-pub(crate) struct Cluster {
+/// etcd and an API server of Kubernetes in a directory of their own.
+#[derive(Debug)]
+pub struct KubeCluster {
     programs: PathBuf,
     directory: tempfile::TempDir,
     etcd: Child,
     etcd_port: u16,
-    pub(crate) port: u16,
+    port: u16,
     server: Mutex<Option<Child>>,
 }
 
-impl Cluster {
-    pub(crate) fn start(programs: &Path) -> Self {
+#[allow(clippy::unwrap_used)]
+impl KubeCluster {
+    /// Starts both, once `scripts/test-servers kube` has built them: `FENCELOCK_KUBE` names their directory. `None` without it, after a
+    /// message.
+    ///
+    /// # Panics
+    /// If they do not start.
+    pub fn start_or_skip() -> Option<Self> {
+        let Some(programs) = std::env::var_os("FENCELOCK_KUBE").map(PathBuf::from) else {
+            say_skipped("`scripts/test-servers kube` builds an API server for it");
+            return None;
+        };
         let directory = tempfile::tempdir().unwrap();
         // Held together, so that they differ.
         let ports = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -50,21 +54,29 @@ impl Cluster {
         let tokens = USERS.map(|user| format!("{user},{user},{user},\"{}\"\n", group(user)));
         std::fs::write(directory.path().join("tokens"), tokens.concat()).unwrap();
         make_certificates(directory.path());
-        let cluster =
-            Self { programs: programs.into(), directory, etcd, etcd_port: client, port, server: Mutex::default() };
-        cluster.start_server();
+        let cluster = Self { programs, directory, etcd, etcd_port: client, port, server: Mutex::default() };
         for user in USERS {
             cluster.write_kubeconfig(user, &format!("token: {user}"), port);
         }
         cluster.write_kubeconfig("certified", "client-certificate: client.crt, client-key: client.key", port);
-        cluster
+        cluster.start_server();
+        Some(cluster)
+    }
+
+    /// The port of the API server, for a proxy in front of it.
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub(crate) fn start_server(&self) {
+    /// Starts the API server again, and waits until it answers.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn start_server(&self) {
         let key = self.path("server.key").display().to_string();
         let mut command = Command::new(self.programs.join("kube-apiserver"));
         command
@@ -78,17 +90,28 @@ impl Cluster {
             .arg(format!("--client-ca-file={}", self.path("ca.crt").display()))
             .args([format!("--service-account-key-file={key}"), format!("--service-account-signing-key-file={key}")]);
         let log = std::fs::File::create(self.path("log")).unwrap();
-        *self.server.lock().unwrap() = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let server = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        let answers = |path: &str| self.try_api("GET", path, "").is_ok();
+        until(READY, "the API server", || {
+            sleep(Duration::from_millis(200));
+            // The certificate is made by the server.
+            self.path("certs/apiserver.crt").exists() && answers("/readyz") && answers("/api/v1/namespaces/default")
+        });
     }
 
-    pub(crate) fn stop_server(&self) {
-        let mut server = self.server.lock().unwrap().take().unwrap();
-        server.kill().unwrap();
-        server.wait().unwrap();
+    /// Kills the API server.
+    pub fn stop_server(&self) {
+        if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _is_over = server.kill().and_then(|()| server.wait());
+        }
     }
 
     /// Credentials for the API server, or for a proxy in front of it.
-    pub(crate) fn write_kubeconfig(&self, name: &str, user: &str, port: u16) {
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn write_kubeconfig(&self, name: &str, user: &str, port: u16) {
         let config = format!(
             "current-context: here\ncontexts: [{{name: here, context: {{cluster: c, user: u}}}}]\n\
              clusters: [{{name: c, cluster: {{server: \"https://127.0.0.1:{port}\", \
@@ -98,37 +121,47 @@ impl Cluster {
         std::fs::write(self.path(name), config).unwrap();
     }
 
-    pub(crate) fn locks(&self, account: &str, namespace: &str) -> RegisterLocks {
-        let file = self.path(account);
-        connect(&format!("kube-lease:///{namespace}?kubeconfig={}&skew=0ms&poll=50ms", file.display())).unwrap()
+    /// The locks of a namespace, with these credentials, and without an allowance for clocks that differ.
+    pub fn url(&self, account: &str, namespace: &str) -> String {
+        format!("kube-lease:///{namespace}?kubeconfig={}&skew=0ms&poll=50ms", self.path(account).display())
     }
 
-    pub(crate) fn admin(&self) -> RegisterLocks {
-        self.locks("admin", "default")
-    }
-
-    /// A request of the administrator with this document, which must succeed. Returns the answer without blanks.
-    pub(crate) fn api(&self, method: &str, path: &str, document: &str) -> String {
+    /// `curl` as the administrator.
+    pub fn curl(&self, method: &str, path: &str) -> Command {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/yaml" };
-        let mut curl = Command::new("curl")
-            .args(["--silent", "--show-error", "--fail-with-body", "--data-binary", "@-", "-X", method])
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail-with-body", "--no-buffer", "-X", method])
             .args(["-H", "Authorization: Bearer admin", "-H", &format!("Content-Type: {kind}")])
             .arg("--cacert")
             .arg(self.path("certs/apiserver.crt"))
-            .arg(format!("https://127.0.0.1:{}{path}", self.port))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .arg(format!("https://127.0.0.1:{}{path}", self.port));
+        curl
+    }
+
+    /// A request of the administrator with this document, which must succeed. Returns the answer without blanks.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn api(&self, method: &str, path: &str, document: &str) -> String {
+        self.try_api(method, path, document).unwrap_or_else(|answer| panic!("{method} {path}: {answer}"))
+    }
+
+    fn try_api(&self, method: &str, path: &str, document: &str) -> Result<String, String> {
+        let mut curl = self.curl(method, path);
+        let curl =
+            curl.args(["--data-binary", "@-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut curl = curl.spawn().unwrap();
         curl.stdin.take().unwrap().write_all(document.as_bytes()).unwrap();
         let output = curl.wait_with_output().unwrap();
         let answer = String::from_utf8_lossy(&output.stdout).split_whitespace().collect();
-        assert!(output.status.success(), "{method} {path}: {answer}");
-        answer
+        if output.status.success() { Ok(answer) } else { Err(answer) }
     }
 
     /// Creates the objects of a manifest in a namespace, which may have no field that the API server does not know.
-    pub(crate) fn create(&self, namespace: &str, manifest: &str) {
+    ///
+    /// # Panics
+    /// If they are refused.
+    pub fn create(&self, namespace: &str, manifest: &str) {
         for document in manifest.split("\n---\n") {
             let of = |name: &str| document.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
             let (version, kind) = (of("apiVersion:"), of("kind:").to_lowercase());
@@ -138,12 +171,13 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn create_namespace(&self, name: &str) {
+    /// Creates a namespace.
+    pub fn create_namespace(&self, name: &str) {
         self.create(name, &format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
     }
 
     /// Lets a user do this with Leases of a namespace.
-    pub(crate) fn allow(&self, user: &str, namespace: &str, verbs: &str) {
+    pub fn allow(&self, user: &str, namespace: &str, verbs: &str) {
         self.create(
             namespace,
             &format!(
@@ -156,25 +190,19 @@ impl Cluster {
         );
     }
 
-    /// Until locks can be had.
-    pub(crate) async fn ready(&self) {
-        let started = Instant::now();
-        // Without its certificate there is no client.
-        while !self.path("certs/apiserver.crt").exists()
-            || acquire(&self.admin(), &key("ready"), 1, Intent::Try).await.is_err()
-        {
-            let log = || std::fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(started.elapsed() < 3 * SOON, "the server never starts: {}", log());
-            sleep(Duration::from_millis(200)).await;
-        }
+    /// A candidate of client-go in the namespace `default`.
+    pub fn candidate(&self, account: &str, key: &str, identity: &str, lease: Duration) -> Command {
+        let mut command = Command::new(self.programs.join("candidate"));
+        command.arg(self.path(account)).args(["default", key, identity, &lease.as_secs().to_string()]);
+        command.stderr(Stdio::null());
+        command
     }
 }
 
-impl Drop for Cluster {
+impl Drop for KubeCluster {
     fn drop(&mut self) {
         self.stop_server();
-        self.etcd.kill().unwrap();
-        self.etcd.wait().unwrap();
+        let _is_over = self.etcd.kill().and_then(|()| self.etcd.wait());
     }
 }
 
@@ -183,6 +211,7 @@ fn group(user: &str) -> &str {
 }
 
 /// A key for the accounts of services, and a certificate of an administrator with that of its authority.
+#[allow(clippy::unwrap_used)]
 fn make_certificates(directory: &Path) {
     std::fs::write(directory.join("extensions"), "extendedKeyUsage=clientAuth\n").unwrap();
     for command in [
@@ -193,37 +222,5 @@ fn make_certificates(directory: &Path) {
     ] {
         let made = Command::new("openssl").args(command.split(' ')).current_dir(directory).output().unwrap();
         assert!(made.status.success(), "{command}: {made:?}");
-    }
-}
-
-/// A candidate of client-go in the namespace `default`.
-pub(crate) struct Candidate(TestProcess);
-
-impl Candidate {
-    pub(crate) fn start(cluster: &Cluster, account: &str, key: &Key, identity: &str) -> Self {
-        let mut command = Command::new(cluster.programs.join("candidate"));
-        command.arg(cluster.path(account)).args(["default", key.as_str(), identity, &LEASE.as_secs().to_string()]);
-        command.stderr(Stdio::null());
-        Self(TestProcess::spawn(command).unwrap())
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
-    /// Waits until it says this.
-    pub(crate) async fn says(&mut self, words: &str) {
-        let heard = timeout(SOON, self.0.receive_async(words)).await;
-        assert!(heard.is_ok_and(|heard| heard.is_some()), "never said {words:?}");
-    }
-
-    /// It does not say this within this time.
-    pub(crate) async fn does_not_say(&mut self, words: &str, span: Duration) {
-        assert!(timeout(span, self.0.receive_async(words)).await.is_err(), "it said {words:?}, or has ended");
-    }
-
-    pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.pid().to_string()).status();
-        assert!(sent.unwrap().success());
     }
 }
