@@ -16,23 +16,15 @@ pub(crate) struct Unreadable(pub(crate) String);
 
 pub(crate) type Read<T> = Result<T, Unreadable>;
 
-/// The reply to a claim.
-pub(crate) enum ClaimAnswer {
-    Known {
-        answer: Acquire,
-        is_handed: bool,
-    },
-    /// Not all waiters in front of this one were looked at, so the claim has to be repeated.
-    AskAgain,
-}
-
 /// The grant of the statement for the common case.
 pub(crate) fn taken(row: &Row) -> Read<Acquire> {
     Ok(Acquire::Granted { tokens: tokens(get(row, 0)?, get(row, 1)?)? })
 }
 
-pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
-    let known = |answer| Ok(ClaimAnswer::Known { answer, is_handed: get(row, 12)? });
+/// The answer to a claim, and whether the key was handed over. `None`: not all waiters in front of this one were looked at, so the claim has
+/// to be repeated.
+pub(crate) fn claim(row: &Row) -> Read<Option<(Acquire, bool)>> {
+    let known = |answer| Ok(Some((answer, get(row, 12)?)));
     match get::<i32>(row, 0)? {
         0 => known(Acquire::Granted { tokens: tokens(get(row, 1)?, get(row, 2)?)? }),
         1 => known(Acquire::Busy(occupied(row)?)),
@@ -42,7 +34,7 @@ pub(crate) fn claim(row: &Row) -> Read<ClaimAnswer> {
             known(Acquire::Queued { ahead, occupied: occupied(row)?, hand_off })
         }
         3 => known(Acquire::Gone),
-        4 => Ok(ClaimAnswer::AskAgain),
+        4 => Ok(None),
         5 => known(Acquire::Conflict(mode(get(row, 10)?, get(row, 11)?)?)),
         other => Err(Unreadable(format!("acquire has answered {other}"))),
     }

@@ -11,16 +11,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_util::io::InspectReader;
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A stream whose greeting is read on the way.
+pub(crate) type Watched = InspectReader<Box<dyn Stream>, Box<dyn FnMut(&[u8]) + Send>>;
 
 /// The request for TLS: its length, and a number in place of a protocol version.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -47,7 +49,13 @@ pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<A
         Host::Unix(..) => return Err(Unknown::new(host.to_string(), Fault::Unsupported, "name a host in the URL")),
     };
     let named = Arc::new(AtomicI32::new(0));
-    Ok((Watched { stream, greeting: Greeting::default(), named: Arc::clone(&named) }, named))
+    let (mut greeting, found) = (Greeting::default(), Arc::clone(&named));
+    let watch = move |bytes: &[u8]| {
+        if let Some(process) = greeting.read(bytes) {
+            found.store(process, Ordering::Relaxed);
+        }
+    };
+    Ok((InspectReader::new(stream, Box::new(watch)), named))
 }
 
 /// Asks for TLS unless it is not wanted. Like libpq, `prefer` continues without it where the server has none.
@@ -144,13 +152,6 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-/// A stream whose greeting is read on the way.
-pub(crate) struct Watched {
-    stream: Box<dyn Stream>,
-    greeting: Greeting,
-    named: Arc<AtomicI32>,
-}
-
 /// The messages of the server up to the one with its process id: a letter, and a length that counts itself.
 #[derive(Debug, Default)]
 struct Greeting {
@@ -189,31 +190,6 @@ impl Greeting {
             }
         }
         None
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if let Some(process) = self.greeting.read(&buf.filled()[before..]) {
-            self.named.store(process, Ordering::Relaxed);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -100,16 +100,10 @@ fn remedy(error: &DbError) -> Option<&'static str> {
 
 /// The text of the driver names only the step that failed.
 fn with_causes(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
+    let causes =
+        std::iter::successors(std::error::Error::source(error), |cause| cause.source()).map(ToString::to_string);
+    let add = |text: String, cause: String| if text.contains(&cause) { text } else { format!("{text}: {cause}") };
+    causes.fold(error.to_string(), add)
 }
 
 #[cfg(test)]

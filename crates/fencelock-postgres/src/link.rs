@@ -122,9 +122,9 @@ impl Link {
         timeout_at(deadline, open).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// A connection that waits for no reply.
+    /// A connection that no request has: only its slot, and this one.
     fn idle(&self) -> Option<Arc<Session>> {
-        self.slots.iter().filter_map(|slot| slot.current()).find(|session| session.is_idle())
+        self.slots.iter().filter_map(|slot| slot.current()).find(|session| Arc::strong_count(session) == 2)
     }
 
     /// Sends a request and waits for its reply. A connection that is too slow is used no more, unless opening it took most of the time.

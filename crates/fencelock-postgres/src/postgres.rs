@@ -1,6 +1,6 @@
 //! The backend.
 
-use crate::answers::{self, ClaimAnswer};
+use crate::answers;
 use crate::calls::{self, Call, params};
 use crate::fault::LOCKED;
 use crate::link::{Lane, Link};
@@ -121,29 +121,26 @@ impl Postgres {
                 Intent::Try => asked.await?,
             };
             let answer = link.read(rows.first().map(answers::claim).transpose())?;
-            match answer {
-                Some(ClaimAnswer::Known { answer, is_handed }) => {
-                    if is_handed {
-                        link.tell(&claim.key).await;
-                    }
-                    return Ok(answer);
+            if let Some((answer, is_handed)) = answer.flatten() {
+                if is_handed {
+                    link.tell(&claim.key).await;
                 }
-                // Each reply has removed some dead waiters.
-                Some(ClaimAnswer::AskAgain) if Instant::now() < deadline => {}
-                _ => return Err(link.timed_out()),
+                return Ok(answer);
+            }
+            // Each reply has removed some dead waiters.
+            if Instant::now() >= deadline {
+                return Err(link.timed_out());
             }
         }
     }
 
     fn note_waiting(&self, claim: &Claim, answer: &Result<Acquire, Unknown>) {
         match answer {
-            Ok(Acquire::Queued { .. }) => {
-                if self.link.hub.waits(claim.holder.id, &claim.key) {
-                    self.link.poll_for_hand_offs();
-                }
+            Ok(Acquire::Queued { .. }) if self.link.hub.waits(claim.holder.id, &claim.key) => {
+                self.link.poll_for_hand_offs();
             }
+            Ok(Acquire::Queued { .. }) | Err(_) => {}
             Ok(_) => self.link.hub.forget(&claim.holder.id),
-            Err(_) => {}
         }
     }
 

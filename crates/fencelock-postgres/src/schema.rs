@@ -1,6 +1,7 @@
 //! The tables and functions in the database.
 
 use crate::url::Target;
+use fencelock_core::Change;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
@@ -16,16 +17,8 @@ pub(crate) const INIT: Duration = Duration::from_secs(60);
 /// The layout of the tables that this version makes and knows.
 pub(crate) const LAYOUT: i32 = 1;
 
-/// What is in the schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// It was made.
-    New,
-    /// It was there. Its functions are those of this version now, and its quarantine lasts for this time.
-    Again(Duration),
-    /// Its tables are of another version, and were not changed.
-    Other(i32),
-}
+/// What was done, and the rest of its quarantine; or the layout of tables of another version, which were not changed.
+pub(crate) type Made = Result<(Change, Duration), i32>;
 
 /// Makes what is missing, in one transaction. Who may use it stays as it is; at first, that is the role of this client. With `trust`,
 /// a quarantine ends.
@@ -48,7 +41,7 @@ pub(crate) async fn create(client: &Client, target: &Target, trust: bool) -> Res
         let layout = layout.first().map(|row| row.try_get(0)).transpose()?;
         if let Some(other) = layout.filter(|layout| *layout != LAYOUT) {
             client.batch_execute("ROLLBACK").await?;
-            return Ok(Made::Other(other));
+            return Ok(Err(other));
         }
         let revoke = format!("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC");
         client.batch_execute(&format!("{TABLES} {FUNCTIONS} {revoke}")).await?;
@@ -57,7 +50,7 @@ pub(crate) async fn create(client: &Client, target: &Target, trust: bool) -> Res
         let rest = client.query_typed(&guard, &[]).await?.first().map(|row| row.try_get::<_, i64>(0)).transpose()?;
         client.batch_execute("COMMIT").await?;
         let rest = Duration::from_micros(rest.unwrap_or_default().unsigned_abs());
-        Ok(if is_there { Made::Again(rest) } else { Made::New })
+        Ok(Ok((if is_there { Change::None } else { Change::New }, rest)))
     };
     let made = made.await;
     if made.is_err() {

@@ -4,7 +4,7 @@ use crate::calls::{CALLS, Call};
 use crate::dial::{Watched, dial};
 use crate::fault::{NOT_INSTALLED, has_moved, unknown};
 use crate::hub::Hub;
-use crate::schema::{self, INIT, LAYOUT, Made};
+use crate::schema::{self, INIT, LAYOUT};
 use crate::url::{Host, Quarantine, Target};
 use fencelock_core::{BoxFuture, Change, Fault, HolderId, NodeFault, Span, Ttl, Unknown};
 use futures_util::StreamExt;
@@ -77,8 +77,6 @@ pub(crate) struct Session {
     begin: String,
     /// On a connection of a pooler, one transaction is under way at a time.
     order: Order,
-    /// How many requests wait for their replies.
-    waiting: AtomicU32,
     /// The holders with a claim that it may still execute, although nobody waits for its reply.
     late: Mutex<HashSet<HolderId>>,
     state: Arc<State>,
@@ -154,7 +152,6 @@ impl Session {
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
             begin,
             order: Order::default(),
-            waiting: AtomicU32::new(0),
             late: Mutex::default(),
             state,
             driver,
@@ -202,14 +199,9 @@ impl Session {
         self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(holder)
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0
-    }
-
     /// Runs one statement in a transaction of its own, in one round trip. Requests are executed in the order in which their futures are
     /// polled for the first time.
     pub(crate) async fn call(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Unknown> {
-        let _waiting = Waiting::new(&self.waiting);
         let rows = if self.facts.is_pooled {
             self.call_pooled(call, params).await
         } else {
@@ -331,22 +323,6 @@ impl Drop for Claiming<'_> {
     }
 }
 
-/// A request that waits for its reply, or is cancelled.
-struct Waiting<'a>(&'a AtomicU32);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicU32) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
         self.driver.abort();
@@ -370,11 +346,8 @@ pub(crate) async fn install(target: &Target, within: Duration, trust: bool) -> R
         let _ = driver.await;
         made
     };
-    match first(target, within, 1, |host| Box::pin(made(host))).await? {
-        Made::Other(layout) => Err(Unknown::new(&target.name, Fault::Unsupported, other(layout))),
-        Made::New => Ok((Change::New, Duration::ZERO)),
-        Made::Again(rest) => Ok((Change::None, rest)),
-    }
+    let made = first(target, within, 1, |host| Box::pin(made(host))).await?;
+    made.map_err(|layout| Unknown::new(&target.name, Fault::Unsupported, other(layout)))
 }
 
 /// Makes the schema to its end, also if the request that needs it ends before: a far server takes longer for it than a reply may.

@@ -172,10 +172,9 @@ impl Target {
 
     /// How long a quarantine lasts; zero without one.
     pub(crate) fn span(&self) -> Duration {
-        if self.quarantine == Quarantine::Off {
-            Duration::ZERO
-        } else {
-            quarantine(self.max_ttl.get(), Drift::default())
+        match self.quarantine {
+            Quarantine::Off => Duration::ZERO,
+            Quarantine::Auto | Quarantine::On => quarantine(self.max_ttl.get(), Drift::default()),
         }
     }
 
@@ -186,7 +185,7 @@ impl Target {
 
     /// The schema for SQL, quoted, so that its case counts.
     pub(crate) fn quoted_schema(&self) -> String {
-        quoted(&self.schema)
+        format!("\"{}\"", self.schema.replace('"', "\"\""))
     }
 
     fn name_of(&self) -> String {
@@ -279,11 +278,6 @@ fn host_of(host: &str, port: u16) -> Host {
 fn default_dir() -> &'static Path {
     let packaged = Path::new("/var/run/postgresql");
     if packaged.is_dir() { packaged } else { Path::new("/tmp") }
-}
-
-/// An identifier for SQL.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn checked_schema(name: &str) -> Result<String, Invalid> {
@@ -389,6 +383,7 @@ mod tests {
 
     #[test]
     fn names_that_fold_case_in_sql_are_kept() {
-        assert_eq!(quoted("My\"Locks"), "\"My\"\"Locks\"");
+        let target = Target::parse("postgres://h/d?schema=My%22Locks").unwrap();
+        assert_eq!(target.quoted_schema(), "\"My\"\"Locks\"");
     }
 }
