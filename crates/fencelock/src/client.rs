@@ -1,11 +1,10 @@
-use crate::driver::ClientInner;
+use crate::driver::{ClientInner, Driver};
 use crate::election::Election;
 use crate::error::{Error, unconfirmed};
 use crate::guard::Released;
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
 use crate::once::{OncePerWindow, WindowDone, done};
-use crate::reaper::Reaper;
 use crate::semaphore::Semaphore;
 use crate::settings::Settings;
 use crate::slots::Slots;
@@ -130,8 +129,8 @@ impl Client {
         &self.inner
     }
 
-    pub(crate) fn reaper(&self) -> Arc<Reaper> {
-        Arc::clone(&self.inner.reaper)
+    pub(crate) fn driver(&self) -> Arc<Driver> {
+        Arc::<Driver>::clone(&self.inner)
     }
 
     /// The name of the backend for messages, without secrets.

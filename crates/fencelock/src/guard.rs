@@ -229,7 +229,7 @@ impl ReleasedOnDrop {
         if self.held.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let (leaving, now, releasing) = self.held.leave(false);
+        let (leaving, mut now, releasing) = self.held.leave(false);
         self.releasing = releasing;
         if leaving != Leaving::Over {
             self.count_released(now);
@@ -244,12 +244,13 @@ impl ReleasedOnDrop {
                     return Released::of(self.held.key(), released);
                 }
             };
-            let left = limit.since(client.clock.now());
+            let left = limit.since(now);
             let answer = tokio::time::timeout(left, client.backend.release(held.key(), &held.holder())).await.ok();
             if let Some(Err(cause)) = &answer {
                 tracing::debug!(key = %held.key(), %cause, "release failed");
             }
-            next = release.answered(answer, held.stray_until(), &client.config.backend, client.clock.now());
+            now = client.clock.now();
+            next = release.answered(answer, held.stray_until(), &client.config.backend, now);
         }
     }
 

@@ -93,7 +93,7 @@ impl Held {
     /// tasks: it has its own timer for the end of the lease.
     pub(crate) async fn ended(&self) -> Option<LossReason> {
         loop {
-            let ended = self.lease.ended();
+            let ended = self.lease.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             let left = match self.time_left() {
@@ -172,7 +172,7 @@ impl Held {
         }
         let (driver, key) = (&self.cell.driver, self.key().clone());
         let until = driver.clock.now() + ttl.get();
-        driver.reaper.take(PendingRelease { key, holder, until, stray_until, is_hold: true });
+        driver.reap(PendingRelease { key, holder, until, stray_until, is_hold: true });
     }
 
     /// Until then, a claim of this holder may be in flight, and would acquire the key again.

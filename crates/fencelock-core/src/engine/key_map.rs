@@ -1,5 +1,6 @@
 use crate::{Key, Mode};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What a client has for its keys: `C` is an engine of a key, as its driver keeps it.
 ///
@@ -36,37 +37,36 @@ impl<C> KeyMap<C> {
         alone.chain(self.permits.get(key).into_iter().flat_map(HashMap::values))
     }
 
-    /// The engine for tasks that request this mode.
-    pub fn get(&self, key: &Key, mode: Mode) -> Option<&C> {
+    /// The engine for tasks that request this mode; a new one if there is none.
+    pub fn get_or_insert(&mut self, key: &Key, mode: Mode, new: impl FnOnce() -> C) -> &C {
         match mode {
-            Mode::Shared => self.readers.get(key),
-            Mode::Permits { .. } => self.permits.get(key)?.get(&mode),
-            _ => self.writers.get(key),
+            Mode::Shared => self.readers.entry(key.clone()).or_insert_with(new),
+            Mode::Permits { .. } => self.permits.entry(key.clone()).or_default().entry(mode).or_insert_with(new),
+            _ => self.writers.entry(key.clone()).or_insert_with(new),
         }
     }
 
-    /// Adds an engine.
-    pub fn insert(&mut self, key: Key, mode: Mode, cell: C) {
+    /// Removes an engine that is empty, unless another one has taken its place.
+    pub fn remove_if(&mut self, key: &Key, mode: Mode, is_it: impl FnOnce(&C) -> bool) {
         match mode {
-            Mode::Shared => _ = self.readers.insert(key, cell),
-            Mode::Permits { .. } => _ = self.permits.entry(key).or_default().insert(mode, cell),
-            _ => _ = self.writers.insert(key, cell),
-        }
-    }
-
-    /// Removes an engine that is empty.
-    pub fn remove(&mut self, key: &Key, mode: Mode) {
-        match mode {
-            Mode::Shared => _ = self.readers.remove(key),
+            Mode::Shared => remove_if(self.readers.entry(key.clone()), is_it),
             Mode::Permits { .. } => {
-                if let Some(cells) = self.permits.get_mut(key) {
-                    cells.remove(&mode);
-                    if cells.is_empty() {
-                        self.permits.remove(key);
+                if let Entry::Occupied(mut cells) = self.permits.entry(key.clone()) {
+                    remove_if(cells.get_mut().entry(mode), is_it);
+                    if cells.get().is_empty() {
+                        cells.remove();
                     }
                 }
             }
-            _ => _ = self.writers.remove(key),
+            _ => remove_if(self.writers.entry(key.clone()), is_it),
         }
+    }
+}
+
+fn remove_if<K, C>(entry: Entry<'_, K, C>, is_it: impl FnOnce(&C) -> bool) {
+    if let Entry::Occupied(cell) = entry
+        && is_it(cell.get())
+    {
+        cell.remove();
     }
 }

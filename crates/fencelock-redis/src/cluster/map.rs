@@ -31,7 +31,7 @@ impl ClusterMap {
 }
 
 pub(crate) async fn query(redis: &Redis) -> Result<ClusterMap, Unknown> {
-    let session = redis.session().await?;
+    let session = redis.link.session().await?;
     let mut pipe = redis::pipe();
     pipe.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
     let answers = session.send_all(&pipe).await;

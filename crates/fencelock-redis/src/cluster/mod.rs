@@ -69,7 +69,7 @@ impl Cluster {
         cluster.refresh().await?;
         // All nodes have the same capabilities. They are read from a master, because the URL may list replicas only.
         if let Some(master) = cluster.view.masters().first() {
-            cluster.node(master)?.session().await?;
+            cluster.node(master)?.link.session().await?;
         }
         Ok(cluster)
     }

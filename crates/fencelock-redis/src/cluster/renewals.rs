@@ -65,7 +65,7 @@ impl Cluster {
     async fn until_replaced(&self, part: &Part, all: &[Renewal], batch: &[Renewal]) -> (RenewReplies, bool) {
         let slot = part.numbers.first().map(|number| self.slot(&all[*number].key));
         let request = async {
-            match part.node.session().await {
+            match part.node.link.session().await {
                 Ok(_) => (part.node.renew_all(batch).await, false),
                 Err(cause) => (vec![Err(cause); batch.len()], true),
             }

@@ -60,7 +60,7 @@ impl Cluster {
         request: impl Fn(Arc<Redis>) -> F + Send + Sync,
     ) -> Result<T, Unknown> {
         let request = &request;
-        let after_connecting = async |node: Arc<Redis>| match node.session().await {
+        let after_connecting = async |node: Arc<Redis>| match node.link.session().await {
             Ok(_) => (Sent::AtOnce, request(node).await),
             Err(cause) => (Sent::Never, Err(cause)),
         };

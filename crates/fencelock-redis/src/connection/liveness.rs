@@ -73,9 +73,9 @@ impl PendingRequest<'_> {
     /// The reply has arrived, whatever its content.
     pub(crate) fn answered(mut self) {
         self.answered = true;
-        let Inner { last_reply, usual, .. } = &*self.liveness.inner;
-        last_reply.fetch_max(micros(self.liveness.begun.elapsed()), Ordering::Relaxed);
-        let took = micros(self.at.elapsed()).max(1);
+        let (now, Inner { last_reply, usual, .. }) = (Instant::now(), &*self.liveness.inner);
+        last_reply.fetch_max(micros(now - self.liveness.begun), Ordering::Relaxed);
+        let took = micros(now - self.at).max(1);
         let before = usual.load(Ordering::Relaxed);
         // Concurrent updates may lose one sample, which is harmless.
         usual.store(

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::script::{COMBINED, released_id};
-use fencelock_core::{Claim, HolderId, SideKeys};
+use fencelock_core::{Claim, Holder, HolderId, SideKeys};
 use redis::{ErrorKind, RedisResult, Value};
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ pub(crate) struct Common {
 #[derive(Debug)]
 enum What {
     Release { id: [u8; HolderId::HEX_LEN + 1] },
-    Claim { value: String, ttl_ms: u64, wanted: u32 },
+    Claim { holder: Holder, ttl_ms: u64, wanted: u32 },
 }
 
 impl Common {
     pub(crate) fn claim(redis_key: &str, claim: &Claim) -> Self {
-        let (value, ttl_ms, wanted) =
-            (claim.holder.wire().to_string(), claim.ttl.as_millis(), claim.queueing.block.get());
-        Self { redis_key: redis_key.to_owned(), what: What::Claim { value, ttl_ms, wanted } }
+        let (holder, ttl_ms) = (claim.holder.clone(), claim.ttl.as_millis());
+        let what = What::Claim { holder, ttl_ms, wanted: claim.queueing.block.get() };
+        Self { redis_key: redis_key.to_owned(), what }
     }
 
     pub(crate) fn release(redis_key: &str, holder: &HolderId) -> Self {
@@ -59,7 +59,7 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
     for common in of(true).chain(of(false)) {
         call = match &common.what {
             What::Release { id } => call.arg(id),
-            What::Claim { value, ttl_ms, wanted } => call.arg(value).arg(ttl_ms).arg(wanted),
+            What::Claim { holder, ttl_ms, wanted } => call.arg_of(holder.wire()).arg(ttl_ms).arg(wanted),
         };
     }
     let (mut next_release, mut next_claim) = (0, releases);

@@ -126,7 +126,7 @@ pub(crate) fn acquire(
         Intent::Poll => "poll",
     };
     let (micros, whose) = token.words();
-    if path == Path::Fast && is_common(claim, token) {
+    if path == Path::Fast && matches!(token, Requested::Own(_)) && is_common(claim) {
         let (run, quorum) = packed_check(epoch_check);
         let (life, hand_off) = (millis(KeyTable::WAITER_LIFE), millis(KeyTable::CLAIM_TTL));
         return Call::brief(&ACQUIRE, redis_key, epoch_check)
@@ -155,9 +155,9 @@ pub(crate) fn acquire(
     call.epoch_check(epoch_check)
 }
 
-/// Whether the common case of `acquire.lua` can grant a claim.
-pub(crate) fn is_common(claim: &Claim, token: Requested) -> bool {
-    claim.mode == Mode::Exclusive && matches!(token, Requested::Own(_)) && !claim.is_poll()
+/// Whether the common case of `acquire.lua` can grant a claim whose token the server chooses.
+pub(crate) fn is_common(claim: &Claim) -> bool {
+    claim.mode == Mode::Exclusive && !claim.is_poll()
 }
 
 /// The beginning of a value, which identifies its holder.

@@ -92,11 +92,12 @@ impl Redis {
         loop {
             let claim = poll.as_ref().unwrap_or(claim);
             let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
-            let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
-            let acquire =
-                |epoch_check: EpochCheck<'_>| script::acquire(redis_key, claim, path, token, channel, epoch_check);
-            let common =
-                || (path == Path::Fast && script::is_common(claim, token)).then(|| Common::claim(redis_key, claim));
+            let acquire = |epoch_check: EpochCheck<'_>| {
+                let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
+                script::acquire(redis_key, claim, path, token, channel, epoch_check)
+            };
+            let is_common = path == Path::Fast && proposal.is_none() && script::is_common(claim);
+            let common = || is_common.then(|| Common::claim(redis_key, claim));
             let answer = self.call_lock(session, redis_key, common, acquire).await?;
             session.has_claimed.store(true, Ordering::Relaxed);
             session.ensure_master(node).await?;
@@ -190,7 +191,7 @@ impl Redis {
         if let Some(quarantine) = self.quarantine() {
             quarantine.check(node, renewal.ttl)?;
         }
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         let call = script::downgrade(&redis_key, &renewal.holder, renewal.ttl.get(), token, self.epoch_check(&session));
         let answer = self.call_over(&session, call).await?;
         self.link.note_unread(&redis_key, &answer);

@@ -64,7 +64,7 @@ pub(crate) async fn clear_stored(redis: &Redis, key: &Key, seen: &Completion) ->
 
 /// With `acks`, the write counts if enough replicas confirm it.
 async fn call_acked(redis: &Redis, call: Call) -> Result<Value, Unknown> {
-    let session = redis.session().await?;
+    let session = redis.link.session().await?;
     let (Some(writer), Some(acks)) = (session.acks.as_ref().filter(|_| !redis.in_trial), redis.link.target.acks) else {
         return redis.call_over(&session, call).await;
     };

@@ -49,7 +49,7 @@ pub(crate) async fn list_served(redis: &Redis) -> Result<Listed, Unknown> {
 /// Every lock of fencelock has a fence, which persists for a day. `SCAN` finds the fences without blocking the server.
 /// Each page is processed before the next is requested: only held locks are kept.
 async fn list_within(redis: &Redis, bounds: Bounds) -> Result<Listed, Unknown> {
-    let session = redis.session().await?;
+    let session = redis.link.session().await?;
     let (mut found, mut cursor) = (Found::default(), 0);
     for _ in 0..bounds.pages {
         let (next, names) = page(redis, &session, cursor, "fence").await?;

@@ -108,10 +108,6 @@ impl Redis {
         Self::at(self.link.target.for_releases()).ok()
     }
 
-    pub(crate) async fn session(&self) -> Result<Arc<Session>, Unknown> {
-        self.link.session().await
-    }
-
     pub(crate) fn unknown(&self, error: &RedisError) -> Unknown {
         let (node, target) = (self.link.node(), &self.link.target);
         let redirected = target.cluster.as_ref().and_then(|view| view.redirected(node, target.host(), error));
@@ -119,7 +115,7 @@ impl Redis {
     }
 
     async fn call(&self, call: impl FnOnce(EpochCheck<'_>) -> Call + Send) -> Result<Value, Unknown> {
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         self.call_over(&session, call(self.epoch_check(&session))).await
     }
 
@@ -177,14 +173,14 @@ impl Redis {
     /// Releases a hold or leaves the queue. If there are more dead waiters than one script skips,
     /// this repeats until a waiter holds the key, or none is left. If it is cancelled before, polling waiters continue.
     async fn give_up(&self, key: &Key, holder: &HolderId) -> Result<Release, Unknown> {
-        let (redis_key, now) = (self.link.target.redis_key(key), BootClock.wall_micros());
+        let redis_key = self.link.target.redis_key(key);
         self.follow_unanswered_claim(&redis_key, holder);
         // A release needs no confirmation by the sentinels: on a replaced master it makes no difference.
         let release = async || {
-            let session = self.session().await?;
+            let session = self.link.session().await?;
             let (common, release) = (
                 || Some(Common::release(&redis_key, holder)),
-                |epoch_check: EpochCheck<'_>| script::release(&redis_key, holder, now, epoch_check),
+                |epoch_check: EpochCheck<'_>| script::release(&redis_key, holder, BootClock.wall_micros(), epoch_check),
             );
             self.call_lock(&session, &redis_key, common, release).await
         };
@@ -235,7 +231,7 @@ impl Redis {
 
     /// Connects, and checks that the server belongs to this set. A server in quarantine and one without a marker belong to it.
     pub(crate) async fn greet(&self) -> Result<(), Unknown> {
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         if let Some(quarantine) = self.quarantine() {
             let state = self.link.inspect_marker(&session, quarantine).await?;
             self.link.warn_of(&session, &state);
@@ -245,7 +241,7 @@ impl Redis {
 
     /// The run id of the server, which does not depend on its address.
     pub(crate) async fn run_id(&self) -> Result<Option<String>, Unknown> {
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         Ok(Some(session.server_info.run_id.clone()).filter(|run_id| !run_id.is_empty()))
     }
 }
@@ -271,7 +267,7 @@ impl Backend for Redis {
 
     fn watch<'a>(&'a self, key: &'a Key) -> Answer<'a, ()> {
         Box::pin(async move {
-            self.watch_key(&*self.session().await?, key).await;
+            self.watch_key(&*self.link.session().await?, key).await;
             Ok(())
         })
     }

@@ -26,7 +26,7 @@ type RenewReplies = Vec<Result<Renew, Unknown>>;
 impl Redis {
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> RenewReplies {
         let begun = BootClock.now();
-        let session = match self.session().await {
+        let session = match self.link.session().await {
             Ok(session) => session,
             Err(unknown) => return vec![Err(unknown); renewals.len()],
         };
@@ -47,7 +47,7 @@ impl Redis {
         self.link.check(&session);
         // A repeated renewal is harmless, so the first request continues.
         let again = pin!(async {
-            match self.session().await {
+            match self.link.session().await {
                 Ok(session) => self.renew_over(&session, renewals, begun).await,
                 Err(unknown) => vec![Err(unknown); renewals.len()],
             }
@@ -188,7 +188,7 @@ impl Redis {
     }
 
     async fn call_single(&self, redis_key: &str, call: &Call, importing: Option<&Self>) -> Result<Value, Unknown> {
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         let error = match self.link.call(&session, call).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
@@ -206,7 +206,7 @@ impl Redis {
 
     /// Sends a call for a key that was already moved to this node, in a slot that is still being imported.
     async fn call_asking(&self, call: &Call) -> Result<Value, Unknown> {
-        let session = self.session().await?;
+        let session = self.link.session().await?;
         let mut commands = redis::pipe();
         commands.cmd("ASKING");
         commands.add_command(call.in_full());

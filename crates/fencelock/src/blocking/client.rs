@@ -1,4 +1,5 @@
 use super::{Election, Lock, LockAll, OnThread, OncePerWindow, Semaphore, Slots, facade, thread::ClientThread};
+use crate::reaper::watch_exit;
 use crate::{
     Backend, BackendReport, Capabilities, Clock, Drift, Error, Eviction, Finding, HolderId, Holding, Released,
     WindowDone,
@@ -62,7 +63,7 @@ impl Client {
         let thread = Arc::new(ClientThread::start()?);
         let inner = thread.get(making)?;
         // A client that is never dropped is closed at the end of the program.
-        thread.reaper.get_or_init(|| inner.reaper()).watch_exit();
+        watch_exit(thread.client.get_or_init(|| inner.driver()));
         Ok(Self { inner, thread })
     }
 

@@ -1,7 +1,7 @@
 //! The thread of a client, and the values of the async API that use it.
 
+use crate::driver::Driver;
 use crate::process::Process;
-use crate::reaper::Reaper;
 use crate::{Error, Invalid};
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -23,7 +23,7 @@ const IN_CALLBACK: &str = "a callback must not wait for a blocking client, becau
 pub(super) struct ClientThread {
     /// `None` after the drop.
     runtime: Option<tokio::runtime::Runtime>,
-    pub(super) reaper: OnceLock<Arc<Reaper>>,
+    pub(super) client: OnceLock<Arc<Driver>>,
     /// In a forked child, the thread does not exist.
     process: Process,
 }
@@ -36,7 +36,7 @@ impl ClientThread {
             .on_thread_start(|| IS_CLIENT_THREAD.set(true))
             .enable_all()
             .build()
-            .map(|runtime| Self { runtime: Some(runtime), reaper: OnceLock::new(), process: Process::current() })
+            .map(|runtime| Self { runtime: Some(runtime), client: OnceLock::new(), process: Process::current() })
             .map_err(|error| {
                 Invalid::new(format!("the system could not create a thread for the client: {error}")).into()
             })
@@ -157,8 +157,8 @@ impl Drop for ClientThread {
             return;
         }
         // A script that exits after its last guard must not leave the lock to its TTL.
-        if let Some(reaper) = self.reaper.take() {
-            reaper.settle();
+        if let Some(client) = self.client.take() {
+            client.settle();
         }
         // Waiting would panic in an async runtime.
         runtime.shutdown_background();

@@ -131,7 +131,7 @@ impl KeyCell {
                 }
                 Action::Began | Action::SetTimer { .. } => {}
                 Action::Ended(ended) => self.on_ended(&ended),
-                Action::Release(release) => driver.reaper.take(*release),
+                Action::Release(release) => driver.reap(*release),
                 Action::ClaimBegan(mode) => driver.telemetry.waiting(&self.key, mode),
                 Action::ClaimEnded(mode) => driver.telemetry.waited(mode),
                 Action::Queued => driver.queued_here(self),
@@ -151,7 +151,7 @@ impl KeyCell {
 
     fn on_ended(&self, ended: &Ended<Option<Arc<LeaseState>>>) {
         if let Some(lease) = &ended.lease {
-            lease.notify();
+            lease.ended.notify_waiters();
         }
         if let End::Lost(reason) = &ended.end {
             for tenure in std::iter::once(&ended.tenure).chain(&ended.others) {

@@ -12,7 +12,7 @@ use fencelock_core::engine::{
     AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, ResumeFailure,
     ResumeKey, ResumeNext, Source,
 };
-use fencelock_core::{HolderId, Key, LossReason, Moment, Occupied};
+use fencelock_core::{HolderId, Key, LossReason, Moment};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -89,13 +89,14 @@ impl KeyTask<'_> {
     }
 
     fn done(&self, next: Next) -> Result<Guard, Error> {
-        let (client, now) = (self.client, self.client.clock.now());
+        let client = self.client;
         match next {
             (AcquireNext::Granted(grant), Some(held)) => {
+                let since = grant.tenure.since;
                 if grant.source != Source::Shared {
-                    client.outages.ends(now);
+                    client.outages.ends(since);
                 }
-                Ok(guard(client, grant.source, held, grant.tenure.since.since(self.acquire.arrived())))
+                Ok(guard(client, grant.source, held, since.since(self.acquire.arrived())))
             }
             (AcquireNext::Failed(failure), _) => Err(error(self.request, *failure)),
             _ => Err(client.check_open().err().unwrap_or_else(|| client.closed_error())),
@@ -198,35 +199,33 @@ impl KeyTask<'_> {
     fn on_report(&self, report: Option<ClaimReport>) {
         let Some(report) = report else { return };
         let (client, now) = (self.client, self.client.clock.now());
-        match report {
-            ClaimReport::Queued { ahead, occupied } => self.report_wait(ahead, occupied, now),
+        let (ahead, occupied) = match report {
+            ClaimReport::Queued { ahead, occupied } => (ahead, occupied),
             ClaimReport::Busy { ahead, occupied, again } => {
                 client.outages.ends(now);
                 if again {
                     client.telemetry.refused_again(&self.request.key);
                 }
-                self.report_wait(ahead, occupied, now);
+                (ahead, occupied)
             }
             ClaimReport::Trouble(cause) => {
                 client.outages.begins(&cause, now);
                 if let Some(on_trouble) = &self.request.on_trouble {
                     on_trouble(&cause);
                 }
-                tracing::debug!(key = %self.request.key, %cause, "no answer, retrying");
+                return tracing::debug!(key = %self.request.key, %cause, "no answer, retrying");
             }
+        };
+        if let Some(on_wait) = &self.request.on_wait {
+            on_wait(&Waiting {
+                key: self.request.key.clone(),
+                ahead,
+                holders: occupied.holders,
+                expiry: occupied.expiry,
+                held_for: occupied.held_for,
+                waited: now.since(self.acquire.arrived()),
+            });
         }
-    }
-
-    fn report_wait(&self, ahead: Option<u32>, occupied: Occupied, now: Moment) {
-        let Some(on_wait) = &self.request.on_wait else { return };
-        on_wait(&Waiting {
-            key: self.request.key.clone(),
-            ahead,
-            holders: occupied.holders,
-            expiry: occupied.expiry,
-            held_for: occupied.held_for,
-            waited: now.since(self.acquire.arrived()),
-        });
     }
 }
 

@@ -30,21 +30,13 @@ impl Keys {
 
     /// The cell of a key. It may be removed before it is used: [`KeyCell::try_with`].
     pub(super) fn get_or_insert(&self, key: &Key, mode: Mode, driver: &Arc<Driver>) -> Arc<KeyCell> {
-        let mut cells = self.cells();
-        if let Some(cell) = cells.get(key, mode) {
-            return Arc::clone(cell);
-        }
-        let cell = Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
-        cells.insert(key.clone(), mode, Arc::clone(&cell));
-        cell
+        let new = || Arc::new(KeyCell::new(key.clone(), mode, Arc::clone(driver)));
+        Arc::clone(self.cells().get_or_insert(key, mode, new))
     }
 
     /// Removes a key that no task waits for or holds.
     pub(super) fn forget(&self, cell: &KeyCell) {
-        let mut cells = self.cells();
-        if cells.get(&cell.key, cell.mode).is_some_and(|known| **known == *cell) {
-            cells.remove(&cell.key, cell.mode);
-        }
+        self.cells().remove_if(&cell.key, cell.mode, |known| **known == *cell);
     }
 
     fn cells(&self) -> MutexGuard<'_, KeyMap<Arc<KeyCell>>> {

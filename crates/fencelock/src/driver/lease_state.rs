@@ -3,7 +3,6 @@ use fencelock_core::engine::{End, Ended, HoldId, Tenure};
 use fencelock_core::{Fault, HolderId, Moment, NodeFault, Renew, Ttl, Unknown};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 /// What most leases never have.
 #[derive(Debug, Default)]
@@ -24,7 +23,8 @@ pub(crate) struct LeaseState {
     pub(crate) stray_until: Moment,
     /// In a box, because there may be very many leases, and few have ended or fail.
     events: Mutex<Option<Box<Events>>>,
-    ended: Notify,
+    /// Wakes the tasks that wait for the end.
+    pub(crate) ended: Notify,
 }
 
 impl LeaseState {
@@ -75,15 +75,6 @@ impl LeaseState {
 
     fn events(&self) -> MutexGuard<'_, Option<Box<Events>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes the tasks that wait for the end.
-    pub(crate) fn notify(&self) {
-        self.ended.notify_waiters();
-    }
-
-    pub(crate) fn ended(&self) -> Notified<'_> {
-        self.ended.notified()
     }
 }
 

@@ -1,5 +1,5 @@
 use super::Driver;
-use super::key_cell::{Engine, KeyCell};
+use super::key_cell::Engine;
 use fencelock_core::{Event, Listener};
 
 /// Forwards the events of the backend to the keys that they concern.
@@ -10,8 +10,8 @@ impl Listener for Driver {
                 let mut cells = self.keys.of_key(key);
                 let waits =
                     cells.any(|cell| cell.with(|engine, cx| engine.on_hand_off(*holder, *tokens, *claim_ttl, cx)));
-                if !waits {
-                    self.reaper.release_undelivered(key, *holder);
+                if let Some(this) = self.this.upgrade().filter(|_| !waits) {
+                    this.release_undelivered(key, *holder);
                 }
             }
             Event::Changed { key } => {
@@ -24,25 +24,15 @@ impl Listener for Driver {
                     cell.with(Engine::on_queued);
                 }
             }
-            // A reset, or an event that this version does not know: a poll is always correct.
-            _ => self.reset(),
-        }
-    }
-}
-
-impl Driver {
-    /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
-    pub(super) fn queued_here(&self, cell: &KeyCell) {
-        for other in self.keys.of_key(&cell.key).filter(|other| **other != *cell) {
-            other.with(Engine::on_queued);
-        }
-    }
-
-    /// Any key may have changed, so all holds are renewed soon.
-    fn reset(&self) {
-        for cell in self.keys.all() {
-            let after = self.timers.after_reset(self.rng.next());
-            cell.with(|engine, cx| engine.on_reset(after, cx));
+            // A reset, or an event that this version does not know: a poll is always correct. Any key may have changed, so all holds are
+            // renewed soon.
+            _ => {
+                for cell in self.keys.all() {
+                    let random = self.rng.next();
+                    let after = self.timers.table().after_reset(random);
+                    cell.with(|engine, cx| engine.on_reset(after, cx));
+                }
+            }
         }
     }
 }

@@ -13,7 +13,6 @@
 
 mod acquire_all;
 mod acquire_slot;
-mod inner;
 mod key_cell;
 mod key_task;
 mod keys;
@@ -25,20 +24,87 @@ use crate::closing::Closing;
 use crate::error::{Error, unreachable_once};
 use crate::identity::{ClientRng, Identity};
 use crate::outage_log::OutageLog;
-use crate::reaper::Reaper;
+use crate::reaper::{Reaper, watch_exit};
 use crate::telemetry::Telemetry;
-use fencelock_core::engine::Config;
-use fencelock_core::{Backend, Clock, Fault, Invalid, Key, Unknown};
+use fencelock_core::engine::{Config, SharingLimits};
+use fencelock_core::{Backend, Clock, Drift, Fault, Invalid, Key, Listener, Unknown};
 use keys::Keys;
 use renewals::Timers;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 pub(crate) use acquire_all::acquire_all;
 pub(crate) use acquire_slot::acquire_slot;
-pub(crate) use inner::ClientInner;
 pub(crate) use key_cell::{Engine, KeyCell};
 pub(crate) use key_task::{acquire, resume};
 pub(crate) use lease_state::LeaseState;
+
+/// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.
+const TURN_LIMIT: Duration = Duration::from_secs(2);
+
+/// The state that the clones of a client, its locks and its guards share. Dropping the last of them ends the tasks of the client.
+#[derive(Debug)]
+pub(crate) struct ClientInner {
+    driver: Arc<Driver>,
+}
+
+impl Deref for ClientInner {
+    type Target = Arc<Driver>;
+
+    fn deref(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+}
+
+impl ClientInner {
+    /// Starts the client's two tasks on the current runtime.
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        drift: Drift,
+        rng: ClientRng,
+        sharing: Option<SharingLimits>,
+    ) -> Result<Arc<Self>, Error> {
+        let capabilities = backend.capabilities();
+        let sharing = sharing.map(|limits| limits.check(&capabilities)).transpose()?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+            Invalid::new("a client needs a tokio runtime; without one, use fencelock::blocking::Client")
+        })?;
+        // A runtime without timers could neither renew nor wait: tokio panics here, and not later in a task.
+        drop(tokio::time::sleep(Duration::ZERO));
+        let identity = Identity::of_this_process()?;
+        let turn_limit = Some(TURN_LIMIT);
+        let config = Config { backend: backend.name(), capabilities, drift, sharing, turn_limit };
+        let driver = Arc::new_cyclic(|this| Driver {
+            backend,
+            clock,
+            rng,
+            identity,
+            telemetry: Telemetry::of(&config.backend),
+            config,
+            reaper: Reaper::default(),
+            closing: Arc::default(),
+            keys: Keys::default(),
+            timers: Timers::default(),
+            outages: OutageLog::default(),
+            this: Weak::clone(this),
+        });
+        watch_exit(&driver);
+        let listener: Arc<dyn Listener> = Arc::<Driver>::clone(&driver);
+        driver.backend.listen(listener);
+        runtime.spawn(Arc::clone(&driver).renew_leases());
+        runtime.spawn(driver.send_releases());
+        Ok(Arc::new(Self { driver }))
+    }
+}
+
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        self.driver.stop();
+        self.driver.stop_reaping();
+    }
+}
 
 /// The state that the tasks, locks and guards of a client share.
 #[derive(Debug)]
@@ -49,11 +115,13 @@ pub(crate) struct Driver {
     pub(crate) identity: Identity,
     pub(crate) config: Config,
     pub(crate) telemetry: Telemetry,
-    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) reaper: Reaper,
     pub(crate) closing: Arc<Closing>,
     pub(crate) keys: Keys,
     timers: Timers,
     outages: OutageLog,
+    /// For the events of the backend, which come without an [`Arc`].
+    this: Weak<Self>,
 }
 
 impl Driver {
@@ -92,6 +160,13 @@ impl Driver {
         // In this order: what ends has been added to what is looked at next.
         let is_over = || self.keys.is_empty() && !self.closing.is_releasing() && self.reaper.pending() == 0;
         self.closing.until(is_over).await;
+    }
+
+    /// See [`Action::Queued`](fencelock_core::engine::Action::Queued).
+    fn queued_here(&self, cell: &KeyCell) {
+        for other in self.keys.of_key(&cell.key).filter(|other| **other != *cell) {
+            other.with(Engine::on_queued);
+        }
     }
 
     /// Removes a key that no task waits for or holds.
@@ -137,12 +212,14 @@ impl Driver {
     }
 
     pub(crate) fn closed_error(&self) -> Error {
-        Error::Closed { held: self.timers.holds(), pending: self.reaper.pending() }
+        let held = self.timers.table().holds();
+        Error::Closed { held, pending: self.reaper.pending() }
     }
 
     /// The number of holds that are renewed, and of their timers.
     #[cfg(test)]
     pub(crate) fn holds_and_timers(&self) -> (usize, usize) {
-        (self.timers.holds(), self.timers.len())
+        let timers = self.timers.table();
+        (timers.holds(), timers.iter().len())
     }
 }

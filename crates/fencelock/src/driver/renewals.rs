@@ -8,7 +8,6 @@ use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The timers of all holds.
@@ -35,21 +34,6 @@ impl Timers {
         }
     }
 
-    /// The number of holds.
-    pub(super) fn holds(&self) -> usize {
-        self.table().holds()
-    }
-
-    /// See [`LeaseTimers::after_reset`].
-    pub(super) fn after_reset(&self, random: u64) -> Duration {
-        self.table().after_reset(random)
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.table().iter().len()
-    }
-
     /// Whether the task has ended, or was requested to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
@@ -61,7 +45,7 @@ impl Timers {
         self.changed.notify_one();
     }
 
-    fn table(&self) -> MutexGuard<'_, LeaseTimers<Arc<KeyCell>>> {
+    pub(super) fn table(&self) -> MutexGuard<'_, LeaseTimers<Arc<KeyCell>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

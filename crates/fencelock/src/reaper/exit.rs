@@ -2,7 +2,8 @@
 //! main thread waits for the releases itself, if the system runs the destructors of its thread-local values (as Linux with
 //! glibc).
 
-use super::{Reaper, Worker};
+use super::{ReaperTask, Worker};
+use crate::driver::Driver;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
@@ -13,7 +14,7 @@ thread_local! {
 struct AtExit {
     /// Other threads may end while the program continues.
     is_main: bool,
-    clients: RefCell<Vec<Weak<Reaper>>>,
+    clients: RefCell<Vec<Weak<Driver>>>,
 }
 
 impl AtExit {
@@ -21,18 +22,18 @@ impl AtExit {
         Self { is_main: std::thread::current().name() == Some("main"), clients: RefCell::default() }
     }
 
-    fn watch(&self, reaper: &Arc<Reaper>) {
+    fn watch(&self, client: &Arc<Driver>) {
         if !self.is_main {
             return;
         }
         let mut clients = self.clients.borrow_mut();
-        if clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(reaper))) {
+        if clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(client))) {
             return;
         }
         if clients.len().is_power_of_two() {
             clients.retain(|known| known.strong_count() > 0);
         }
-        clients.push(Arc::downgrade(reaper));
+        clients.push(Arc::downgrade(client));
     }
 }
 
@@ -40,31 +41,27 @@ impl Drop for AtExit {
     fn drop(&mut self) {
         let clients: Vec<_> = self.clients.take().iter().filter_map(Weak::upgrade).collect();
         // All clients send before the first is waited for.
-        clients.iter().for_each(Reaper::at_exit);
-        for reaper in &clients {
-            reaper.settle();
+        clients.iter().for_each(at_exit);
+        for client in &clients {
+            client.settle();
         }
     }
 }
 
-impl Reaper {
-    /// If this is the main thread, its end waits for the releases of this client.
-    pub(crate) fn watch_exit(self: &Arc<Self>) {
-        // This fails only while the thread ends, when it is too late to register.
-        let _ = AT_EXIT.try_with(|exit| exit.watch(self));
-    }
+/// If this is the main thread, its end waits for the releases of this client.
+pub(crate) fn watch_exit(client: &Arc<Driver>) {
+    // This fails only while the thread ends, when it is too late to register.
+    let _ = AT_EXIT.try_with(|exit| exit.watch(client));
+}
 
-    /// Work that was left to a runtime may not be completed.
-    fn at_exit(self: &Arc<Self>) {
-        if !self.process.is_current() {
-            return;
-        }
-        if let Some(driver) = self.driver.upgrade() {
-            driver.stop();
-        }
-        let state = self.state();
-        if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {
-            self.take_over(state);
-        }
+/// Work that was left to a runtime may not be completed.
+fn at_exit(client: &Arc<Driver>) {
+    if !client.identity.process.is_current() {
+        return;
+    }
+    client.stop();
+    let state = client.reaper.state();
+    if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {
+        ReaperTask::take_over(client, state);
     }
 }

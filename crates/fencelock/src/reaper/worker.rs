@@ -1,4 +1,5 @@
-use super::{Reaper, State, Worker};
+use super::{State, Worker};
+use crate::driver::Driver;
 use fencelock_core::engine::{PendingRelease, ReleaseOutcome};
 use fencelock_core::{Backend, BoxFuture};
 use futures_util::StreamExt;
@@ -13,7 +14,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Sends the releases, on the runtime of the client or of a thread.
 #[derive(Debug)]
 pub(super) struct ReaperTask {
-    reaper: Arc<Reaper>,
+    client: Arc<Driver>,
     worker: Worker,
     backend: Arc<dyn Backend>,
     wake: Arc<Notify>,
@@ -24,10 +25,9 @@ type Work = (Vec<(u64, PendingRelease)>, Option<Duration>);
 
 impl ReaperTask {
     /// The task of the client.
-    pub(super) fn of(reaper: &Arc<Reaper>) -> Self {
-        let (reaper, backend, wake) =
-            (Arc::clone(reaper), Arc::clone(&reaper.backend), Arc::clone(&reaper.state().wake));
-        Self { reaper, worker: Worker::Task, backend, wake }
+    pub(super) fn of(client: &Arc<Driver>) -> Self {
+        let (backend, wake) = (Arc::clone(&client.backend), Arc::clone(&client.reaper.state().wake));
+        Self { client: Arc::clone(client), worker: Worker::Task, backend, wake }
     }
 
     /// The task ends when all clients and guards are dropped and the queue is empty; the thread when the queue is empty.
@@ -47,7 +47,7 @@ impl ReaperTask {
 
     /// `None` if it is done.
     fn work(&self) -> Option<Work> {
-        let mut state = self.reaper.state();
+        let mut state = self.client.reaper.state();
         if !self.is_in_charge(&state) {
             return None;
         }
@@ -55,13 +55,13 @@ impl ReaperTask {
             state.worker = Worker::None;
             return None;
         }
-        let now = self.reaper.clock.now();
+        let now = self.client.clock.now();
         let batch = state.queue.next(now);
         Some((batch, state.queue.due().map(|due| due.since(now).min(LONGEST_SLEEP))))
     }
 
     fn send(&self, number: u64, release: PendingRelease) -> BoxFuture<'static, (u64, ReleaseOutcome)> {
-        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.reaper.clock));
+        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.client.clock));
         Box::pin(async move {
             let sent = clock.now();
             let answer = backend.release(&release.key, &release.holder).await;
@@ -80,58 +80,34 @@ impl ReaperTask {
     }
 
     fn answered(&self, number: u64, outcome: ReleaseOutcome) {
-        let mut state = self.reaper.state();
-        state.queue.answered(number, outcome, self.reaper.clock.now(), self.reaper.rng.next());
+        let mut state = self.client.reaper.state();
+        state.queue.answered(number, outcome, self.client.clock.now(), self.client.rng.next());
         state.unresponsive &= !matches!(outcome, ReleaseOutcome::Confirmed(_));
-        self.reaper.notify(state);
+        self.client.notify_settled(state);
     }
 
     /// Another worker may have taken over.
     fn is_in_charge(&self, state: &State) -> bool {
         state.worker == self.worker && Arc::ptr_eq(&state.wake, &self.wake)
     }
-}
 
-/// The runtime has ended, and with it all requests in flight.
-impl Drop for ReaperTask {
-    fn drop(&mut self) {
-        // A forked child drops a copy.
-        if !self.reaper.process.is_current() {
-            return;
-        }
-        let mut state = self.reaper.state();
-        if !self.is_in_charge(&state) {
-            return;
-        }
-        if self.worker == Worker::Task {
-            self.reaper.take_over(state);
-            self.reaper.settle();
-        } else {
-            // The worker panicked, and would panic again.
-            state.worker = Worker::None;
-            self.reaper.abandon(state);
-        }
-    }
-}
-
-impl Reaper {
     /// No task on the runtime of the client will send a release any more, and no reply arrives there.
-    pub(super) fn take_over(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    pub(super) fn take_over(client: &Arc<Driver>, mut state: MutexGuard<'_, State>) {
         state.queue.recall();
         if state.queue.pending() == 0 {
             state.worker = Worker::None;
         } else {
-            self.start_thread(state);
+            Self::start_thread(client, state);
         }
     }
 
     /// If the process ends first, the leases expire.
-    pub(super) fn start_thread(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    pub(super) fn start_thread(client: &Arc<Driver>, mut state: MutexGuard<'_, State>) {
         let wake = Arc::new(Notify::new());
         (state.worker, state.wake) = (Worker::Thread, Arc::clone(&wake));
         drop(state);
-        let backend = self.backend.reconnected().unwrap_or_else(|| Arc::clone(&self.backend));
-        let task = ReaperTask { reaper: Arc::clone(self), worker: Worker::Thread, backend, wake };
+        let backend = client.backend.reconnected().unwrap_or_else(|| Arc::clone(&client.backend));
+        let task = Self { client: Arc::clone(client), worker: Worker::Thread, backend, wake };
         let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(task.run()),
             Err(error) => tracing::warn!(%error, "no runtime for releases"),
@@ -144,9 +120,31 @@ impl Reaper {
 
     fn abandon(&self, mut state: MutexGuard<'_, State>) {
         let left = state.queue.clear();
-        self.notify(state);
+        self.client.notify_settled(state);
         if left > 0 {
             tracing::warn!(left, "releases were given up; the leases will end by themselves");
+        }
+    }
+}
+
+/// The runtime has ended, and with it all requests in flight.
+impl Drop for ReaperTask {
+    fn drop(&mut self) {
+        // A forked child drops a copy.
+        if !self.client.identity.process.is_current() {
+            return;
+        }
+        let mut state = self.client.reaper.state();
+        if !self.is_in_charge(&state) {
+            return;
+        }
+        if self.worker == Worker::Task {
+            Self::take_over(&self.client, state);
+            self.client.settle();
+        } else {
+            // The worker panicked, and would panic again.
+            state.worker = Worker::None;
+            self.abandon(state);
         }
     }
 }

@@ -33,6 +33,10 @@ impl<W> Queue<W> {
     /// Adds a task whose id is greater, or smaller, than all others.
     pub(super) fn insert(&mut self, id: WaiterId, waiter: Waiter<W>) {
         self.len += 1;
+        if self.entries.capacity() == 0 {
+            // A key usually has one.
+            self.entries.reserve_exact(1);
+        }
         if self.entries.back().is_none_or(|(last, _)| *last < id) {
             self.entries.push_back((id, Some(waiter)));
         } else {

@@ -36,7 +36,7 @@ const CLOCK_FINE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn diagnose(redis: &Redis) -> BackendReport {
     let mut server = ServerReport::new(redis.link.node());
-    let findings = match redis.session().await {
+    let findings = match redis.link.session().await {
         Ok(session) => findings(redis, &session, &mut server).await,
         Err(unknown) => {
             server.failure = Some(unknown.to_string());

@@ -19,7 +19,7 @@ const BY_CLOCK: [&str; 3] = ["shared_locks", "semaphores", "once"];
 
 pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> {
     // Another finding says why there is no session.
-    let Ok(session) = redis.session().await else { return Vec::new() };
+    let Ok(session) = redis.link.session().await else { return Vec::new() };
     if let Some(refusal) = not_granting(redis, &session).await {
         return vec![refusal];
     }
@@ -149,7 +149,7 @@ async fn expires(redis: &Redis, session: &Session, key: &Key) -> Result<(), Unkn
 
 /// Removes what the trial has left. Otherwise it expires.
 async fn clean(redis: &Redis, key: &Key, is_own: bool) -> bool {
-    let Ok(session) = redis.session().await else { return false };
+    let Ok(session) = redis.link.session().await else { return false };
     let call = script::trial_end(&redis.link.target.redis_key(key), is_own);
     matches!(session.send(&call.in_full()).await, Ok(Value::Int(1)))
 }
