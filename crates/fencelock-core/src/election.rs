@@ -1,6 +1,6 @@
 //! What an observer of an election says: a pure function of what the backend has answered so far.
 
-use crate::{Expiry, FencingToken, HolderId, Holding, Occupant, Owner, Unknown};
+use crate::{Expiry, FencingToken, HolderId, Holding, Occupant, Owner, RetryPlan, Unknown};
 use std::fmt;
 use std::time::Duration;
 
@@ -70,22 +70,25 @@ pub struct LeaderHistory {
     ended: bool,
     /// How long to wait for a hint before the next request.
     pause: Duration,
+    shortest: Duration,
+    longest: Duration,
 }
 
-/// An observer inspects the key this often, also without a hint.
+/// An observer inspects the key this often, also without a hint, unless its backend wants to be asked less often.
 const POLL: Duration = Duration::from_secs(1);
 /// No backend gives a hint when a free key is taken. A successor mostly comes soon, so the first requests follow quickly.
 const FIRST_POLL: Duration = Duration::from_millis(20);
 /// A lease that ends has ended for the backend this much later.
 const GRAIN: Duration = Duration::from_millis(1);
 
-impl Default for LeaderHistory {
-    fn default() -> Self {
-        Self { last: Last::Nothing, newest: None, term: None, ended: false, pause: FIRST_POLL }
-    }
-}
-
 impl LeaderHistory {
+    /// For a backend that is polled like this.
+    pub fn new(polls: RetryPlan) -> Self {
+        let is_slow = polls.longest > POLL;
+        let (shortest, longest) = if is_slow { (polls.first, polls.longest) } else { (FIRST_POLL, POLL) };
+        Self { last: Last::Nothing, newest: None, term: None, ended: false, pause: shortest, shortest, longest }
+    }
+
     /// How long to wait for a hint before the next request.
     pub const fn pause(&self) -> Duration {
         self.pause
@@ -126,23 +129,23 @@ impl LeaderHistory {
         // A leader without a known term does not make the terms before it forgotten.
         self.term = leader.term.or(self.term);
         self.pause = match leader.expiry {
-            Expiry::In(left) => (left + GRAIN).clamp(FIRST_POLL, POLL),
-            Expiry::Never => POLL,
+            Expiry::In(left) => (left + GRAIN).clamp(self.shortest, self.longest),
+            Expiry::Never => self.longest,
         };
         changed.then_some(Observation::Leader(leader))
     }
 
     fn no_leader(&mut self) -> Option<Observation> {
         if self.last == Last::NoLeader {
-            self.pause = (self.pause * 2).min(POLL);
+            self.pause = (self.pause * 2).min(self.longest);
             return None;
         }
-        (self.last, self.pause) = (Last::NoLeader, FIRST_POLL);
+        (self.last, self.pause) = (Last::NoLeader, self.shortest);
         Some(Observation::NoLeader)
     }
 
     fn unreachable(&mut self, cause: Unknown) -> Option<Observation> {
-        self.pause = POLL;
+        self.pause = self.longest;
         let before = std::mem::replace(&mut self.last, Last::Unreachable);
         (before != Last::Unreachable).then_some(Observation::Unreachable(cause))
     }
@@ -163,7 +166,7 @@ mod tests {
     /// `a5` is an answer with holder a and term 5, `a?` one without the term, `.` a free key, `x` another program,
     /// `-` no answer. Gives the observations in the same form.
     fn observed(answers: &str) -> String {
-        let mut history = LeaderHistory::default();
+        let mut history = LeaderHistory::new(RetryPlan::BLIND);
         let mut observations = Vec::new();
         for answer in answers.split(' ') {
             let seen = match answer {
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_free_key_is_inspected_less_and_less_often() {
-        let mut history = LeaderHistory::default();
+        let mut history = LeaderHistory::new(RetryPlan::BLIND);
         let pauses = (0..8).map(|_| {
             history.on_answer(Ok(None));
             history.pause().as_millis()
@@ -226,6 +229,19 @@ mod tests {
         assert_eq!(pauses.collect::<Vec<_>>(), [20, 40, 80, 160, 320, 640, 1000, 1000]);
         history.on_answer(Ok(Some(&holding(b'a', Some(1)))));
         assert_eq!(history.pause(), POLL);
+    }
+
+    #[test]
+    fn a_backend_that_wants_to_be_asked_rarely_is() {
+        let seconds = Duration::from_secs;
+        let mut history = LeaderHistory::new(RetryPlan::new(seconds(2), seconds(5)));
+        let pauses = (0..4).map(|_| {
+            history.on_answer(Ok(None));
+            history.pause().as_secs()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [2, 4, 5, 5]);
+        history.on_answer(Ok(Some(&holding(b'a', Some(1)))));
+        assert_eq!(history.pause(), seconds(5));
     }
 
     #[test]

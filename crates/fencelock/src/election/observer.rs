@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// Watches the leader of an election; see [`Election::observe`](super::Election::observe).
 ///
-/// It inspects the key when an event says that the leader may have changed, and once a second. If leaders change
-/// faster, some may be skipped. The latest one is always observed.
+/// It inspects the key when an event says that the leader may have changed, and once a second, or as rarely as its backend
+/// wants to be polled. If leaders change faster, some may be skipped. The latest one is always observed.
 #[must_use = "an observer sends requests only while `next` is awaited"]
 pub struct Observer {
     client: Arc<ClientInner>,
@@ -34,7 +34,8 @@ impl Observer {
         let hints = Arc::new(Hints { key: key.clone(), count: AtomicU64::new(0), notify: Notify::new() });
         client.backend.listen(Arc::clone(&hints) as Arc<dyn Listener>);
         let now = Instant::now();
-        Self { client, key, history: LeaderHistory::default(), hints, watched: None, inspected: now, due: now }
+        let history = LeaderHistory::new(client.config.capabilities.polls);
+        Self { client, key, history, hints, watched: None, inspected: now, due: now }
     }
 
     /// The name of the election.
@@ -82,7 +83,7 @@ impl Observer {
         let (backend, hints) = (&self.client.backend, self.hints.count.load(Ordering::SeqCst));
         let seen = backend.inspect(&self.key).await?;
         if seen.is_none() || self.watched == Some(hints) || backend.watch(&self.key).await.is_err() {
-            // Without hints, the key is inspected once a second.
+            // Without hints, the key is polled.
             return Ok(seen);
         }
         self.watched = Some(hints);
