@@ -24,9 +24,9 @@ impl BackendReport {
 
     /// Of a backend whose only server did not reply.
     pub fn unreachable(node: impl Into<String>, why: impl Into<String>, advice: &str) -> Self {
-        let server = ServerReport::failed(node, why);
-        let why = server.failure.clone().unwrap_or_default();
-        Self { findings: vec![Finding::new(Level::Failure, "connection", why, advice)], ..Self::of_server(server) }
+        let why = why.into();
+        let findings = vec![Finding::new(Level::Failure, "connection", why.clone(), advice)];
+        Self { findings, ..Self::of_server(ServerReport::failed(node, why)) }
     }
 
     /// Of a backend without servers.

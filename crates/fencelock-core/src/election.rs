@@ -70,8 +70,7 @@ pub struct LeaderHistory {
     ended: bool,
     /// How long to wait for a hint before the next request.
     pause: Duration,
-    shortest: Duration,
-    longest: Duration,
+    polls: RetryPlan,
 }
 
 /// An observer inspects the key this often, also without a hint, unless its backend wants to be asked less often.
@@ -84,9 +83,8 @@ const GRAIN: Duration = Duration::from_millis(1);
 impl LeaderHistory {
     /// For a backend that is polled like this.
     pub fn new(polls: RetryPlan) -> Self {
-        let is_slow = polls.longest > POLL;
-        let (shortest, longest) = if is_slow { (polls.first, polls.longest) } else { (FIRST_POLL, POLL) };
-        Self { last: Last::Nothing, newest: None, term: None, ended: false, pause: shortest, shortest, longest }
+        let polls = if polls.longest > POLL { polls } else { RetryPlan::new(FIRST_POLL, POLL) };
+        Self { last: Last::Nothing, newest: None, term: None, ended: false, pause: polls.first, polls }
     }
 
     /// How long to wait for a hint before the next request.
@@ -129,23 +127,23 @@ impl LeaderHistory {
         // A leader without a known term does not make the terms before it forgotten.
         self.term = leader.term.or(self.term);
         self.pause = match leader.expiry {
-            Expiry::In(left) => (left + GRAIN).clamp(self.shortest, self.longest),
-            Expiry::Never => self.longest,
+            Expiry::In(left) => (left + GRAIN).clamp(self.polls.first, self.polls.longest),
+            Expiry::Never => self.polls.longest,
         };
         changed.then_some(Observation::Leader(leader))
     }
 
     fn no_leader(&mut self) -> Option<Observation> {
         if self.last == Last::NoLeader {
-            self.pause = (self.pause * 2).min(self.longest);
+            self.pause = (self.pause * 2).min(self.polls.longest);
             return None;
         }
-        (self.last, self.pause) = (Last::NoLeader, self.shortest);
+        (self.last, self.pause) = (Last::NoLeader, self.polls.first);
         Some(Observation::NoLeader)
     }
 
     fn unreachable(&mut self, cause: Unknown) -> Option<Observation> {
-        self.pause = self.longest;
+        self.pause = self.polls.longest;
         let before = std::mem::replace(&mut self.last, Last::Unreachable);
         (before != Last::Unreachable).then_some(Observation::Unreachable(cause))
     }
