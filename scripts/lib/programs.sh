@@ -8,6 +8,9 @@ defaults=(env --default-signal=INT,QUIT,HUP,TERM)
 # Shows the targets, their results, and skipped tests.
 progress() { grep --line-buffered -E '^ +(Running|Doc-tests) |^test result: |^SKIPPED |^error|FAILED' || true; }
 
+# failures_in LOG: what the tests that failed have printed.
+failures_in() { awk '/^failures:$/ { on = 1 } on { print } /^test result: / { on = 0 }' "$1" | head -c 20000 || true; }
+
 # run_tests LOG [ARGUMENT...]: runs `cargo test` with the arguments, or all tests.
 run_tests() {
     local log=$1 failed=

@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # Runs suites on servers, and writes the table of their results. For scripts that set $into to a directory for the logs.
+# shellcheck source=scripts/lib/programs.sh
+. scripts/lib/programs.sh
 
 # run_suite SUITE SERVER ARGUMENTS...: sets $cell to the result, and adds a failure to $failed.
 run_suite() {
@@ -11,6 +13,7 @@ run_suite() {
     cell=FAILED
     if ! FENCELOCK_REDIS_SERVER=$server FENCELOCK_REQUIRE_REDIS=1 "${command[@]}" >"$log" 2>&1; then
         failed+=("$name: $suite, see $log")
+        failures_in "$log"
         return
     fi
     if [ "$suite" = chaos ]; then
@@ -51,8 +54,10 @@ run_postgres() {
         for suite in '-p fencelock-postgres -- --include-ignored' '-p fencelock --all-features --test everywhere -- --include-ignored postgres::' '-p fencelock-chaos --test runs -- --include-ignored postgres::'; do
             read -ra words <<<"$suite"
             log=$into/postgres-$(basename "$(dirname "$programs")")-${words[1]}.log
-            FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 ||
+            FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 || {
                 failed+=("PostgreSQL: ${words[1]}, see $log")
+                failures_in "$log"
+            }
             say "$("$programs/postgres" --version): ${words[1]}: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
         done
     done

@@ -9,7 +9,7 @@ use fencelock_core::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A node takes longer to list many keys than to answer for one.
+/// At least: a node takes longer to list many keys than to answer for one.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Quorum {
@@ -33,7 +33,8 @@ impl Quorum {
         for (number, node) in self.nodes.iter().cloned().enumerate() {
             let answers = answers.clone();
             tokio::spawn(async move {
-                let patience = if node.down().is_some() { node.limit(Duration::ZERO) } else { LIST_PATIENCE };
+                let limit = node.limit(Duration::ZERO);
+                let patience = if node.down().is_some() { limit } else { limit.max(LIST_PATIENCE) };
                 let answer = node.with_timeout(patience, node.backend.as_backend().list()).await;
                 let _ = answers.send((number, answer));
             });
