@@ -61,6 +61,10 @@ pub(crate) fn options(text: &str) -> impl Iterator<Item = Result<(&str, String),
     })
 }
 
+pub(crate) fn unknown_option(name: &str, known: &str) -> Invalid {
+    Invalid::new(format!("unknown option {name:?}; the options are {known}"))
+}
+
 pub(crate) fn decoded(text: &str) -> Result<String, Invalid> {
     let text = percent_encoding::percent_decode_str(text).decode_utf8();
     text.map(Into::into).map_err(|_| Invalid::new("the URL is not UTF-8"))

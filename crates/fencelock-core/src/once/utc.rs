@@ -12,7 +12,29 @@ impl fmt::Display for Utc {
         let seconds = self.0 / 1_000_000;
         let (year, month, day) = civil(seconds / 86_400);
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if f.precision().is_some() {
+            write!(f, ".{:06}", self.0 % 1_000_000)?;
+        }
+        f.write_str("Z")
+    }
+}
+
+impl Utc {
+    /// Reads `2026-11-25T08:32:30Z` and `2026-11-25T08:32:30.000001Z`; `None` for what is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+        let (year, month, day) = (digits(0, 4)?, digits(5, 7)?, digits(8, 10)?);
+        // A year begins with March, so that the leap day is its last.
+        let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+        let days = 365 * year + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day;
+        let seconds =
+            days.checked_sub(719_469)? * 86_400 + digits(11, 13)? * 3600 + digits(14, 16)? * 60 + digits(17, 19)?;
+        let micros = match text.get(19..)?.strip_suffix('Z')? {
+            "" => 0,
+            fraction => format!("{:0<6.6}", fraction.strip_prefix('.')?).parse().ok()?,
+        };
+        Some(Self(seconds * 1_000_000 + micros))
     }
 }
 
@@ -47,6 +69,21 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(Utc(seconds * 1_000_000).to_string(), text);
+            assert_eq!(Utc::parse(text), Some(Utc(seconds * 1_000_000)));
+            let precise = text.replace('Z', ".000007Z");
+            assert_eq!(format!("{:.6}", Utc(seconds * 1_000_000 + 7)), precise);
+            assert_eq!(Utc::parse(&precise), Some(Utc(seconds * 1_000_000 + 7)));
+        }
+    }
+
+    #[test]
+    fn a_time_is_read_to_the_microsecond() {
+        assert_eq!(Utc::parse("1970-01-01T00:00:01.5Z"), Some(Utc(1_500_000)));
+        assert_eq!(Utc::parse("1970-01-01T00:00:01.123456789Z"), Some(Utc(1_123_456)));
+        for text in
+            ["", "now", "2026-11-26", "2026-11-26T10:00:00", "2026-11-26T10:00:00+01:00", "2026-xx-26T10:00:00Z"]
+        {
+            assert_eq!(Utc::parse(text), None, "{text}");
         }
     }
 }

@@ -78,9 +78,7 @@ impl Source {
                 let host = if host.contains(':') { format!("[{host}]") } else { host };
                 Ok(Self::Pod { server: format!("https://{host}:{port}"), directory: POD.into() })
             }
-            _ => Err(Invalid::new(
-                "there is no kubeconfig, and this is no pod of Kubernetes: set KUBECONFIG or kubeconfig=",
-            )),
+            _ => Err(Invalid::new("there is no kubeconfig and this is no pod: set KUBECONFIG or kubeconfig=")),
         }
     }
 
@@ -104,10 +102,8 @@ fn parse(files: &[PathBuf]) -> Result<Vec<File>, Invalid> {
     let parse = |path: &PathBuf| {
         let yaml = YamlLoader::load_from_str(&String::from_utf8_lossy(&read(path)?));
         // The text has secrets, so the error is told without them.
-        let yaml = yaml.map_err(|error| {
-            let line = error.marker().line();
-            Invalid::new(format!("{}: line {line} is not understood", path.display()))
-        })?;
+        let unclear = |line| Invalid::new(format!("{}: line {line} is not understood", path.display()));
+        let yaml = yaml.map_err(|error| unclear(error.marker().line()))?;
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
         Ok((directory, yaml.into_iter().next().unwrap_or(Yaml::Null)))
     };

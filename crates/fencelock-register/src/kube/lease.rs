@@ -43,18 +43,14 @@ impl LeaseObject {
         let managed = object["metadata"].as_object_mut()?.remove("managedFields").unwrap_or_default();
         let renewed = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:renewTime"].is_object();
         let entries = managed.as_array().into_iter().flatten().filter(renewed);
-        let modified = entries.filter_map(|entry| micros(text(&entry["time"]))).max();
+        let modified = entries.filter_map(|entry| micros(&entry["time"])).max();
         Some(Self { object, modified })
     }
 
     /// The replacement of nothing.
     pub(super) fn absent(key: &Key) -> Self {
-        let object = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": name(key)},
-            "spec": {},
-        });
+        let (version, metadata) = ("coordination.k8s.io/v1", json!({"name": name(key)}));
+        let object = json!({"apiVersion": version, "kind": "Lease", "metadata": metadata, "spec": {}});
         Self { object, modified: None }
     }
 
@@ -78,15 +74,12 @@ impl LeaseObject {
     /// Why it cannot be a lock.
     pub(super) fn refusal(&self) -> Option<String> {
         let (spec, name) = (&self.object["spec"], text(&self.object["metadata"]["name"]));
-        for field in ["strategy", "preferredHolder"] {
-            if let Some(value) = spec[field].as_str() {
-                return Some(format!(
-                    "the API server elects the holder of the Lease {name} ({field} {value}): use another name"
-                ));
-            }
-        }
         let seconds = self.seconds();
-        (seconds > DAY).then(|| format!("the Lease {name} lasts {seconds} s, and a lock at most a day"))
+        let too_long = (seconds > DAY).then(|| format!("the Lease {name} lasts {seconds} s, and a lock at most a day"));
+        let mut elected = ["strategy", "preferredHolder"].into_iter().filter(|field| spec[field].is_string());
+        let elected = elected.next().map(|field| format!("{field} {}", text(&spec[field])));
+        let why = |by| format!("the API server elects the holder of the Lease {name} ({by}): use another name");
+        elected.map(why).or(too_long)
     }
 
     /// The bytes of its record: those of the annotation if they say the same as the spec, or are not understood.
@@ -109,8 +102,8 @@ impl LeaseObject {
         let (mut object, holder) = (self.object.clone(), identity(record.hold.as_ref()));
         let is_same = holder == self.identity();
         // client-go counts from the last change of the spec that it has seen, in whole seconds.
-        let before = micros(text(&object["spec"]["renewTime"])).filter(|_| is_same).unwrap_or(0);
-        let now = time(wall_micros.max(before.saturating_add(SECOND)));
+        let before = micros(&object["spec"]["renewTime"]).filter(|_| is_same).unwrap_or(0);
+        let now = format!("{:.6}", Utc(wall_micros.max(before.saturating_add(SECOND))));
         let annotation = String::from_utf8_lossy(&record.to_bytes(key)).trim_end_matches('\n').to_owned();
         let metadata = &mut object["metadata"];
         metadata["annotations"][RECORD] = annotation.into();
@@ -143,7 +136,7 @@ impl LeaseObject {
 
     /// Of an object without a record: greater than all tokens of one that was deleted before it was created.
     fn floor(&self) -> u64 {
-        let created = micros(text(&self.object["metadata"]["creationTimestamp"]));
+        let created = micros(&self.object["metadata"]["creationTimestamp"]);
         created.map_or(0, |created| (created / SECOND + 1) * SECOND)
     }
 
@@ -158,12 +151,17 @@ impl LeaseObject {
         id.copy_from_slice(&hmac_sha256::Hash::hash(format!("{term}\n{}", self.transitions()).as_bytes())[..16]);
         let holder = Holder { id: HolderId::from_bytes(id), owner: Owner::from_text(identity) };
         let ttl = Ttl::new(Duration::from_secs(self.seconds().clamp(1, DAY))).unwrap_or_default();
-        Some(Hold { holder, ttl, since_micros: micros(text(&spec["acquireTime"])).unwrap_or(0) })
+        Some(Hold { holder, ttl, since_micros: micros(&spec["acquireTime"]).unwrap_or(0) })
     }
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+/// Microseconds since 1970.
+fn micros(time: &Value) -> Option<u64> {
+    Utc::parse(text(time)).map(|time| time.0)
 }
 
 /// The `holderIdentity` of this hold: unique, and readable in a list of `kubectl`.
@@ -182,24 +180,4 @@ pub(super) fn name(key: &Key) -> String {
 fn is_label(part: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
-}
-
-/// Microseconds since 1970 of `2026-11-25T08:32:30Z` and `2026-11-25T08:32:30.000001Z`.
-pub(super) fn micros(time: &str) -> Option<u64> {
-    let digits = |from: usize, to: usize| time.get(from..to)?.parse::<u64>().ok();
-    let (year, month, day) = (digits(0, 4)?, digits(5, 7)?, digits(8, 10)?);
-    // A year begins with March, so that the leap day is its last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = (365 * year + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day).checked_sub(719_469)?;
-    let seconds = days * DAY + digits(11, 13)? * 3600 + digits(14, 16)? * 60 + digits(17, 19)?;
-    let fraction = match time.get(19..)?.strip_suffix('Z')? {
-        "" => 0,
-        fraction => format!("{:0<6.6}", fraction.strip_prefix('.')?).parse().ok()?,
-    };
-    Some(seconds * SECOND + fraction)
-}
-
-/// The opposite of [`micros`], with a fraction.
-pub(super) fn time(micros: u64) -> String {
-    format!("{}.{:06}Z", Utc(micros).to_string().trim_end_matches('Z'), micros % SECOND)
 }

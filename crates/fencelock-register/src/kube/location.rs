@@ -1,6 +1,6 @@
 //! The URL.
 
-use crate::web::{options, polls, span};
+use crate::web::{options, polls, span, unknown_option};
 use fencelock_core::{Invalid, RetryPlan};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +22,7 @@ impl Location {
     /// [`Invalid`] names what is wrong.
     pub(super) fn parse(url: &str) -> Result<Self, Invalid> {
         let (path, text) = url.split_once('?').unwrap_or((url, ""));
-        let form =
-            || Invalid::new(format!("{path}: Leases are kube-lease:///NAMESPACE or kube-lease://HOST:PORT/NAMESPACE"));
+        let form = || Invalid::new(format!("{path}: use kube-lease:///NAMESPACE or kube-lease://HOST:PORT/NAMESPACE"));
         let (address, namespace) =
             path.strip_prefix("kube-lease://").and_then(|rest| rest.split_once('/')).ok_or_else(form)?;
         if address.contains('@') {
@@ -55,10 +54,7 @@ impl Location {
             "context" => self.context = Some(value.to_owned()),
             "skew" => self.skew = span(name, value)?,
             "poll" => self.polls = polls(span(name, value)?),
-            _ => {
-                let known = "context, kubeconfig, skew, poll";
-                return Err(Invalid::new(format!("unknown option {name:?}; the options are {known}")));
-            }
+            _ => return Err(unknown_option(name, "context, kubeconfig, skew, poll")),
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::config::{Access, Exec, Source, Tls};
 use crate::web;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fencelock_core::once::Utc;
 use fencelock_core::{BootClock, Clock, Fault, Invalid, Span, Unknown};
 use http::HeaderValue;
 use hyper_rustls::ConfigBuilderExt;
@@ -115,8 +116,8 @@ impl Sessions {
             let pem = |name: &str| given[name].as_str().map(|pem| pem.as_bytes().to_vec());
             tls.client = pem("clientCertificateData").zip(pem("clientKeyData")).or(tls.client);
             // Without a time they are used until they are refused.
-            let expires = given["expirationTimestamp"].as_str().and_then(super::lease::micros);
-            let left = expires.map(|expires| Duration::from_micros(expires.saturating_sub(BootClock.wall_micros())));
+            let expires = given["expirationTimestamp"].as_str().and_then(Utc::parse);
+            let left = expires.map(|at| Duration::from_micros(at.0.saturating_sub(BootClock.wall_micros())));
             until = now + left.map_or(DAY, |left| left.saturating_sub(FRESH)).clamp(Duration::from_secs(1), DAY);
         }
         let http = match before {

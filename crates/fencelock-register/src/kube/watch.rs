@@ -2,16 +2,20 @@
 
 use super::{LIMIT, Leases};
 use fencelock_core::{Event, Key};
+use futures_util::{StreamExt, TryStreamExt};
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
 
 /// A watch ends this long after the last use of its key, and each of its requests does.
 const LIFE: Duration = Duration::from_secs(300);
@@ -97,25 +101,18 @@ async fn follow(leases: Weak<Leases>, key: Key) {
     }
 }
 
-async fn listen(leases: &Weak<Leases>, key: &Key, mut body: Incoming) {
-    let mut line = Vec::new();
-    while let Ok(Some(Ok(frame))) = tokio::time::timeout(LIFE + LIMIT, body.frame()).await {
-        for byte in frame.data_ref().into_iter().flatten() {
-            match byte {
-                b'\n' => tell(leases, key, &std::mem::take(&mut line)),
-                _ => line.push(*byte),
-            }
-        }
-        if line.len() > MAX_LINE || leases.strong_count() == 0 {
-            return;
-        }
+async fn listen(leases: &Weak<Leases>, key: &Key, body: Incoming) {
+    let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
+    let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(MAX_LINE));
+    while let Ok(Some(Ok(line))) = tokio::time::timeout(LIFE + LIMIT, lines.next()).await {
+        let Some(leases) = leases.upgrade() else { return };
+        tell(&leases, key, &line);
     }
 }
 
 /// An event. Only one that shows another holder than this client knows is news: renewals and own writes are not.
-fn tell(leases: &Weak<Leases>, key: &Key, line: &[u8]) {
-    let Some(leases) = leases.upgrade() else { return };
-    let event: Value = serde_json::from_slice(line).unwrap_or_default();
+fn tell(leases: &Leases, key: &Key, line: &str) {
+    let event: Value = serde_json::from_str(line).unwrap_or_default();
     let identity = match event["type"].as_str() {
         Some("ADDED" | "MODIFIED") => event["object"]["spec"]["holderIdentity"].as_str().unwrap_or_default(),
         Some("DELETED") => "",

@@ -1,7 +1,7 @@
 //! The URL of a store.
 
 use super::service::{Place, Service};
-use crate::web::{decoded, options, polls, span};
+use crate::web::{decoded, options, polls, span, unknown_option};
 use fencelock_core::{Invalid, RetryPlan};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -44,7 +44,7 @@ impl Location {
         }
         let mut owners = rest.split('/').filter(|part| !part.is_empty()).map(decoded).collect::<Result<Vec<_>, _>>()?;
         if owners.len() < service.owners() {
-            return Err(Invalid::new(format!("{address} names no bucket: {}", service.form().url)));
+            return Err(Invalid::new(format!("{address} is not complete: {}", service.form().url)));
         }
         if let Some(part) = owners.iter().find(|part| Path::parse(part.as_str()).is_err() || part.contains('/')) {
             return Err(Invalid::new(format!("{part:?} cannot be a part of a URL of objects")));
@@ -94,7 +94,7 @@ impl Location {
             "verify" => self.verify = switch(name, value)?,
             _ => {
                 let known = "endpoint, region, path_style, allow_http, skew, poll, timeout, clock, verify";
-                return Err(Invalid::new(format!("unknown option {name:?}; the options are {known}")));
+                return Err(unknown_option(name, known));
             }
         }
         Ok(())
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_url_that_is_not_understood_is_refused_by_name() {
         for (url, why) in [
-            ("s3://", "no bucket"),
+            ("s3://", "is not complete"),
             ("az://account", "az://ACCOUNT/CONTAINER"),
             ("ftp://bucket", "gs://"),
             ("s3://key:secret@bucket", "environment"),
