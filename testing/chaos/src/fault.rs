@@ -287,6 +287,7 @@ impl Topology {
                     | Fault::BlackHole
                     | Fault::Stall
                     | Fault::LoseReplies
+                    | Fault::Repeat
                     | Fault::FreezeClient
                     | Fault::KillClient
             ),

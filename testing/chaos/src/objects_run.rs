@@ -5,7 +5,7 @@ use crate::connect::connect;
 use crate::control::ControlHolds;
 use crate::fault::Fault;
 use crate::history::{HistoryLine, Op};
-use crate::nemesis::{ClientNemesis, disturb, lose_replies};
+use crate::nemesis::{ClientNemesis, disturb, lose_replies, repeat};
 use crate::phases::{self, Settings};
 use crate::plan::ScheduledFault;
 use crate::recorder::{Recorder, now};
@@ -105,6 +105,7 @@ fn inject(step: &ScheduledFault, store: &Store, workers: &mut Workers, run: &Rec
             let inspect = |key: &str| store.held(key);
             ClientNemesis { workers, recorder, keys, ttl, inspect: &inspect, quorum: 1 }.inject(step)?;
         }
+        Fault::Repeat => repeat(&store.proxy, recorder, step.lasts, "PUT "),
         Fault::LoseReplies => lose_replies(&store.proxy, recorder, step.lasts, Then::StaySilent),
         _ => disturb(&store.proxy, step)?,
     }

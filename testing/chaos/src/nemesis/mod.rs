@@ -12,7 +12,7 @@ pub(crate) use clients::ClientNemesis;
 pub(crate) use cluster::ClusterNemesis;
 pub(crate) use postgres::PostgresNemesis;
 pub(crate) use sentinels::{SentinelNemesis, isolate_replicas};
-pub(crate) use servers::{disturb, lose_replies};
+pub(crate) use servers::{disturb, lose_replies, repeat};
 
 use crate::Failure;
 use crate::fault::Fault;

@@ -40,6 +40,19 @@ pub(crate) fn lose_replies(proxy: &Proxy, recorder: &Recorder, lasts: Duration, 
     }
 }
 
+/// Repeats requests that contain these words.
+pub(crate) fn repeat(proxy: &Proxy, recorder: &Recorder, lasts: Duration, words: &str) {
+    let before = proxy.repeated();
+    for turn in 0..slices(lasts) * 4 {
+        // Early enough to overlap with its own attempt, or late enough to follow it.
+        proxy.repeat_last(words, Duration::from_millis(if turn % 2 == 0 { 1 } else { 120 }));
+        std::thread::sleep(SLICE / 4);
+    }
+    if proxy.repeated() > before {
+        recorder.seen("a request that was repeated");
+    }
+}
+
 impl Nemesis {
     pub(super) fn restart(&mut self, step: &ScheduledFault) -> Result<(), Failure> {
         let quarantine = self.quarantine();
@@ -90,7 +103,7 @@ impl Nemesis {
             }
             Fault::Demote => self.demote(node, step.lasts),
             Fault::LoseReplies => lose_replies(&node.proxy, &self.recorder, step.lasts, Then::StaySilent),
-            Fault::Repeat => self.repeat(node, step.lasts),
+            Fault::Repeat => repeat(&node.proxy, &self.recorder, step.lasts, "EVALSHA"),
             Fault::FlushScripts => self.flush(node, step.lasts),
             Fault::OutOfMemory => self.fill(node, step.lasts),
             _ => disturb(&node.proxy, step)?,
@@ -116,18 +129,6 @@ impl Nemesis {
         node.server().command(&["CONFIG", "SET", "maxmemory", "0"]);
         if node.machine.errors("OOM") > 0 {
             self.recorder.seen("OOM");
-        }
-    }
-
-    fn repeat(&self, node: &Node, lasts: Duration) {
-        let before = node.proxy.repeated();
-        for turn in 0..slices(lasts) * 4 {
-            // Early enough to overlap with its own attempt, or late enough to follow it.
-            node.proxy.repeat_last("EVALSHA", Duration::from_millis(if turn % 2 == 0 { 1 } else { 120 }));
-            std::thread::sleep(SLICE / 4);
-        }
-        if node.proxy.repeated() > before {
-            self.recorder.seen("a request that was repeated");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Splits the data of a client into requests.
+//! Splits the data of a client into requests, of Redis or of HTTP.
 
 /// The complete requests at the start of these bytes. An incomplete or invalid request ends the list.
 pub(super) fn whole(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -27,8 +27,14 @@ pub(super) fn of(words: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{}", words.len(), words.iter().map(word).collect::<String>()).into_bytes()
 }
 
-/// The length of the first request: `*2` and the number of words, each with its length.
+/// The length of the first request: `*2` and the number of words, each with its length; or a head, which tells the length of a body.
 fn length(bytes: &[u8]) -> Option<usize> {
+    if bytes.first().is_some_and(u8::is_ascii_uppercase) {
+        let head = bytes.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+        let lines = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
+        let body = lines.split("\r\n").find_map(|line| line.strip_prefix("content-length:"));
+        return head.checked_add(body.map_or(Some(0), |length| length.trim().parse().ok())?);
+    }
     let (words, mut at) = number(bytes, 0, b'*')?;
     for _ in 0..words {
         let (length, begin) = number(bytes, at, b'$')?;
@@ -60,6 +66,16 @@ mod tests {
     fn requests_are_split() {
         let both = [PING, GET, PING].concat();
         assert_eq!(whole(&both).collect::<Vec<_>>(), [PING, GET, PING]);
+    }
+
+    #[test]
+    fn a_request_of_http_ends_with_its_body() {
+        let (get, put) =
+            (&b"GET /k HTTP/1.1\r\nHost: x\r\n\r\n"[..], &b"PUT /k HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"[..]);
+        assert_eq!(whole(&[put, get, put].concat()).collect::<Vec<_>>(), [put, get, put]);
+        for end in 1..put.len() {
+            assert_eq!(whole(&[get, &put[..end]].concat()).collect::<Vec<_>>(), [get], "{end}");
+        }
     }
 
     #[test]
