@@ -1,0 +1,188 @@
+//! A lock on a store of objects, against one read of an object there, and the program against two calls of `aws s3api`. The store is named
+//! by `FENCELOCK_OBJECTS`; without it, one in this process stands for it.
+
+use crate::report::percentile;
+use crate::{Effort, Failure, with_arguments};
+use fencelock::backends::connect;
+use fencelock::contract::{Acquire, Release, Renew, Renewal};
+use fencelock::{Backend, Client};
+use fencelock_testkit::programs::installed;
+use fencelock_testkit::{ObjectServer, claim};
+use serde::Serialize;
+use std::env;
+use std::fmt;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The longest pauses of a waiter: `poll=`.
+const POLLS: [u64; 3] = [200, 1000, 2000];
+const LONG: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Serialize)]
+struct OnObjects {
+    steps: Vec<Span>,
+    hand_offs: Vec<Span>,
+    programs: Vec<Span>,
+}
+
+/// How long something takes, in microseconds.
+#[derive(Debug, Serialize)]
+struct Span {
+    of: String,
+    times: usize,
+    p50_us: f64,
+    p90_us: f64,
+    /// Of the medians: to one read, for a hand-off to `poll=`, and for a program to `aws`.
+    ratio: f64,
+}
+
+impl Span {
+    fn of(name: &str, mut spans: Vec<u64>) -> Self {
+        let (p50_us, p90_us) = (percentile(&mut spans, 50.0), percentile(&mut spans, 90.0));
+        Self { of: name.to_owned(), times: spans.len(), p50_us, p90_us, ratio: f64::NAN }
+    }
+
+    fn against(self, base_us: f64) -> Self {
+        Self { ratio: self.p50_us / base_us, ..self }
+    }
+}
+
+/// Measures, and prints a table or JSON.
+pub fn main() -> ExitCode {
+    with_arguments(|effort| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (server, url) = match env::var("FENCELOCK_OBJECTS") {
+            Ok(url) => (None, url),
+            Err(_) => {
+                let server = ObjectServer::start();
+                let url = server.url("locks/bench", "");
+                (Some(server), url)
+            }
+        };
+        let report = runtime.block_on(async {
+            let steps = steps(&url, if effort.is_quick() { 20 } else { 200 }).await?;
+            let mut hand_offs = Vec::new();
+            for poll in POLLS {
+                hand_offs.push(hand_off(&url, poll, if effort.is_quick() { 3 } else { 20 }).await?);
+            }
+            Ok::<_, Failure>((steps, hand_offs))
+        });
+        let (steps, hand_offs) = report?;
+        let programs = programs(&url, effort)?;
+        drop(server);
+        Ok(OnObjects { steps, hand_offs, programs })
+    })
+}
+
+/// The steps of a client that has claimed before, in turn.
+async fn steps(url: &str, times: usize) -> Result<Vec<Span>, Failure> {
+    let backend: Arc<dyn Backend> = connect(url).await?;
+    let names = ["a read", "an acquire", "a renewal", "a release", "an acquire of the key that was used last"];
+    let mut spans = names.map(|_| Vec::new());
+    // The first claim asks the store whether it honours conditions.
+    for round in 0..=times {
+        let mut taken = Vec::new();
+        let key = format!("bench-{}-{round}", std::process::id());
+        let (first, second) = (claim(&key, LONG), claim(&key, LONG));
+        let renewal = Renewal::new(first.key.clone(), first.holder.id, first.ttl);
+        let begun = Instant::now();
+        backend.inspect(&first.key).await?;
+        taken.push(begun.elapsed());
+        let begun = Instant::now();
+        let Acquire::Granted { .. } = backend.acquire(&first).await.answer? else { return Err("it is free".into()) };
+        taken.push(begun.elapsed());
+        let begun = Instant::now();
+        let renewed = backend.renew(&[renewal]).await;
+        taken.push(begun.elapsed());
+        let [Ok(Renew::Renewed { .. })] = renewed[..] else { return Err(format!("{renewed:?}").into()) };
+        let begun = Instant::now();
+        let released = backend.release(&first.key, &first.holder.id).await?;
+        taken.push(begun.elapsed());
+        let begun = Instant::now();
+        let Acquire::Granted { .. } = backend.acquire(&second).await.answer? else { return Err("it is free".into()) };
+        taken.push(begun.elapsed());
+        let again = backend.release(&second.key, &second.holder.id).await?;
+        if (released, again) != (Release::Released, Release::Released) {
+            return Err("it was held".into());
+        }
+        if round > 0 {
+            for (spans, taken) in spans.iter_mut().zip(taken) {
+                spans.push(u64::try_from(taken.as_micros())?);
+            }
+        }
+    }
+    let spans: Vec<Span> = names.iter().zip(spans).map(|(name, spans)| Span::of(name, spans)).collect();
+    let read = spans[0].p50_us;
+    Ok(spans.into_iter().map(|span| span.against(read)).collect())
+}
+
+/// From the sending of the release to the return of the acquire of another client, which has waited for at least a second.
+async fn hand_off(url: &str, poll: u64, times: u32) -> Result<Span, Failure> {
+    let url = format!("{url}&poll={poll}ms");
+    let clients = [Client::connect(&url).await?, Client::connect(&url).await?];
+    let mut spans = Vec::new();
+    let mut guard = clients[0].lock("hand-off").ttl(LONG).acquire().await?;
+    for round in 0..times {
+        let lock = clients[(round as usize + 1) % 2].lock("hand-off").ttl(LONG).wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) });
+        // A different part of its pause has passed each time.
+        tokio::time::sleep(Duration::from_millis(2500 + u64::from(round) * poll / u64::from(times))).await;
+        let begun = Instant::now();
+        guard.release().await?;
+        let (started, next) = waiter.await??;
+        spans.push(u64::try_from((started - begun).as_micros())?);
+        guard = next;
+    }
+    guard.release().await?;
+    Ok(Span::of(&format!("a hand-off with poll={poll}ms"), spans).against(f64::from(u32::try_from(poll)?) * 1e3))
+}
+
+/// Whole programs, in turn: what `aws` needs to create an object if there is none and to delete it, and `fencelock run`.
+fn programs(url: &str, effort: Effort) -> Result<Vec<Span>, Failure> {
+    let find = |name, path| installed(path).map_err(|missing| eprintln!("SKIPPED {name}: {missing}")).ok();
+    let Some(fencelock) = find("the program", "../release/fencelock") else { return Ok(Vec::new()) };
+    let place = url.strip_prefix("s3://").and_then(|rest| rest.split_once("endpoint=http://"));
+    let aws = find("aws", "aws/bin/aws").zip(place);
+    let (mut ours, mut by_hand) = (Vec::new(), Vec::new());
+    for round in 0..if effort.is_quick() { 3 } else { 15 } {
+        let key = format!("job-{}-{round}", std::process::id());
+        let mut command = Command::new(&fencelock);
+        ours.push(run(command.args(["run", "-n", &key, "--url", url, "--", "true"]))?);
+        let Some((aws, (bucket, endpoint))) = &aws else { continue };
+        let bucket = bucket.split(['/', '?']).next().unwrap_or_default();
+        let endpoint = format!("http://{}", endpoint.split('&').next().unwrap_or_default());
+        let begun = Instant::now();
+        for words in [&["put-object", "--if-none-match", "*"][..], &["delete-object"]] {
+            let mut command = Command::new(aws);
+            command.args(["s3api", "--endpoint-url", &endpoint]).args(words).args(["--bucket", bucket, "--key", &key]);
+            run(&mut command)?;
+        }
+        by_hand.push(u64::try_from(begun.elapsed().as_micros())?);
+    }
+    let ours = Span::of("fencelock run -n KEY -- true", ours);
+    let by_hand = Some(by_hand).filter(|spans| !spans.is_empty());
+    let by_hand = by_hand.map(|spans| Span::of("aws s3api put-object and delete-object", spans));
+    let base = by_hand.as_ref().unwrap_or(&ours).p50_us;
+    Ok(by_hand.into_iter().chain([ours]).map(|span| span.against(base)).collect())
+}
+
+fn run(command: &mut Command) -> Result<u64, Failure> {
+    let begun = Instant::now();
+    let status = command.stdout(Stdio::null()).status()?;
+    if !status.success() {
+        return Err(format!("{command:?}: {status}").into());
+    }
+    Ok(u64::try_from(begun.elapsed().as_micros())?)
+}
+
+impl fmt::Display for OnObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Span { of, times, p50_us, p90_us, ratio } in self.steps.iter().chain(&self.hand_offs).chain(&self.programs)
+        {
+            let [p50, p90] = [p50_us, p90_us].map(|us| us / 1e3);
+            writeln!(f, "{of}: {p50:.1} ms, p90 {p90:.1} ms ({times} times; {ratio:.2})")?;
+        }
+        Ok(())
+    }
+}
