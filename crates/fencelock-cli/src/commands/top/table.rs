@@ -333,6 +333,11 @@ impl Table {
         text + &rate.map_or_else(String::new, |rate| format!(", {rate:.1} grants/s seen"))
     }
 
+    /// Whether the last request failed.
+    pub(super) const fn is_troubled(&self) -> bool {
+        self.trouble.is_some()
+    }
+
     /// The summary and how old it is, or why it could not be renewed.
     pub(super) fn state(&self) -> String {
         let age = self.listed.map(|listed| Span(Duration::from_secs(listed.elapsed().as_secs())));
