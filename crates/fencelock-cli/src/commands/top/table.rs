@@ -1,6 +1,6 @@
 use super::args::By;
 use super::watch::Watch;
-use crate::json::is_unread;
+use crate::json::{is_unread, waiters};
 use crate::mode;
 use crate::text::{self, plain};
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
@@ -394,7 +394,7 @@ impl Table {
                 Some(Liveness::Process) => "lives".to_owned(),
                 _ => "-".to_owned(),
             },
-            if self.queues { held.waiters.to_string() } else { "-".to_owned() },
+            waiters(held, self.queues).map_or_else(|| "-".to_owned(), |waiters| waiters.to_string()),
             span(held.longest_wait()).unwrap_or_else(|| "-".to_owned()),
             if unread { "-".to_owned() } else { mode::column(held.first().mode) },
             holder.clone(),
