@@ -267,6 +267,8 @@ fn many_locks_and_a_slow_server_are_listed_less_often() {
     assert_eq!(pause(2 * second, short, &locks(10)), 2 * second);
     assert_eq!(pause(2 * second, short, &locks(5000)), 5 * second);
     assert_eq!(pause(2 * second, second, &locks(10)), 19 * second);
+    let failed = Err(fencelock::Error::unreachable(fencelock::Unknown::new("a:1", fencelock::Fault::Timeout, "")));
+    assert_eq!(pause(2 * second, second, &failed), 4 * second);
 }
 
 /// The locks of looks at these seconds, each with the holder of the key `k` and the remaining ms of its lease, and what was seen.
