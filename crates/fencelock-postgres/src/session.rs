@@ -393,7 +393,9 @@ async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Wat
     let connected = config(target, password.as_deref()).connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| {
         let mut refused = unknown(&target.name, &error).nodes().to_vec();
-        refused.iter_mut().for_each(|node| node.fault = target.kind(node.fault));
+        for node in &mut refused {
+            node.fault = target.kind(node.fault);
+        }
         Unknown::of_nodes(refused)
     })?;
     target.accept(password);
