@@ -99,7 +99,12 @@ pub(crate) fn is_unread(held: &Holding) -> bool {
     matches!(&held.first().occupant, Occupant::Foreign(foreign) if foreign.is_unread())
 }
 
-/// The fields of a key, held or free, in `status` and other commands. The number of waiters is known where the backend `queues` them.
+/// The number of waiters, where it is known: the backend `queues` them, and the key can be read.
+pub(crate) fn waiters(held: &Holding, queues: bool) -> Option<u32> {
+    Some(held.waiters).filter(|_| queues && !is_unread(held))
+}
+
+/// The fields of a key, held or free, in `status` and other commands.
 pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
     let (holder, known) = (held.map(Holding::first), held.filter(|held| !is_unread(held)));
     let answer = json!({
@@ -110,7 +115,7 @@ pub(crate) fn state(key: &str, held: Option<&Holding>, queues: bool) -> Value {
         "fence": holder.and_then(|holder| holder.fence).map(FencingToken::get),
         "held_for_ms": holder.and_then(|holder| holder.held_for).map(millis),
         "expires_in_ms": holder.and_then(|holder| expires_in(holder.expiry)),
-        "waiters": queues.then(|| held.map_or(0, |held| held.waiters)),
+        "waiters": held.map_or(queues.then_some(0), |held| waiters(held, queues)),
         "longest_wait_ms": held.and_then(Holding::longest_wait).map(millis),
         "queue": queue(held, queues),
         "holders": known.iter().flat_map(|held| held.holders.iter()).map(hold).collect::<Value>(),

@@ -27,6 +27,10 @@ pub(crate) fn start(arguments: &Arguments) {
         filter = filter.with_target("fencelock::telemetry", LevelFilter::ERROR);
         // Commands that wait report unreachable servers themselves.
         filter = filter.with_target("fencelock::trouble", LevelFilter::ERROR);
+        if !arguments.command.acquires() {
+            // A user that only looks needs no messages of the server.
+            filter = filter.with_target("fencelock::holding", LevelFilter::ERROR);
+        }
     }
     let format = Lines { plain: common.verbose == 0, full: Format::default().with_ansi(false).without_time() };
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false).event_format(format);

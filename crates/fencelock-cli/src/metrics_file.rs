@@ -56,6 +56,19 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
+/// What comes before the wait for the locks. If it fails, that is how the run has ended.
+pub(crate) async fn write_failure<T>(
+    plan: &Plan,
+    report: Reporter,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = work.await;
+    if let Err(failure) = &done {
+        RunMetrics::new(plan, report).write_end(failure.exit).await;
+    }
+    done
+}
+
 /// The numbers of a run under way.
 #[derive(Debug)]
 pub(crate) struct RunMetrics<'a> {

@@ -389,14 +389,21 @@ async fn first<'a, T>(
 /// Logs in. The last value is the process that the server names in its greeting.
 async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Watched, NoTlsStream>, i32), Unknown> {
     let (stream, named) = dial(target, host).await?;
-    let config = config(target).map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
-    let connected = config.connect_raw(stream, NoTls).await;
-    let (client, connection) = connected.map_err(|error| unknown(&target.name, &error))?;
+    let password = target.password().map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
+    let connected = config(target, password.as_deref()).connect_raw(stream, NoTls).await;
+    let (client, connection) = connected.map_err(|error| {
+        let mut refused = unknown(&target.name, &error).nodes().to_vec();
+        for node in &mut refused {
+            node.fault = target.kind(node.fault);
+        }
+        Unknown::of_nodes(refused)
+    })?;
+    target.accept(password);
     Ok((client, connection, named.load(Ordering::Relaxed)))
 }
 
 /// The stream is encrypted already, if it has to be.
-fn config(target: &Target) -> Result<Config, String> {
+fn config(target: &Target, password: Option<&str>) -> Config {
     let mut config = Config::new();
     config.application_name("fencelock").ssl_mode(SslMode::Disable);
     if let Some(user) = &target.user {
@@ -405,10 +412,10 @@ fn config(target: &Target) -> Result<Config, String> {
     if let Some(database) = &target.database {
         config.dbname(database);
     }
-    if let Some(password) = target.password()? {
+    if let Some(password) = password {
         config.password(password);
     }
-    Ok(config)
+    config
 }
 
 /// What the server is; refused if its tables are those of another version, or its quarantine has another length.

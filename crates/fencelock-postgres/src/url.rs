@@ -1,9 +1,12 @@
 //! What a URL names: the servers, the database, and the options.
 
-use fencelock_core::{Drift, Invalid, Ttl, quarantine};
+use fencelock_core::{Drift, Fault, Invalid, Ttl, quarantine};
 use percent_encoding::percent_decode_str;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const DEFAULT_PORT: u16 = 5432;
@@ -14,8 +17,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_POLL: Duration = Duration::from_millis(100);
 /// Names are cut off behind this by the server, so two long ones might be the same.
 const NAME_MAX: usize = 63;
-/// A password is shorter, and a file may be endless.
-const PASSWORD_FILE_MAX: u64 = 64 * 1024;
+/// A password is shorter.
+const PASSWORD_FILE_MAX: u64 = 4 * 1024;
 /// Twice the default TTL.
 const LONGEST_TTL: u64 = 60_000;
 
@@ -29,6 +32,8 @@ pub(crate) struct Target {
     pub(crate) database: Option<String>,
     password: Option<String>,
     password_file: Option<PathBuf>,
+    /// The password of the file that a server accepted last.
+    accepted: Arc<Mutex<Option<String>>>,
     pub(crate) schema: String,
     pub(crate) create: bool,
     pub(crate) limit: Duration,
@@ -87,6 +92,7 @@ impl Target {
             database: some(decoded("the database", database)?),
             password: password.map(|password| decoded("the password", password)).transpose()?,
             password_file: None,
+            accepted: Arc::default(),
             schema: DEFAULT_SCHEMA.to_owned(),
             create: false,
             limit: DEFAULT_TIMEOUT,
@@ -140,8 +146,8 @@ impl Target {
             ("sslmode", "prefer") => self.tls = TlsMode::Prefer,
             ("sslmode", "require") => self.tls = TlsMode::Require,
             ("sslmode", "verify-full") => self.tls = TlsMode::VerifyFull,
-            ("sslrootcert", _) => self.root_cert = Some(value.into()),
-            ("password_file", _) => self.password_file = Some(value.into()),
+            ("sslrootcert", _) => self.root_cert = Some(absolute(value)),
+            ("password_file", _) => self.password_file = Some(absolute(value)),
             ("host", _) => place.host = some(value.to_owned()),
             ("port", _) => place.port = Some(port(value)?),
             ("user", _) => self.user = some(value.to_owned()),
@@ -159,15 +165,35 @@ impl Target {
         Ok(())
     }
 
-    /// The password, if there is one. The file is read for each connection, so it may change.
+    /// The password, if there is one. The file is read for each connection, because it may change. While it cannot be read, the password
+    /// that was accepted last is used.
     pub(crate) fn password(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
-        let failed = |error: std::io::Error| format!("password_file={}: {error}", file.display());
-        if std::fs::metadata(file).map_err(failed)?.len() > PASSWORD_FILE_MAX {
-            return Err(format!("password_file={}: it is longer than a password", file.display()));
+        let failed = |why: String| format!("password_file={}: {why}", file.display());
+        match (first_line(file).map_err(failed), self.accepted()) {
+            (Err(why), Some(last)) => {
+                tracing::warn!("{why}; the password that was accepted last is used");
+                Ok(Some(last))
+            }
+            (read, _) => read.map(Some),
         }
-        let text = std::fs::read_to_string(file).map_err(failed)?;
-        Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+    }
+
+    /// To be called after a login with this password.
+    pub(crate) fn accept(&self, password: Option<String>) {
+        if self.password_file.is_some() {
+            *self.accepted.lock().unwrap_or_else(PoisonError::into_inner) = password;
+        }
+    }
+
+    /// The kind of a fault at a login. Where passwords are changed, the server is usually changed first and the file a moment later: if
+    /// the server accepted a password of the file before, a retry helps.
+    pub(crate) fn kind(&self, fault: Fault) -> Fault {
+        if fault == Fault::Denied && self.accepted().is_some() { Fault::Revoked } else { fault }
+    }
+
+    fn accepted(&self) -> Option<String> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How long a quarantine lasts; zero without one.
@@ -208,6 +234,26 @@ impl Target {
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         Ok(format!("{scheme}://{user}:{encoded}@{hosts}{after}"))
     }
+}
+
+/// The same file after a change of the working directory.
+fn absolute(file: &str) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.into())
+}
+
+/// The first line of a regular file: a pipe may block, and a device may have no end.
+fn first_line(file: &Path) -> Result<String, String> {
+    let told = |error: std::io::Error| error.to_string();
+    if !std::fs::metadata(file).map_err(told)?.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    File::open(file).and_then(|file| file.take(PASSWORD_FILE_MAX + 1).read_to_string(&mut text)).map_err(told)?;
+    if text.len() as u64 > PASSWORD_FILE_MAX {
+        return Err("longer than a password".to_owned());
+    }
+    let line = text.lines().next().filter(|line| !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| "no password in its first line".to_owned())
 }
 
 /// The password is not shown.
@@ -379,6 +425,31 @@ mod tests {
         assert_eq!(with("postgres:///d"), "postgres://:a%2Fb@/d");
         assert_eq!(with("postgres://me:x@h/d"), "postgres://me:x@h/d");
         assert_eq!(Target::parse(&with("postgres:///d")).unwrap().password().unwrap().as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn files_are_the_same_after_a_change_of_the_working_directory() {
+        let target = Target::parse("postgres://h/d?sslmode=verify-full&sslrootcert=ca.pem&password_file=./p").unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!((target.root_cert, target.password_file), (Some(here.join("ca.pem")), Some(here.join("p"))));
+    }
+
+    #[test]
+    fn a_password_is_the_first_line_of_a_regular_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        let read = |file: &Path| first_line(file);
+        for (text, expected) in [("s3cret\r\nnot this\n", Some("s3cret")), ("", None), ("\ns3cret", None)] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(read(&file).ok().as_deref(), expected, "{text:?}");
+        }
+        std::fs::write(&file, "s".repeat(5000)).unwrap();
+        assert!(read(&file).is_err());
+        for (endless, why) in
+            [("/dev/zero", "not a regular file"), ("/", "not a regular file"), ("/nowhere", "No such")]
+        {
+            assert!(read(Path::new(endless)).unwrap_err().contains(why), "{endless}");
+        }
     }
 
     #[test]

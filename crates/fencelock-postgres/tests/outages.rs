@@ -104,6 +104,39 @@ async fn a_wrong_missing_or_changed_password_is_named_with_its_remedy() {
 }
 
 #[tokio::test]
+async fn a_password_that_is_changed_at_the_server_before_its_file_is_waited_for() {
+    let Some(server) = postgres_or_skip() else { return };
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'old'; GRANT CREATE ON DATABASE postgres TO app");
+    server.allow_first("host all app all scram-sha-256");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    std::fs::write(&file, "old\n").unwrap();
+    let as_app = url(&server).replace("postgres@", "app@");
+    let client = Postgres::open(&format!("{as_app}&password_file={}", file.display())).await.unwrap();
+    let held = claim("k", LONG);
+    granted(&client, &held).await;
+    let refused = async || {
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+        let begun = Instant::now();
+        loop {
+            match try_claim(&client, &claim("other", LONG)).await {
+                Err(cause) if cause.nodes()[0].fault != Fault::Unreachable => return cause,
+                other => assert!(begun.elapsed() < SOON, "{other:?}"),
+            }
+        }
+    };
+    server.sql("ALTER ROLE app PASSWORD 'new'");
+    // While the file is rewritten, it may be empty.
+    for text in ["old\n", ""] {
+        std::fs::write(&file, text).unwrap();
+        let cause = refused().await;
+        assert!(cause.is_revoked() && !cause.is_permanent() && cause.to_string().contains("password"), "{cause}");
+    }
+    std::fs::write(&file, "new\n").unwrap();
+    renewed(&client, &held).await;
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_run_is_named_with_its_address() {
     let Some(mut server) = postgres_or_skip() else { return };
     let socket =

@@ -2,7 +2,7 @@ use crate::args::List;
 use crate::context::{Context, print};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::json::{is_unread, state};
+use crate::json::{is_unread, state, waiters};
 use crate::mode;
 use crate::text::{holder_of, plain, table};
 use fencelock::{HolderInfo, Holding, Span};
@@ -90,7 +90,7 @@ fn columns(held: &Holding, holder: &HolderInfo, queues: bool) -> [String; 8] {
         plain(&held.key),
         holder.held_for.map_or_else(|| "?".to_owned(), span),
         holder.expiry.span().map_or_else(|| "-".to_owned(), span),
-        if queues { held.waiters.to_string() } else { "-".to_owned() },
+        waiters(held, queues).map_or_else(|| "-".to_owned(), |waiters| waiters.to_string()),
         held.longest_wait().map_or_else(|| "-".to_owned(), span),
         holder.fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string()),
         if is_unread(held) { "-".to_owned() } else { mode::column(holder.mode) },

@@ -32,15 +32,15 @@ pub(super) async fn run(run: Run, context: &Context) -> Result<Exit, Failure> {
     metrics_file::check(&plan)?;
     context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
-    let client = tokio::select! {
-        biased;
-        signal = signals.ending() => return Ok(signal.into()),
-        client = context.connect_to_wait() => client?,
+    let prepare = async {
+        let client = context.connect_to_wait().await?;
+        let backend = check_all(&plan, &client, context).await?;
+        Ok((client, backend))
     };
-    let backend = tokio::select! {
+    let (client, backend) = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        backend = check_all(&plan, &client, context) => backend?,
+        prepared = metrics_file::write_failure(&plan, context.report, prepare) => prepared?,
     };
     let ended = hold(&plan, &client, &backend, &mut signals, context.report).await;
     let _ = client.close(ended.as_ref().map_or(LEAVING, |ended| ended.closing)).await;

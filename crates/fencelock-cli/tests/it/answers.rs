@@ -364,3 +364,26 @@ fn at_most_a_hundred_waiters_are_named_and_the_others_counted() {
     assert_eq!((&json["waiters"], &json["longest_wait_ms"]), (&130.into(), &Value::Null));
     assert_eq!(json["queue"].as_array().unwrap().len(), 100);
 }
+
+#[test]
+fn the_number_of_waiters_of_a_key_that_cannot_be_read_is_unknown() {
+    let Some(backend) = TestBackend::redis() else { return };
+    backend.server().command(&["SET", "fencelock:{k}:fence", "7"]);
+    for n in 0..32 {
+        let id = format!("{n:032x}");
+        backend.server().command(&["ZADD", "fencelock:{k}:line", &(n + 1).to_string(), &id]);
+        backend.server().command(&["HSET", "fencelock:{k}:waiters", &id, "of a later version"]);
+        backend.server().command(&["ZADD", "fencelock:{k}:alive", "9999999999999", &id]);
+    }
+    for (line, cells) in [
+        ("list", "k    ?         -        -        -       "),
+        ("top --once", "k    ?         -        -        -        -       "),
+    ] {
+        let output = Test::new(&backend, line).output();
+        assert!(output.status == 69 && output.stdout.contains(cells), "{line}: {}", output.stdout);
+    }
+    for line in ["--json list", "--json top --once"] {
+        let output = Test::new(&backend, line).output().stdout;
+        assert!(output.contains(r#""waiters":null"#) && output.contains(r#""held":null"#), "{line}: {output}");
+    }
+}

@@ -103,6 +103,18 @@ fn the_outcome_tells_why_a_command_did_not_run_or_was_ended() {
     assert_eq!(seen("away"), "unreachable");
     Test::new(&backend, "elect --metrics-file metrics leader -- false").status(1).run();
     assert_eq!(seen("leader"), "failed");
+    // It ends before it waits.
+    for command in ["run", "elect"] {
+        Test::new(&backend, &format!("{command} --metrics-file metrics secret -- true")).ok();
+        assert_eq!(seen("secret"), "succeeded");
+        let line = format!("{command} --metrics-file metrics --url redis://a@h?password_file=/nowhere secret -- true");
+        assert_eq!(Test::new(&backend, &line).output().status, 64);
+        assert_eq!(
+            (seen("secret").as_str(), measured(&backend, "secret")["exit_status"]),
+            ("failed", 64.0),
+            "{command}"
+        );
+    }
 }
 
 #[test]

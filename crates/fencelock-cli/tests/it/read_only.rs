@@ -310,6 +310,8 @@ fn each_command_works_with_the_rights_of_its_line_as_with_all() {
                 i32::from(question.contains("held") || question.starts_with("status") && !question.ends_with("free"))
                     * 75;
             assert_eq!(status, expected, "{question}: {text}");
+            // Without `+client` and `+subscribe` a holder misses something, and somebody who looks does not.
+            assert!(!text.contains("warning: no "), "{question}: {text}");
             if !question.contains("json") && !question.contains("doctor") {
                 assert_eq!((status, text), watched.answer(&rights, &question), "{question}");
             }
@@ -361,7 +363,8 @@ fn an_election_is_observed_with_the_rights_of_its_line() {
     own("break --yes leader").ok();
     observer.wait_for("leader: no leader");
     observer.kill("TERM");
-    assert_eq!(observer.end().stdout.lines().count(), 3);
+    let output = observer.end();
+    assert_eq!((output.stdout.lines().count(), output.stderr.as_str()), (3, ""));
 }
 
 #[test]

@@ -297,7 +297,12 @@ impl Dial {
         );
         for lack in &server_info.limitations {
             if !self.logged.contains(lack) {
-                tracing::warn!(node, "{lack}");
+                // What only holders and waiters miss. A program whose users look with few rights leaves it out.
+                if lack.starts_with("no ") {
+                    tracing::warn!(target: "fencelock::holding", node, "{lack}");
+                } else {
+                    tracing::warn!(node, "{lack}");
+                }
                 self.logged.push(lack.clone());
             }
         }

@@ -65,6 +65,9 @@ impl Source {
             };
             files.into_iter().filter(|file| file.exists()).collect()
         };
+        // The same files after a change of the working directory.
+        let absolute = |file: PathBuf| std::path::absolute(&file).unwrap_or(file);
+        let files: Vec<_> = files.into_iter().map(absolute).collect();
         if !files.is_empty() {
             let context = match &location.context {
                 Some(context) => context.clone(),
@@ -326,6 +329,10 @@ users:
         );
         let named = format!("kube-lease:///jobs?kubeconfig={}", two.display());
         assert!(matches!(find(&named, &[]).unwrap(), Source::Files { files, .. } if files == [two]));
+        // It is read again each minute, perhaps after a change of the working directory.
+        let relative = find("kube-lease:///jobs?context=any", &[("KUBECONFIG", "./Cargo.toml")]).unwrap();
+        let here = std::env::current_dir().unwrap().join("Cargo.toml");
+        assert!(matches!(&relative, Source::Files { files, .. } if *files == [here]), "{relative:?}");
         let found = find("kube-lease:///jobs", &pod).unwrap();
         assert!(matches!(&found, Source::Pod { server, .. } if server == "https://[fd00::1]:443"), "{found:?}");
         let none = find("kube-lease:///jobs", &[("HOME", "/nowhere")]).unwrap_err().to_string();

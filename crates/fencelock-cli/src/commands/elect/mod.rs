@@ -24,16 +24,16 @@ pub(super) async fn elect(elect: Elect, context: &Context) -> Result<Exit, Failu
     metrics_file::check(&plan)?;
     context.report.emit_if_blind();
     let mut signals = Signals::listen().map_err(|error| Failure::system("handle signals", error))?;
-    let client = tokio::select! {
-        biased;
-        signal = signals.ending() => return Ok(signal.into()),
-        client = context.connect_to_wait() => client?,
+    let prepare = async {
+        let client = context.connect_to_wait().await?;
+        check_settings(&name, &plan, &client)?;
+        let backend = check(&name, plan.nested_ok, &client, context).await?;
+        Ok((client, backend))
     };
-    check_settings(&name, &plan, &client)?;
-    let backend = tokio::select! {
+    let (client, backend) = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(signal.into()),
-        backend = check(&name, plan.nested_ok, &client, context) => backend?,
+        prepared = metrics_file::write_failure(&plan, context.report, prepare) => prepared?,
     };
     let ended = lead(&name, &plan, &client, &backend, &mut signals, context).await;
     let _ = client.close(ended.as_ref().map_or(LEAVING, |ended| ended.closing)).await;

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// renewed its lease in time. On Redis that shows after two renewals.
 ///
 /// Nothing is written unless you break a lock. It lists at most once per --interval, at most 1000 locks per second, and for at most
-/// a twentieth of the time; with the details of a lock open, it also inspects that lock once a second.
+/// a twentieth of the time, or a fifth while the server does not answer; with the details of a lock open, it also inspects that lock
+/// once a second.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = exit::OTHERS)]
 pub(crate) struct Top {

@@ -30,6 +30,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 const LOCKS_PER_SECOND: u32 = 1000;
 /// A list also scans what is not held. So it is under way for at most one in so many seconds.
 const SHARE: u32 = 20;
+/// A server that does not answer does little for a list, and whoever looks wants to know when it is back.
+const SHARE_OF_FAILURES: u32 = 5;
 /// The ages on the screen are in seconds.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -159,5 +161,6 @@ fn on_reply(table: &mut Table, reply: Reply, asked: Instant) {
 /// How long after a list the next one begins.
 fn pause(interval: Duration, took: Duration, listed: &Result<Vec<Holding>, Error>) -> Duration {
     let locks = listed.as_ref().map_or(0, |held| u32::try_from(held.len()).unwrap_or(u32::MAX));
-    interval.max(took * (SHARE - 1)).max(Duration::from_secs(1) * locks / LOCKS_PER_SECOND)
+    let share = if listed.is_ok() { SHARE } else { SHARE_OF_FAILURES };
+    interval.max(took * (share - 1)).max(Duration::from_secs(1) * locks / LOCKS_PER_SECOND)
 }

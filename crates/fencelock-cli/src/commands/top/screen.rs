@@ -64,15 +64,19 @@ impl Screen {
     }
 }
 
-/// Draws the table: two lines about all locks, the rows, and a line about the keys.
+/// Draws the table: lines about all locks, the rows, and a line about the keys.
 pub(super) fn render(frame: &mut Frame<'_>, table: &mut Table) {
     let asks = matches!(table.focus(), Focus::Question(_));
     let lines = if asks { wrapped(&table.foot(), frame.area().width) } else { vec![table.foot()] };
     let height = u16::try_from(lines.len()).unwrap_or(1);
-    let areas = Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(height)]);
+    // Why nothing can be read must not be cut either.
+    let state = table.state();
+    let state = if table.is_troubled() { wrapped(&state, frame.area().width) } else { vec![state] };
+    let above = u16::try_from(1 + state.len()).unwrap_or(2);
+    let areas = Layout::vertical([Constraint::Length(above), Constraint::Min(0), Constraint::Length(height)]);
     let [above, body, below] = areas.areas(frame.area());
     let title = Line::styled(format!("fencelock top  {}", crate::text::plain(table.backend())), Modifier::BOLD);
-    paint(frame, above, [title, Line::raw(table.state())]);
+    paint(frame, above, std::iter::once(title).chain(state.into_iter().map(Line::raw)));
     match table.focus() {
         Focus::Details(key, seen, first) => {
             let lines = Table::details(key, seen.as_ref());

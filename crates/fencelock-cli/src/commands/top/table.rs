@@ -1,6 +1,6 @@
 use super::args::By;
 use super::watch::Watch;
-use crate::json::is_unread;
+use crate::json::{is_unread, waiters};
 use crate::mode;
 use crate::text::{self, plain};
 use fencelock::{Expiry, Holding, Key, Liveness, Occupant, Span};
@@ -333,6 +333,11 @@ impl Table {
         text + &rate.map_or_else(String::new, |rate| format!(", {rate:.1} grants/s seen"))
     }
 
+    /// Whether the last request failed.
+    pub(super) const fn is_troubled(&self) -> bool {
+        self.trouble.is_some()
+    }
+
     /// The summary and how old it is, or why it could not be renewed.
     pub(super) fn state(&self) -> String {
         let age = self.listed.map(|listed| Span(Duration::from_secs(listed.elapsed().as_secs())));
@@ -389,7 +394,7 @@ impl Table {
                 Some(Liveness::Process) => "lives".to_owned(),
                 _ => "-".to_owned(),
             },
-            if self.queues { held.waiters.to_string() } else { "-".to_owned() },
+            waiters(held, self.queues).map_or_else(|| "-".to_owned(), |waiters| waiters.to_string()),
             span(held.longest_wait()).unwrap_or_else(|| "-".to_owned()),
             if unread { "-".to_owned() } else { mode::column(held.first().mode) },
             holder.clone(),

@@ -214,11 +214,14 @@ fn control_c_quits_everywhere() {
 }
 
 #[test]
-fn trouble_is_shown_beside_the_last_list() {
+fn trouble_is_shown_beside_the_last_list_to_its_end() {
     let mut table = three();
-    table.on_trouble("redis://locks.example:6379: connection refused".to_owned());
-    let shown = on_80x24(&mut table);
-    assert!(shown.contains("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: redis:"), "{shown}");
+    table.on_trouble(
+        "the backend of the locks cannot be reached: redis://locks.example:6379: connection refused".to_owned(),
+    );
+    let lines = screen(&mut table, (80, 24));
+    assert!(lines[1].starts_with("3 locks, 2 waiting, longest wait 3 min 10 s 0 s ago; now: the"), "{lines:#?}");
+    assert!(lines[2].ends_with("connection refused") && lines[3].starts_with("KEY "), "{lines:#?}");
     table.on_list(Vec::new(), Instant::now());
     assert!(on_80x24(&mut table).contains("0 locks, 0 waiting; 0 s ago"));
 }
@@ -264,6 +267,8 @@ fn many_locks_and_a_slow_server_are_listed_less_often() {
     assert_eq!(pause(2 * second, short, &locks(10)), 2 * second);
     assert_eq!(pause(2 * second, short, &locks(5000)), 5 * second);
     assert_eq!(pause(2 * second, second, &locks(10)), 19 * second);
+    let failed = Err(fencelock::Error::unreachable(fencelock::Unknown::new("a:1", fencelock::Fault::Timeout, "")));
+    assert_eq!(pause(2 * second, second, &failed), 4 * second);
 }
 
 /// The locks of looks at these seconds, each with the holder of the key `k` and the remaining ms of its lease, and what was seen.
