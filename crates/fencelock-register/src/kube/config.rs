@@ -56,18 +56,15 @@ impl Source {
     /// As kubectl searches: an option, `KUBECONFIG`, `~/.kube/config`, and the account of the pod.
     pub(super) fn find(location: &Location, env: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, Invalid> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let files: Vec<PathBuf> = if let Some(file) = &location.kubeconfig {
-            vec![file.clone()]
-        } else {
-            let files: Vec<_> = match set("KUBECONFIG") {
-                Some(list) => std::env::split_paths(&list).collect(),
-                None => set("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect(),
-            };
-            files.into_iter().filter(|file| file.exists()).collect()
+        let files: Vec<PathBuf> = match (&location.kubeconfig, set("KUBECONFIG")) {
+            (Some(file), _) => vec![file.clone()],
+            (None, Some(list)) => std::env::split_paths(&list).collect(),
+            (None, None) => set("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect(),
         };
+        let is_there = |file: &PathBuf| location.kubeconfig.is_some() || file.exists();
         // The same files after a change of the working directory.
         let absolute = |file: PathBuf| std::path::absolute(&file).unwrap_or(file);
-        let files: Vec<_> = files.into_iter().map(absolute).collect();
+        let files: Vec<_> = files.into_iter().filter(is_there).map(absolute).collect();
         if !files.is_empty() {
             let context = match &location.context {
                 Some(context) => context.clone(),
