@@ -85,17 +85,26 @@ fn permits_violate_no_guarantee_in_any_world() {
 }
 
 #[test]
+fn a_queue_and_leases_that_tasks_share_violate_no_guarantee_in_any_world() {
+    let covered = run_mix(1, Mix::Queue, 60).covered;
+    let missing: Vec<_> = Coverage::OF_QUEUES.into_iter().filter(|it| covered.of(*it) == 0).collect();
+    assert_eq!(missing, [], "the batch must cover all events of queues");
+}
+
+#[test]
 fn a_seed_gives_the_same_history_byte_for_byte() {
-    let text = |seed, trace| {
-        let run = simulate(&Scenario::of(seed, 3).unwrap(), trace);
-        let mut bytes = Vec::new();
-        run.history.write(&mut bytes).unwrap();
-        bytes
-    };
-    for seed in 0..5 {
-        assert_eq!(text(seed, Trace::Off), text(seed, Trace::On), "seed {seed}");
+    for (nodes, mix) in [(3, Mix::Exclusive), (1, Mix::Queue)] {
+        let text = |seed, trace| {
+            let run = simulate(&Scenario::of(seed, nodes).unwrap().with(mix), trace);
+            let mut bytes = Vec::new();
+            run.history.write(&mut bytes).unwrap();
+            bytes
+        };
+        for seed in 0..5 {
+            assert_eq!(text(seed, Trace::Off), text(seed, Trace::On), "seed {seed}, {mix}");
+        }
+        assert_ne!(text(1, Trace::Off), text(2, Trace::Off));
     }
-    assert_ne!(text(1, Trace::Off), text(2, Trace::Off));
 }
 
 fn is_killed(mutant: Mutant, seeds: u64, by: &[Check]) {
@@ -226,6 +235,21 @@ fn a_node_that_forgot_readers_breaks_exclusion_without_quarantine() {
 #[test]
 fn a_node_that_forgot_permits_grants_too_many_without_quarantine() {
     is_killed_in(1, Mix::Permits, Mutant::NoQuarantine, 200, HOLDS);
+}
+
+#[test]
+fn a_grant_that_is_taken_after_the_end_of_its_lease_breaks_exclusion() {
+    is_killed_in(1, Mix::Queue, Mutant::HandOffIsLease, 60, HOLDS);
+}
+
+#[test]
+fn a_holder_that_ignores_the_message_of_its_loss_is_found() {
+    is_killed_in(1, Mix::Queue, Mutant::IgnoresLoss, 60, &[Check::C9]);
+}
+
+#[test]
+fn a_client_that_keeps_an_idle_lease_although_it_was_told_of_a_waiter_is_found() {
+    is_killed_in(1, Mix::Queue, Mutant::IgnoresWaiters, 60, &[Check::C9]);
 }
 
 /// Each node has the permits, so three majorities of three nodes can grant two permits to three holders.

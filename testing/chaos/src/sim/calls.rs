@@ -4,11 +4,11 @@ use super::Mutant;
 use super::client::Timer;
 use super::coverage::Coverage;
 use super::message::{Reply, Request, RequestBody, Response};
-use super::running::{Done, Kind, Link, Running};
+use super::running::{Done, Kind, Link, Of, Running};
 use super::world::{Event, World};
 use fencelock_core::engine::HoldId;
 use fencelock_core::quorum::{Call, CallAction, CallTimer, NodeHealth, NodePlan, NodeReply, NodeRequest, left_out};
-use fencelock_core::{Acquire, Moment, NodeSet, Raise, Unknown};
+use fencelock_core::{Acquire, Intent, Moment, NodeSet, Raise, Unknown};
 use std::time::Duration;
 
 /// How long to wait for the reply to a probe.
@@ -225,6 +225,7 @@ impl World<'_> {
 
     /// Drops the claim of a task whose user has given up.
     pub(super) fn drop_claims(&mut self, client: usize, of: u64) {
+        self.clients[client].memory.direct.retain(|_, it| !matches!(it, Of::Claim(task) if *task == of));
         let is_claim = |running: &Running| {
             matches!(running.kind, Kind::Claim { task, .. } if task == of) && !running.link.reported
         };
@@ -238,11 +239,44 @@ impl World<'_> {
         calls.filter(|(_, running)| running.as_deref().is_some_and(&which)).map(|(id, _)| *id).collect()
     }
 
+    /// Sends a claim or a renewal to the one server, as a client without a quorum does.
+    pub(super) fn ask(&mut self, client: usize, of: Of, holder: u128, body: RequestBody, limit: Duration) {
+        self.numbers += 1;
+        let request = self.request(client, self.numbers, holder, body);
+        self.clients[client].memory.direct.insert(request.call, of);
+        self.after(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX), client, Timer::Unanswered(request.call));
+        self.send(0, request);
+    }
+
+    fn answer_direct(&mut self, client: usize, request: Request, reply: Reply) {
+        match (reply, request.body) {
+            (Reply::Node(reply), _) => self.direct_done(client, request.call, Some(reply)),
+            (Reply::Yours, RequestBody::Queue(mut queueing))
+                if self.clients[client].memory.direct.contains_key(&request.call) =>
+            {
+                queueing.intent = Intent::Poll;
+                self.send(0, Request { body: RequestBody::Queue(queueing), ..request });
+            }
+            _ => {}
+        }
+    }
+
+    /// The reply to such a request; `None` if it is late.
+    pub(super) fn direct_done(&mut self, client: usize, call: u64, reply: Option<NodeReply>) {
+        if let Some(of) = self.clients[client].memory.direct.remove(&call) {
+            let done = of.done(reply);
+            self.on_done(client, of, done);
+        }
+    }
+
     pub(super) fn on_response(&mut self, response: Response) {
         let Response { node, request, reply } = response;
         let Request { client, call: id, .. } = request;
         if id == Request::PROBE {
             return self.probed(client, node, true);
+        }
+        if self.shares.queues() && !matches!(request.body, RequestBody::Release) {
+            return self.answer_direct(client, request, reply);
         }
         let calls = &mut self.clients[client].memory.calls;
         let Some(mut running) = calls.get_mut(&id).and_then(Option::take) else { return };

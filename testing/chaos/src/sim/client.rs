@@ -1,5 +1,5 @@
 use super::clock::SimClock;
-use super::running::Running;
+use super::running::{Of, Running};
 use fencelock_core::engine::{AcquireKey, DowngradeHold, Grant, HoldId, KeyEngine, LeaseTimers, ReleaseQueue, Rng};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
@@ -23,7 +23,8 @@ pub(super) struct Client {
 /// State that a client loses when it crashes.
 #[derive(Debug, Default)]
 pub(super) struct ClientMemory {
-    pub(super) engine: KeyEngine<(), ()>,
+    /// Wakes a task by its number.
+    pub(super) engine: KeyEngine<u64, ()>,
     pub(super) releases: ReleaseQueue,
     pub(super) health: Vec<NodeHealth>,
     /// Nodes with a probe in flight.
@@ -32,11 +33,12 @@ pub(super) struct ClientMemory {
     pub(super) seen: u64,
     /// Pending calls by number; `None` while a call handles an event.
     pub(super) calls: BTreeMap<u64, Option<Box<Running>>>,
-    pub(super) task: Option<SimTask>,
+    /// Requests to the one server without a call, by number.
+    pub(super) direct: BTreeMap<u64, Of>,
+    /// The tasks that acquire the key, by number.
+    pub(super) tasks: BTreeMap<u64, SimTask>,
     /// The mode that the task claims.
     pub(super) mode: Mode,
-    /// When the last claim was sent, in true time.
-    pub(super) invoked: u64,
     pub(super) timers: LeaseTimers<()>,
     /// The number of the current sleep of the task that renews. Earlier ones are ignored.
     pub(super) renewal_sleep: u64,
@@ -53,7 +55,8 @@ impl ClientMemory {
 #[derive(Debug)]
 pub(super) struct SimTask {
     pub(super) acquire: AcquireKey,
-    pub(super) number: u64,
+    /// When it began or, without a queue, when its last claim was sent, in true time.
+    pub(super) invoked: u64,
     /// The number of its current timer. Earlier timers are ignored.
     pub(super) sleep: u64,
 }
@@ -87,14 +90,18 @@ pub(super) struct PendingDowngrade {
 pub(super) enum Timer {
     /// Starts the next task.
     Start,
-    /// Wakes the task; the number identifies the timer.
-    Task(u64),
+    /// The time of a task has come; the number identifies the timer.
+    Task { task: u64, sleep: u64 },
+    /// The engine has woken a task.
+    Woken(u64),
     /// The user of the task with this number gives up.
     GiveUp(u64),
     /// The task that renews wakes; the number identifies its sleep.
     Renewals(u64),
     /// The next timer of a call.
     Call(u64),
+    /// A request to the one server was not answered in time.
+    Unanswered(u64),
     /// Retries background releases.
     Releases,
     /// The time limit of a probe.
@@ -105,6 +112,8 @@ pub(super) enum Timer {
     Downgrading(HoldId, u64),
     /// The work is done.
     Done(HoldId),
+    /// The client knows by now that it does not hold the key, or that another client waits for it.
+    Learned(u128),
 }
 
 /// The random numbers of one client, derived from the seed.

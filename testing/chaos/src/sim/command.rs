@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Number of nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// What the clients claim: exclusive, readers or permits. Permits need one node.
+    /// What the clients claim: exclusive, readers, permits, or exclusive locks of a server with a queue. The last two need one node.
     #[arg(long, default_value_t = Mix::Exclusive)]
     mix: Mix,
     /// The protection to remove

@@ -59,12 +59,23 @@ pub enum Coverage {
     DowngradedAgain,
     /// A writer lost its hold while its downgrade was in progress.
     DowngradeLost,
+    /// A waiter began with the message of its grant.
+    HandedOver,
+    /// A lease was passed to another task of its client.
+    Shared,
+    /// The server reported a waiter to a client that kept an idle lease.
+    AnnouncedWaiter,
+    /// The server reported to a holder that its lock was evicted.
+    AnnouncedLoss,
 }
 
 impl Coverage {
     /// The events that need a reader, a downgrade or permits.
     pub const OF_MODES: [Self; 5] =
         [Self::Together, Self::TooFewPermits, Self::Downgraded, Self::DowngradedAgain, Self::DowngradeLost];
+
+    /// The events that need a queue, or tasks that share a lease.
+    pub const OF_QUEUES: [Self; 4] = [Self::HandedOver, Self::Shared, Self::AnnouncedWaiter, Self::AnnouncedLoss];
 
     /// All other events.
     pub const ALL: [Self; 23] = [
@@ -96,7 +107,7 @@ impl Coverage {
 
 /// How often each event occurred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CoverageCounts([u64; Coverage::ALL.len() + Coverage::OF_MODES.len()]);
+pub struct CoverageCounts([u64; Coverage::ALL.len() + Coverage::OF_MODES.len() + Coverage::OF_QUEUES.len()]);
 
 impl CoverageCounts {
     pub(super) const fn saw(&mut self, coverage: Coverage) {
@@ -125,7 +136,7 @@ impl fmt::Display for CoverageCounts {
         let all: Vec<String> =
             Coverage::ALL.iter().map(|coverage| format!("{coverage:?} {}", self.of(*coverage))).collect();
         f.write_str(&all.join(", "))?;
-        let of_modes = Coverage::OF_MODES.iter().filter(|coverage| self.of(**coverage) > 0);
-        of_modes.into_iter().try_for_each(|coverage| write!(f, ", {coverage:?} {}", self.of(*coverage)))
+        let others = Coverage::OF_MODES.iter().chain(&Coverage::OF_QUEUES).filter(|coverage| self.of(**coverage) > 0);
+        others.into_iter().try_for_each(|coverage| write!(f, ", {coverage:?} {}", self.of(*coverage)))
     }
 }

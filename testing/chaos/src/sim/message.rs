@@ -1,5 +1,5 @@
 use fencelock_core::quorum::NodeReply;
-use fencelock_core::{FencingToken, Mode, Owner};
+use fencelock_core::{FencingToken, Mode, Owner, Queueing};
 
 /// A request of a client to a node.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,8 @@ pub(super) enum RequestBody {
         proposal: u64,
         mode: Mode,
     },
+    /// A claim at the one server, which has a queue.
+    Queue(Queueing),
     Raise {
         to: FencingToken,
     },

@@ -15,11 +15,13 @@ pub enum Mix {
     Readers,
     /// Permits of a semaphore, with different weights, and a few exclusive locks.
     Permits,
+    /// Exclusive locks of one server with a queue, whose leases the tasks of a client share.
+    Queue,
 }
 
 impl Mix {
     /// All mixes.
-    pub const ALL: [Self; 3] = [Self::Exclusive, Self::Readers, Self::Permits];
+    pub const ALL: [Self; 4] = [Self::Exclusive, Self::Readers, Self::Permits, Self::Queue];
 }
 
 impl fmt::Display for Mix {
@@ -28,6 +30,7 @@ impl fmt::Display for Mix {
             Self::Exclusive => "exclusive",
             Self::Readers => "readers",
             Self::Permits => "permits",
+            Self::Queue => "queue",
         })
     }
 }
@@ -37,7 +40,7 @@ impl FromStr for Mix {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|mix| mix.to_string() == name);
-        found.ok_or_else(|| format!("unknown mix {name:?}; there are exclusive, readers and permits"))
+        found.ok_or_else(|| format!("unknown mix {name:?}; there are exclusive, readers, permits and queue"))
     }
 }
 
@@ -51,6 +54,8 @@ pub(super) struct Shares {
     downgrades_ppm: u64,
     /// The limit of the semaphore.
     limit: u32,
+    /// The number of tasks of each client.
+    pub(super) tasks: usize,
 }
 
 impl Shares {
@@ -58,16 +63,23 @@ impl Shares {
         let mut rng = Rng::with_seed(seed ^ 0x5a_u64.rotate_left(32));
         let writers_ppm = [10_000, 300_000][rng.usize(..2)];
         let (writers_ppm, downgrades_ppm) = match mix {
-            Mix::Exclusive => (1_000_000, 0),
+            Mix::Exclusive | Mix::Queue => (1_000_000, 0),
             Mix::Readers => (writers_ppm, 400_000),
             Mix::Permits => (20_000, 0),
         };
-        Self { mix, writers_ppm, downgrades_ppm, limit: 2 + rng.u32(..4) }
+        let limit = 2 + rng.u32(..4);
+        let tasks = if mix == Mix::Queue { 1 + rng.usize(..3) } else { 1 };
+        Self { mix, writers_ppm, downgrades_ppm, limit, tasks }
+    }
+
+    /// Whether the server has a queue.
+    pub(super) fn queues(&self) -> bool {
+        self.mix == Mix::Queue
     }
 
     /// Draws a random number only if the world has other locks than exclusive ones.
     pub(super) fn choose(&self, rng: &mut Rng) -> Mode {
-        if self.mix == Mix::Exclusive || rng.chance(self.writers_ppm) {
+        if matches!(self.mix, Mix::Exclusive | Mix::Queue) || rng.chance(self.writers_ppm) {
             return Mode::Exclusive;
         }
         if self.mix == Mix::Readers {

@@ -6,7 +6,8 @@
 //! are paused and crash; nodes lose data; clocks have offsets, drift and jump. The history of each seed is checked by the
 //! same [checker](crate::checker) as that of a run with real servers.
 //!
-//! In a world with readers, or with permits on one node, clients also claim these modes and downgrade.
+//! In a world with readers, or with permits on one node, clients also claim these modes and downgrade. In a world with a queue, the
+//! one node hands the key from waiter to waiter and sends messages, locks are evicted, and the tasks of a client share leases.
 //!
 //! There is one thread and one event queue; no clock is read, and all random numbers come from the seed. So a seed always
 //! gives the same history, byte for byte, and each failure can be reproduced.
@@ -17,6 +18,7 @@ mod client;
 mod clock;
 mod command;
 mod coverage;
+mod events;
 mod message;
 mod mix;
 mod mode_mutants;

@@ -46,11 +46,17 @@ pub enum Mutant {
     DowngradesWithReply,
     /// The resource compares one number for readers and writers.
     OneNumberGate,
+    /// A lease that was handed to a waiter counts as a full one, so it is taken after its end.
+    HandOffIsLease,
+    /// A client ignores the message that its lock has another holder, or none.
+    IgnoresLoss,
+    /// A client ignores the message that another one waits.
+    IgnoresWaiters,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::NoRound2,
         Self::CounterOnly,
         Self::ClientClockOnly,
@@ -71,6 +77,9 @@ impl Mutant {
         Self::ReadsBesideWriters,
         Self::DowngradesWithReply,
         Self::OneNumberGate,
+        Self::HandOffIsLease,
+        Self::IgnoresLoss,
+        Self::IgnoresWaiters,
     ];
 }
 

@@ -1,15 +1,18 @@
 use super::clock::SimClock;
+use super::events::{channel, tokens};
 use super::message::{Reply, Request, RequestBody, owner};
 use super::scenario::Scenario;
 use super::{Mutant, mode_mutants};
 use fencelock_core::quorum::NodeReply;
 use fencelock_core::{
-    self as core, Expiry, Fault, FencingToken, Foreign, Holder, HolderId, Occupant, Owner, Raise, Unknown,
+    self as core, Expiry, Fault, FencingToken, Foreign, HandOffBounds, Holder, HolderId, Occupant, Owner, Raise,
+    Unknown,
 };
 use fencelock_model::{
-    self as model, Acquire, Claim, Delivery, Downgrade, Gate, HandOff, Intent, NodeModel, Release, Renew, ScriptError,
-    Server,
+    self as model, Acquire, Claim, Delivery, Downgrade, Evict, Gate, HandOff, HoldKind, Inspect, Intent, NodeModel,
+    Occupied, Refusal, Release, Renew, ScriptError, Server,
 };
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A node: the model of its scripts, its loss of data, and its quarantine.
@@ -31,6 +34,8 @@ pub(super) struct SimNode {
     ttl_ms: u64,
     quarantine: Duration,
     owner: Owner,
+    /// The connections that have read a key (0) or its queue (1) by a renewal, and are told of its next change.
+    pub(super) tracking: BTreeSet<(usize, usize, u32)>,
 }
 
 /// The quarantine marker that a node stores: its run, and the end of its quarantine by the clock of the node.
@@ -48,10 +53,8 @@ pub(super) enum SurvivingData {
     Nothing,
 }
 
-/// A quorum has no queue, so messages have no receiver.
-fn no_receiver(_: HandOff) -> Delivery {
-    Delivery::NoSubscriber
-}
+/// Receives the messages of a node.
+pub(super) type Publish<'a> = dyn FnMut(HandOff) -> Delivery + 'a;
 
 impl SimNode {
     pub(super) fn new(clock: SimClock, scenario: &Scenario) -> Self {
@@ -74,15 +77,17 @@ impl SimNode {
             ttl_ms: scenario.ttl.as_millis(),
             quarantine: scenario.quarantine(),
             owner: owner(),
+            tracking: BTreeSet::new(),
         }
     }
 
     /// Executes a script at a true time.
-    pub(super) fn serve(&mut self, at: u64, request: &Request) -> Reply {
+    pub(super) fn serve(&mut self, at: u64, request: &Request, publish: &mut Publish<'_>) -> Reply {
         self.model.server.now_us = self.clock.micros(at);
         let needs_memory = matches!(
             request.body,
             RequestBody::Claim { .. }
+                | RequestBody::Queue(_)
                 | RequestBody::Confirm { .. }
                 | RequestBody::Raise { .. }
                 | RequestBody::Downgrade { .. }
@@ -98,11 +103,23 @@ impl SimNode {
         let ttl_ms = self.ttl_ms;
         Reply::Node(match request.body {
             RequestBody::Claim { proposal, mode } => {
-                return self.claim(request, &Claim { mode, ..Claim::try_for(holder, ttl_ms, proposal) });
+                let claim = Claim { mode, ..Claim::try_for(holder, ttl_ms, proposal) };
+                return self.claim(request, &claim, publish);
             }
             RequestBody::Confirm { proposal, mode } => {
                 let claim = Claim { intent: Intent::Poll, mode, ..Claim::try_for(holder, ttl_ms, proposal) };
-                return self.claim(request, &claim);
+                return self.claim(request, &claim, publish);
+            }
+            RequestBody::Queue(core::Queueing { intent, block, .. }) => {
+                let claim = Claim {
+                    intent: if intent == core::Intent::Poll { Intent::Poll } else { Intent::Enqueue },
+                    proposed: false,
+                    wanted: block.get().into(),
+                    channel: Some(channel(request.client, request.life)),
+                    hand_off_ms: self.hand_off_ms(),
+                    ..Claim::try_for(holder, ttl_ms, self.model.server.now_us)
+                };
+                return self.claim(request, &claim, publish);
             }
             RequestBody::Downgrade { proposal } => NodeReply::Downgrade(self.downgrade(request, proposal)),
             RequestBody::Raise { to } => self.raise(request, to),
@@ -111,32 +128,37 @@ impl SimNode {
                 NodeReply::Renew(vec![Ok(match key.renew(server, holder, ttl_ms, ttl_ms) {
                     Err(_) => return Reply::Node(NodeReply::Renew(vec![Err(unknown(Fault::Other))])),
                     Ok(Renew::Shared(_)) => core::Renew::TakenBy(occupant(None, &self.owner).into()),
-                    Ok(Renew::Renewed { .. }) => core::Renew::Renewed { waiters: 0 },
+                    Ok(Renew::Renewed { waiters }) => {
+                        self.tracking.extend([0, 1].map(|what| (what, request.client, request.life)));
+                        core::Renew::Renewed { waiters: u32::try_from(waiters).unwrap_or(u32::MAX) }
+                    }
                     Ok(Renew::Absent) => core::Renew::Absent,
                     Ok(Renew::Taken(by)) => core::Renew::TakenBy(occupant(by.holder(), &self.owner).into()),
                 })])
             }
-            RequestBody::Release => self.release(request),
+            RequestBody::Release => self.release(request, publish),
             RequestBody::Watch => NodeReply::Watch,
         })
     }
 
-    fn claim(&mut self, request: &Request, claim: &Claim) -> Reply {
+    fn claim(&mut self, request: &Request, claim: &Claim, mut publish: &mut Publish<'_>) -> Reply {
         let (server, key) = self.model.key(&request.key);
         let before = mode_mutants::before_claim(self.mutant, server, key, claim);
-        let answer = key.acquire(server, claim, &Gate::Open, &mut no_receiver);
+        let answer = key.acquire(server, claim, &Gate::Open, &mut publish);
         mode_mutants::after_claim(self.mutant, server, key, before);
         Reply::Node(NodeReply::Claim(match answer {
-            Ok(Acquire::Granted { fence, .. }) => {
-                let tokens = |fence: FencingToken| core::Acquire::Granted { tokens: fence.into() };
-                FencingToken::new(fence).map(tokens).map_err(|_| unknown(Fault::Other))
+            Ok(Acquire::Granted { fence, count, .. }) => {
+                let granted = tokens(fence, count).map(|tokens| core::Acquire::Granted { tokens });
+                granted.ok_or_else(|| unknown(Fault::Other))
             }
             Ok(Acquire::Yours) => return Reply::Yours,
-            Ok(Acquire::Busy(occupied) | Acquire::Queued { occupied, .. }) => {
-                let left = occupied.ttl_ms.map(Duration::from_millis);
-                let by = occupant(occupied.by.holder(), &self.owner);
-                Ok(core::Acquire::Busy(core::Occupied::new(by, left.map_or(Expiry::Never, Expiry::In))))
-            }
+            Ok(Acquire::Busy(occupied)) => Ok(core::Acquire::Busy(self.occupied(&occupied))),
+            Ok(Acquire::Queued { ahead, now_us, occupied }) => Ok(core::Acquire::Queued {
+                ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+                hand_off: HandOffBounds::new(occupied.last_fence, now_us),
+                occupied: self.occupied(&occupied),
+            }),
+            Ok(Acquire::Gone(_)) if matches!(request.body, RequestBody::Queue(_)) => Ok(core::Acquire::Gone),
             Ok(
                 Acquire::Gone(_)
                 | Acquire::More(_)
@@ -168,7 +190,10 @@ impl SimNode {
         NodeReply::Raise(Ok(if acked { Raise::Acked } else { Raise::Refused }))
     }
 
-    fn release(&mut self, request: &Request) -> NodeReply {
+    fn release(&mut self, request: &Request, mut publish: &mut Publish<'_>) -> NodeReply {
+        let waits = !self.model.key(&request.key).1.queue.members.is_empty();
+        let gate = if waits && self.is_in_quarantine() { Gate::Shut(Refusal::Handshake) } else { Gate::Open };
+        let hand_off_ms = self.hand_off_ms();
         let (server, key) = self.model.key(&request.key);
         if self.mutant == Some(Mutant::PlainDel) {
             key.foreign_delete(server);
@@ -176,7 +201,7 @@ impl SimNode {
         }
         let proposal = server.now_us;
         mode_mutants::before_release(self.mutant, key, request.holder);
-        NodeReply::Release(match key.release(server, request.holder, proposal, 0, &Gate::Open, &mut no_receiver) {
+        NodeReply::Release(match key.release(server, request.holder, proposal, hand_off_ms, &gate, &mut publish) {
             Ok(Release::Released(_)) => Ok(core::Release::Released),
             Ok(Release::Absent(_)) => Ok(core::Release::Absent),
             Ok(Release::Shared(..)) => Ok(core::Release::TakenBy(occupant(None, &self.owner).into())),
@@ -188,7 +213,7 @@ impl SimNode {
     fn downgrade(&mut self, request: &Request, proposal: u64) -> Result<core::Downgrade, Unknown> {
         let (server, key) = self.model.key(&request.key);
         let claim = Claim { intent: Intent::Poll, ..Claim::try_for(request.holder, self.ttl_ms, proposal) };
-        match key.downgrade(server, &claim, &Gate::Open, &mut no_receiver) {
+        match key.downgrade(server, &claim, &Gate::Open, &mut |_| Delivery::NoSubscriber) {
             Ok(Downgrade::Downgraded { fence, .. }) => {
                 let downgraded = |token| core::Downgrade::Downgraded { token };
                 FencingToken::new(fence).map(downgraded).map_err(|_| unknown(Fault::Other))
@@ -198,6 +223,35 @@ impl SimNode {
             Ok(Downgrade::Shared(_)) => Ok(core::Downgrade::TakenBy(occupant(None, &self.owner).into())),
             Ok(Downgrade::NoClock | Downgrade::Refused(_)) | Err(_) => Err(unknown(Fault::Other)),
         }
+    }
+
+    /// An operator ends the hold of a key. Returns whether there was one.
+    pub(super) fn evict(&mut self, at: u64, key: usize, mut publish: &mut Publish<'_>) -> bool {
+        self.model.server.now_us = self.clock.micros(at);
+        let hand_off_ms = self.hand_off_ms();
+        if !self.up || self.is_in_quarantine() {
+            return false;
+        }
+        let (server, key) = self.model.key(&key);
+        let Some(Inspect { by, .. }) = key.inspect(server) else { return false };
+        let evicted = key.evict(server, (&by, HoldKind::Ours), server.now_us, hand_off_ms, &Gate::Open, &mut publish);
+        matches!(evicted, Ok(Evict::Evicted(_)))
+    }
+
+    /// The lease of a hand-off until it is confirmed: shorter than a full one, as in production.
+    const fn hand_off_ms(&self) -> u64 {
+        self.ttl_ms / 2
+    }
+
+    fn occupied(&self, occupied: &Occupied) -> core::Occupied {
+        let left = occupied.ttl_ms.map(Duration::from_millis);
+        core::Occupied::new(occupant(occupied.by.holder(), &self.owner), left.map_or(Expiry::Never, Expiry::In))
+    }
+
+    /// Who has a key exclusively, and the length of its queue: what clients track.
+    pub(super) fn state(&mut self, key: usize) -> (Option<u128>, usize) {
+        let (_, key) = self.model.key(&key);
+        (key.lock.as_ref().and_then(|lock| lock.value.holder()), key.queue.members.len())
     }
 
     /// How many clients hold a key.

@@ -2,7 +2,7 @@
 
 use fencelock_core::engine::{HoldId, PendingRelease};
 use fencelock_core::quorum::{CallTimer, ClaimCall, DowngradeCall, NodeReply, ReleaseCall, RenewCall};
-use fencelock_core::{Acquire, Downgrade, Moment, NodeSet, Release, Renew, Unknown};
+use fencelock_core::{Acquire, Downgrade, Fault, Moment, NodeSet, Release, Renew, Unknown};
 
 /// A pending call of a client.
 #[derive(Debug)]
@@ -86,6 +86,19 @@ impl Kind {
             Self::Release { number, release, sent, .. } => {
                 Of::Release { number: *number, release: release.clone(), sent: *sent }
             }
+        }
+    }
+}
+
+impl Of {
+    /// The result of a request to the one server; `None` if there was no reply in time.
+    pub(super) fn done(&self, reply: Option<NodeReply>) -> Done {
+        let cause = Unknown::new("", Fault::Timeout, "");
+        match (reply, self) {
+            (Some(NodeReply::Claim(answer)), _) => Done::Claim(answer),
+            (Some(NodeReply::Renew(answers)), _) => Done::Renew(answers),
+            (_, Self::Claim(_)) => Done::Claim(Err(cause)),
+            _ => Done::Renew(vec![Err(cause)]),
         }
     }
 }

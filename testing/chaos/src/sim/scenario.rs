@@ -100,7 +100,7 @@ impl Scenario {
     #[must_use]
     pub const fn with(mut self, mix: Mix) -> Self {
         self.mix = mix;
-        if !matches!(mix, Mix::Exclusive) {
+        if matches!(mix, Mix::Readers | Mix::Permits) {
             self.clients += 3;
         }
         self

@@ -3,7 +3,7 @@
 use super::Mutant;
 use super::client::{Client, PendingDowngrade, SimHold, SimRng, SimTask, Timer, number_of};
 use super::coverage::Coverage;
-use super::message::Reply;
+use super::message::{Reply, RequestBody};
 use super::running::{Done, Kind, Of};
 use super::world::{World, holder_name};
 use crate::history::{HistoryLine, Op};
@@ -11,19 +11,18 @@ use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
     AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, DowngradeHold, DowngradeNext, End, Ended, Grant,
     HoldId, KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass,
-    Status, Tenure,
+    Source, Status, Tenure,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
-    Acquire, Claim, ClaimReply, Defeat, Downgrade, HolderId, LossReason, Mode, Moment, Raise, Renew, Renewal, Sent,
-    Unknown,
+    Acquire, Claim, ClaimReply, Defeat, Downgrade, LossReason, Mode, Moment, Raise, Renew, Renewal, Sent, Unknown,
 };
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Engine = KeyEngine<(), ()>;
-type Cx<'a> = Context<'a, (), ()>;
+type Engine = KeyEngine<u64, ()>;
+type Cx<'a> = Context<'a, u64, ()>;
 
 /// Most users wait for the key; some give up within this time, in parts per million.
 const GIVES_UP_PPM: u64 = 50_000;
@@ -34,7 +33,7 @@ const STUBBORN: Duration = Duration::from_secs(2);
 /// Acquires a key: a task in the engine, its claims, and its background releases.
 impl World<'_> {
     /// Calls the engine of a client, and carries out its actions.
-    fn engine<R>(&mut self, client: usize, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
+    pub(super) fn engine<R>(&mut self, client: usize, call: impl FnOnce(&mut Engine, &mut Cx<'_>) -> R) -> R {
         self.numbers += 1;
         // A new id for each attempt.
         let same = self.scenario.is(Mutant::TokenReuse);
@@ -62,14 +61,13 @@ impl World<'_> {
         result
     }
 
-    fn act(&mut self, client: usize, action: Action<(), ()>) {
+    fn act(&mut self, client: usize, action: Action<u64, ()>) {
         match action {
             Action::Ended(ended) => self.ended(client, *ended),
             Action::Release(release) => self.release(client, *release),
             Action::GrantedTooLate => self.covered.saw(Coverage::TooLate),
-            // Tasks get no notifications here and do not share leases.
-            Action::Wake(())
-            | Action::Began
+            Action::Wake(task) => self.after(0, client, Timer::Woken(task)),
+            Action::Began
             | Action::SetTimer { .. }
             | Action::ClaimBegan(_)
             | Action::ClaimEnded(_)
@@ -81,9 +79,6 @@ impl World<'_> {
     }
 
     pub(super) fn start(&mut self, client: usize) {
-        if self.clients[client].memory.task.is_some() || self.clients[client].memory.hold.is_some() {
-            return;
-        }
         let (ttl, owner) = (self.scenario.ttl, self.owner.clone());
         let mode = self.shares.choose(&mut self.rng);
         self.clients[client].memory.mode = mode;
@@ -99,77 +94,97 @@ impl World<'_> {
         };
         self.numbers += 1;
         let number = self.numbers;
-        let mut acquire = AcquireKey::new(request, false);
-        let next = self.engine(client, |engine, cx| acquire.enter(engine, cx));
-        self.clients[client].memory.task = Some(SimTask { acquire, number, sleep: 0 });
+        let task = SimTask { acquire: AcquireKey::new(request, false), invoked: self.now, sleep: 0 };
+        self.clients[client].memory.tasks.insert(number, task);
+        let next = self.call_for(client, number, |acquire, engine, cx| Some(acquire.enter(engine, cx)));
         if self.rng.chance(GIVES_UP_PPM) {
             let pause = self.rng.upto(GIVES_UP_US);
             self.after(pause, client, Timer::GiveUp(number));
         }
-        self.follow(client, next);
+        self.follow(client, number, next);
     }
 
     /// Starts a new task after a pause.
     fn restart_task(&mut self, client: usize) {
-        self.clients[client].memory.task = None;
         let pause = 200 + self.rng.upto(8000);
         self.after(pause, client, Timer::Start);
     }
 
-    /// Calls the engine for the task of a client, and does what the task says.
-    fn run_task(
+    /// Calls the engine for a task of a client, which can be woken from now on.
+    fn call_for(
         &mut self,
         client: usize,
+        number: u64,
         call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<AcquireNext>,
-    ) {
-        let Some(mut task) = self.clients[client].memory.task.take() else { return };
-        let next = self.engine(client, |engine, cx| call(&mut task.acquire, engine, cx));
-        self.clients[client].memory.task = Some(task);
-        if let Some(next) = next {
-            self.follow(client, next);
-        }
+    ) -> Option<AcquireNext> {
+        let mut task = self.clients[client].memory.tasks.remove(&number)?;
+        let next = self.engine(client, |engine, cx| {
+            let next = call(&mut task.acquire, engine, cx);
+            task.acquire.id().into_iter().for_each(|id| engine.set_task(id, number));
+            next
+        });
+        self.clients[client].memory.tasks.insert(number, task);
+        next
     }
 
-    fn follow(&mut self, client: usize, next: AcquireNext) {
+    /// The same, and does what the task says.
+    pub(super) fn run_task(
+        &mut self,
+        client: usize,
+        number: u64,
+        call: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<AcquireNext>,
+    ) {
+        let next = self.call_for(client, number, call);
+        self.follow(client, number, next);
+    }
+
+    fn follow(&mut self, client: usize, number: u64, next: Option<AcquireNext>) {
+        let Some(next) = next else { return };
+        // Its timer, if it rests, is no longer that of a rest.
+        self.clients[client].memory.tasks.entry(number).and_modify(|task| task.sleep = 0);
         match next {
-            AcquireNext::Enter => self.run_task(client, |acquire, engine, cx| Some(acquire.enter(engine, cx))),
+            AcquireNext::Enter => self.run_task(client, number, |acquire, engine, cx| Some(acquire.enter(engine, cx))),
             AcquireNext::Rest(until) => {
                 let Client { clock, memory, .. } = &mut self.clients[client];
-                let Some(task) = &mut memory.task else { return };
+                let Some(task) = memory.tasks.get_mut(&number) else { return };
                 self.numbers += 1;
                 task.sleep = self.numbers;
                 if until != Moment::NEVER {
                     let at = clock.when(until, self.now);
-                    self.after(at - self.now, client, Timer::Task(self.numbers));
+                    self.after(at - self.now, client, Timer::Task { task: number, sleep: self.numbers });
                 }
             }
-            AcquireNext::Send(KeyRequest::Claim(claim), _) => self.claim(client, &claim),
-            AcquireNext::Granted(grant) => self.granted(client, grant),
+            AcquireNext::Send(KeyRequest::Claim(claim), _) => self.claim(client, number, &claim),
+            AcquireNext::Granted(grant) => self.granted(client, number, grant),
             AcquireNext::Failed(failure) => {
                 self.trace(|| format!("c{client} gives up: {:?}", failure.reason));
+                self.clients[client].memory.tasks.remove(&number);
                 self.restart_task(client);
             }
             AcquireNext::Send(..) | AcquireNext::Closed => {
-                unreachable!("only where leases are shared, replicas confirm, or a client is closed")
+                unreachable!("only where replicas confirm, tasks do not wait, or a client is closed")
             }
         }
     }
 
-    pub(super) fn task_timer(&mut self, client: usize, number: u64) {
-        if self.clients[client].memory.task.as_ref().is_some_and(|task| task.sleep == number) {
-            self.run_task(client, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
+    pub(super) fn task_timer(&mut self, client: usize, number: u64, sleep: u64) {
+        if self.clients[client].memory.tasks.get(&number).is_some_and(|task| task.sleep == sleep) {
+            self.run_task(client, number, |acquire, engine, cx| Some(acquire.on_time(engine, cx)));
         }
     }
 
-    fn claim(&mut self, client: usize, claim: &Claim) {
+    fn claim(&mut self, client: usize, task: u64, claim: &Claim) {
         let limit = self.settings.shortest_limit;
         let plan = self.plan(client, |health| health.limit(claim.ttl.get() / 10, limit));
         let sent = self.clients[client].clock.moment(self.now);
-        let task = self.clients[client].memory.task.as_ref().map_or(0, |task| task.number);
         let proposal = self.proposal(client);
         let holder = number_of(claim.holder.id);
-        self.clients[client].memory.invoked = self.now;
         self.trace(|| format!("c{client} claims as {holder:x}, proposing {proposal}, for {}", claim.mode));
+        if self.shares.queues() {
+            return self.ask(client, Of::Claim(task), holder, RequestBody::Queue(claim.queueing), plan[0].limit);
+        }
+        let now = self.now;
+        self.clients[client].memory.tasks.entry(task).and_modify(|task| task.invoked = now);
         let call = ClaimCall::new(Arc::clone(&self.settings), claim, plan, sent);
         self.call(client, Kind::Claim { call, task, sent }, holder, proposal);
     }
@@ -205,17 +220,25 @@ impl World<'_> {
 
     fn claim_answered(&mut self, client: usize, task: u64, answer: Result<Acquire, Unknown>) {
         self.trace(|| format!("c{client} has its answer: {answer:?}"));
-        if self.clients[client].memory.task.as_ref().is_none_or(|known| known.number != task) {
-            return;
-        }
         let late = self.scenario.is(Mutant::ValidityFromReply);
         let sent = if late { Sent::At(self.clients[client].clock.moment(self.now)) } else { Sent::AtOnce };
         let reply = KeyReply::Claim(ClaimReply { sent, answer });
-        self.run_task(client, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
+        self.run_task(client, task, |acquire, engine, cx| Some(acquire.answered(reply, engine, cx)));
     }
 
-    fn granted(&mut self, client: usize, grant: Grant) {
-        self.clients[client].memory.task = None;
+    fn granted(&mut self, client: usize, number: u64, grant: Grant) {
+        let Some(SimTask { invoked, .. }) = self.clients[client].memory.tasks.remove(&number) else { return };
+        if let Some(held) = &self.clients[client].memory.hold
+            && self.nodes[0].state(self.clients[client].key).0 != Some(held.holder)
+        {
+            // It was evicted, or its lease has ended during a pause, and its user does not know it yet.
+            self.done(client, held.grant.hold);
+        }
+        match grant.source {
+            Source::HandedOff => self.covered.saw(Coverage::HandedOver),
+            Source::Shared => self.covered.saw(Coverage::Shared),
+            Source::Claimed | Source::Resumed => {}
+        }
         let facts = self.clients[client].memory.engine.facts(grant.hold);
         let (Some((holder, ..)), Some(until)) = (facts, self.believes(client, grant)) else {
             return self.restart_task(client);
@@ -226,7 +249,6 @@ impl World<'_> {
         let renews = !self.rng.chance(self.scenario.overrun_ppm);
         let held = SimHold { grant, holder, fence, until, renews, renewing: false, downgrade: None };
         self.clients[client].memory.hold = Some(held);
-        let invoked = self.clients[client].memory.invoked;
         if let Some(mut line) = self.line_of_hold(client, Op::Acquire, invoked) {
             line.valid_until_us = Some(at);
             line.ttl_us = Some(self.scenario.ttl.as_millis() * 1000);
@@ -237,15 +259,16 @@ impl World<'_> {
 
     /// The user stops waiting for the key.
     pub(super) fn give_up(&mut self, client: usize, number: u64) {
-        if self.clients[client].memory.task.as_ref().is_none_or(|task| task.number != number) {
+        if !self.clients[client].memory.tasks.contains_key(&number) {
             return;
         }
         self.trace(|| format!("c{client} gives up waiting"));
         self.drop_claims(client, number);
-        self.run_task(client, |acquire, engine, cx| {
+        self.run_task(client, number, |acquire, engine, cx| {
             acquire.cancel(engine, cx);
             None
         });
+        self.clients[client].memory.tasks.remove(&number);
         self.restart_task(client);
     }
 
@@ -276,11 +299,15 @@ impl World<'_> {
 
     /// Shuts the client down cleanly.
     pub(super) fn quit(&mut self, client: usize) {
-        if let Some(task) = &self.clients[client].memory.task {
-            self.give_up(client, task.number);
+        let tasks: Vec<_> = self.clients[client].memory.tasks.keys().copied().collect();
+        for task in tasks {
+            self.give_up(client, task);
         }
         if let Some(held) = &self.clients[client].memory.hold {
             self.done(client, held.grant.hold);
+        }
+        if self.shares.queues() {
+            self.engine(client, Engine::close);
         }
     }
 
@@ -315,6 +342,9 @@ impl World<'_> {
         } else if self.now < self.scenario.calm_us && self.rng.chance(150_000) {
             // Ends soon after the last fault, so that other clients can acquire the key.
             self.rng.upto(4 * ttl_us).min(self.scenario.calm_us - self.now)
+        } else if self.shares.queues() && self.rng.chance(150_000) {
+            // Long enough to be evicted.
+            self.rng.upto(200_000)
         } else {
             self.rng.upto(4000)
         };
@@ -392,7 +422,7 @@ impl World<'_> {
         for batch in pass.batches(|_| 0) {
             // A client has at most one hold.
             for ((), id, cause) in batch.answers(None, "quorum") {
-                if self.held(client, id).is_some_and(|held| held.renews) {
+                if self.held(client, id).is_none_or(|held| held.renews) {
                     self.renew(client, id);
                 } else {
                     // No answer, until the lease is over.
@@ -408,16 +438,19 @@ impl World<'_> {
     }
 
     fn renew(&mut self, client: usize, id: HoldId) {
-        let Some(held) = &mut self.clients[client].memory.hold else { return };
-        held.renewing = true;
-        let holder = held.holder;
-        let proof = HolderId::from_bytes(holder.to_be_bytes());
+        let memory = &mut self.clients[client].memory;
+        let Some((proof, ..)) = memory.engine.facts(id) else { return };
+        memory.hold.iter_mut().for_each(|held| held.renewing = true);
+        let holder = number_of(proof);
         let renewal = Renewal::new(self.keys[self.clients[client].key].clone(), proof, self.scenario.ttl);
         let shortest = self.settings.shortest_limit;
         let plan = self.plan(client, |health| {
             RenewCall::limit(std::slice::from_ref(&renewal), |most| health.limit(most, shortest))
         });
         let (sent, invoked) = (self.clients[client].clock.moment(self.now), self.now);
+        if self.shares.queues() {
+            return self.ask(client, Of::Renew { hold: id, sent, invoked }, holder, RequestBody::Renew, plan[0].limit);
+        }
         let call = RenewCall::new(Arc::clone(&self.settings), 1, plan);
         self.call(client, Kind::Renew { call, hold: id, sent, invoked }, holder, 0);
     }
@@ -430,16 +463,23 @@ impl World<'_> {
         invoked: u64,
         answer: Result<Renew, Unknown>,
     ) {
-        let Some(held) = self.clients[client].memory.hold.as_mut().filter(|held| held.grant.hold == id) else {
+        let memory = &mut self.clients[client].memory;
+        if memory.engine.facts(id).is_none() {
             return;
-        };
-        held.renewing = false;
-        let grant = held.grant;
+        }
+        let held = memory.hold.as_mut().filter(|held| held.grant.hold == id);
+        let grant = held.map(|held| {
+            held.renewing = false;
+            held.grant
+        });
         let renewed = matches!(answer, Ok(Renew::Renewed { .. }));
         if answer.is_err() {
             self.covered.saw(Coverage::RenewalFailed);
         }
-        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, false, cx));
+        let announced = self.shares.queues();
+        self.engine(client, |engine, cx| engine.renewal_answered(id, sent, answer, announced, cx));
+        // Without one, no task has the lease now.
+        let Some(grant) = grant else { return };
         let Some(until) = self.believes(client, grant) else {
             if renewed {
                 self.covered.saw(Coverage::LateRenewal);
@@ -491,7 +531,7 @@ impl World<'_> {
         let Some(SimHold { grant, .. }) = self.held(client, id) else { return };
         let tenure = grant.tenure;
         let line = self.line_of_hold(client, Op::Release, self.now);
-        if matches!(self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)), Leaving::Release(_)) {
+        if !matches!(self.engine(client, |engine, cx| engine.release(id, tenure, true, cx)), Leaving::Over) {
             self.trace(|| format!("c{client} releases"));
             self.lines.extend(line);
             self.clients[client].memory.hold = None;

@@ -1,8 +1,9 @@
 use super::client::{Client, ClientMemory, Timer};
 use super::clock::SimClock;
 use super::coverage::{Coverage, CoverageCounts};
+use super::events::{self, Message, deliver};
 use super::message::{Reply, Request, RequestBody, Response, owner};
-use super::mix::Shares;
+use super::mix::{Mix, Shares};
 use super::node::{SimNode, SurvivingData};
 use super::queue::Queue;
 use super::scenario::Scenario;
@@ -10,7 +11,7 @@ use super::{Mutant, Simulated, Trace};
 use crate::history::{History, HistoryLine, Op, Outcome};
 use crate::rng_ext::RngExt as _;
 use fastrand::Rng;
-use fencelock_core::engine::Config;
+use fencelock_core::engine::{AcquireKey, Config, SharingLimits};
 use fencelock_core::quorum::{NodeReply, Settings};
 use fencelock_core::{Acquire, Capabilities, FenceGate, FencingToken, Key, Mode, Owner, Quorum};
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(super) enum Event {
     AtNode { node: usize, run: u32, request: Box<Request> },
     /// A reply arrives.
     AtClient(Box<Response>),
+    /// A message arrives at this incarnation of a client.
+    Message { client: usize, life: u32, message: Box<Message> },
     /// A timer of a client fires.
     Timer { client: usize, life: u32, timer: Timer },
     /// A client accesses the resource, without checking its lock.
@@ -62,6 +65,8 @@ pub(super) enum Event {
     Accessed(Box<Access>, Result<u64, FencingToken>),
     /// The next fault is injected.
     Breakage,
+    /// An operator ends a hold.
+    Evict,
     /// A node restarts.
     Restart { node: usize, memory: SurvivingData },
     /// Checks whether all nodes have recovered.
@@ -132,8 +137,13 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> Simulated {
         for client in 0..self.clients.len() {
-            let pause = self.rng.upto(5000);
-            self.after(pause, client, Timer::Start);
+            for _ in 0..self.shares.tasks {
+                let pause = self.rng.upto(5000);
+                self.after(pause, client, Timer::Start);
+            }
+        }
+        if self.shares.queues() {
+            self.queue.put(0, Event::Evict);
         }
         self.queue.put(50_000, Event::Breakage);
         self.queue.put(self.scenario.calm_us, Event::Heal);
@@ -168,6 +178,12 @@ impl<'a> World<'a> {
                     self.on_response(*response);
                 }
             }
+            Event::Message { client, life, message } => {
+                if self.clients[client].life == life && !self.stopped {
+                    self.trace(|| format!("c{client} is told: {message:?}"));
+                    events::on_message(self, client, &message);
+                }
+            }
             Event::Timer { client, life, timer } => {
                 if self.clients[client].life == life && !self.stopped {
                     self.ring(client, timer);
@@ -177,6 +193,7 @@ impl<'a> World<'a> {
             Event::AtResource(access) => self.admit(access),
             Event::Accessed(access, answer) => self.note_access(*access, answer),
             Event::Breakage => self.break_something(),
+            Event::Evict => events::evict(self),
             Event::Restart { node, memory } => self.restart(node, memory),
             Event::Heal => self.heal(),
             Event::Stop => self.stop(),
@@ -188,7 +205,7 @@ impl<'a> World<'a> {
         let until = match event {
             Event::AtNode { node, .. } => self.nodes[*node].paused_until,
             Event::AtClient(response) => self.clients[response.request.client].paused_until,
-            Event::Timer { client, .. } => self.clients[*client].paused_until,
+            Event::Timer { client, .. } | Event::Message { client, .. } => self.clients[*client].paused_until,
             Event::Access(access) => self.clients[access.client].paused_until,
             _ => 0,
         };
@@ -198,15 +215,18 @@ impl<'a> World<'a> {
     fn ring(&mut self, client: usize, timer: Timer) {
         match timer {
             Timer::Start => self.start(client),
-            Timer::Task(number) => self.task_timer(client, number),
+            Timer::Task { task, sleep } => self.task_timer(client, task, sleep),
+            Timer::Woken(task) => self.run_task(client, task, AcquireKey::woken),
             Timer::GiveUp(task) => self.give_up(client, task),
             Timer::Renewals(number) => self.renewals_timer(client, number),
             Timer::Call(call) => self.call_timer(client, call),
+            Timer::Unanswered(request) => self.direct_done(client, request, None),
             Timer::Releases => self.send_releases(client),
             Timer::Probe { node } => self.probed(client, node, false),
             Timer::Downgrade(hold) => self.downgrade(client, hold),
             Timer::Downgrading(hold, number) => self.downgrade_timer(client, hold, number),
             Timer::Done(hold) => self.done(client, hold),
+            Timer::Learned(holder) => events::check_learned(self, client, holder),
         }
     }
 
@@ -222,13 +242,13 @@ impl<'a> World<'a> {
         self.queue.put(self.now + pause_us, Event::Timer { client, life, timer });
     }
 
-    fn latency(&mut self) -> u64 {
+    pub(super) fn latency(&mut self) -> u64 {
         let usual = 100 + self.rng.upto(1500);
         let late = self.now < self.scenario.calm_us && self.rng.chance(self.scenario.tail_ppm);
         if late { 20_000 + self.rng.upto(400_000) } else { usual }
     }
 
-    fn happens(&mut self, ppm: u64) -> bool {
+    pub(super) fn happens(&mut self, ppm: u64) -> bool {
         self.now < self.scenario.calm_us && self.rng.chance(ppm)
     }
 
@@ -252,10 +272,12 @@ impl<'a> World<'a> {
         if !server.up || server.run != run || server.cut_until > now {
             return;
         }
-        let reply = server.serve(now, request);
+        let (before, clients, mut grants) = (server.state(request.key), &self.clients, Vec::new());
+        let reply = server.serve(now, request, &mut |grant| deliver(clients, &mut grants, grant));
         self.trace(|| format!("n{node} <- c{}.{} {:?}: {reply:?}", request.client, request.call, request.body));
         self.notice(&reply);
         self.note_holder_count(node, request, &reply);
+        events::announce(self, request.key, before, Some(request.client), grants);
         if !self.happens(self.scenario.loss_ppm) {
             let at = now + self.latency();
             self.queue.put(at, Event::AtClient(Box::new(Response { node, request: *request, reply })));
@@ -380,9 +402,12 @@ fn settings(scenario: &Scenario, size: Quorum) -> Settings {
 
 fn config(scenario: &Scenario) -> Config {
     let mut capabilities = Capabilities::default();
-    (capabilities.expires, capabilities.cross_process, capabilities.fresh_holders) = (true, true, true);
+    (capabilities.expires, capabilities.cross_process) = (true, true);
     (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
-    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing: None, turn_limit: None }
+    let queues = scenario.mix == Mix::Queue;
+    (capabilities.queues, capabilities.fresh_holders) = (queues, !queues);
+    let sharing = queues.then(|| SharingLimits { idle_timeout: scenario.ttl.get(), ..SharingLimits::default() });
+    Config { backend: "quorum".to_owned(), capabilities, drift: scenario.drift(), sharing, turn_limit: None }
 }
 
 /// Injects faults, and repairs them.
@@ -444,8 +469,10 @@ impl World<'_> {
         let dead = &mut self.clients[client];
         dead.life += 1;
         dead.memory = ClientMemory::new(self.nodes.len());
-        let pause = 1000 + self.rng.upto(300_000);
-        self.after(pause, client, Timer::Start);
+        for _ in 0..self.shares.tasks {
+            let pause = 1000 + self.rng.upto(300_000);
+            self.after(pause, client, Timer::Start);
+        }
     }
 
     fn lose(&mut self, node: usize) {
@@ -457,7 +484,7 @@ impl World<'_> {
                 self.trace(|| format!("n{node} is flushed"));
                 self.covered.saw(Coverage::Forgot);
                 self.nodes[node].flush();
-                return;
+                return events::reset_clients(self, node);
             }
         };
         self.trace(|| format!("n{node} crashes"));
@@ -470,6 +497,7 @@ impl World<'_> {
     fn restart(&mut self, node: usize, memory: SurvivingData) {
         self.trace(|| format!("n{node} is back, with memory of: {memory:?}"));
         self.nodes[node].restart(memory);
+        events::reset_clients(self, node);
     }
 
     /// A node whose clock jumps ahead ends leases early, so two clients may hold; tokens must still be ordered.
@@ -505,6 +533,10 @@ impl World<'_> {
         // The bound covers a lock acquired just before, an orphan after it, and a clock that is set back during one of
         // them, from the largest positive to the largest negative offset.
         line.bound_us = Some(2 * self.scenario.ttl.as_millis() * 1000 + 1_000_000 + 2 * self.scenario.jump_us);
+        // A waiter whose message was lost polls a second later, and one behind it after that.
+        if self.shares.queues() {
+            line.bound_us = line.bound_us.map(|bound| bound + 2_000_000);
+        }
         self.lines.push(line);
     }
 }
