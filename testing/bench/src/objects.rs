@@ -13,7 +13,8 @@ use std::env;
 use std::fmt;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest pauses of a waiter: `poll=`.
 const POLLS: [u64; 3] = [200, 1000, 2000];
@@ -52,14 +53,9 @@ impl Span {
 pub fn main() -> ExitCode {
     with_arguments(|effort| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let (server, url) = match env::var("FENCELOCK_OBJECTS") {
-            Ok(url) => (None, url),
-            Err(_) => {
-                let server = ObjectServer::start();
-                let url = server.url("locks/bench", "");
-                (Some(server), url)
-            }
-        };
+        // It ends with this process.
+        let here = || ObjectServer::start().url("locks/bench", "");
+        let url = env::var("FENCELOCK_OBJECTS").unwrap_or_else(|_| here());
         let report = runtime.block_on(async {
             let steps = steps(&url, if effort.is_quick() { 20 } else { 200 }).await?;
             let mut hand_offs = Vec::new();
@@ -70,7 +66,6 @@ pub fn main() -> ExitCode {
         });
         let (steps, hand_offs) = report?;
         let programs = programs(&url, effort)?;
-        drop(server);
         Ok(OnObjects { steps, hand_offs, programs })
     })
 }

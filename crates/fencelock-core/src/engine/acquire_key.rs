@@ -22,7 +22,7 @@ const FIRST_NEWS: Duration = Duration::from_millis(10);
 /// |---|---|
 /// | it begins, and after [`AcquireNext::Enter`] | [`AcquireKey::take_idle`] for each engine of the key, then [`AcquireKey::enter`] |
 /// | the task was woken | [`AcquireKey::woken`] |
-/// | the time of [`AcquireNext::Rest`] has come | [`AcquireKey::on_time`] |
+/// | the time of [`AcquireNext::Rest`] has come, and no other call was made since | [`AcquireKey::on_time`] |
 /// | a request was answered, or its limit has passed | [`AcquireKey::answered`] |
 /// | the task is dropped | [`AcquireKey::cancel`] |
 #[derive(Debug, Clone, Hash)]
