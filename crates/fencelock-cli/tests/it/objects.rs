@@ -54,7 +54,7 @@ fn what_it_cannot_do_is_refused_with_the_reason() {
 fn a_url_that_is_wrong_is_refused_at_once() {
     let backend = TestBackend::files();
     for (url, text) in [
-        ("s3://", "no bucket"),
+        ("s3://", "is not complete"),
         ("az://account", "az://ACCOUNT/CONTAINER"),
         ("s3://key:s3cret@bucket", "environment"),
         ("s3://bucket?endpoint=http://minio", "allow_http=on"),
