@@ -31,10 +31,7 @@ run_objects() {
     {
         cargo test --locked -p fencelock-register --all-features --test objects &&
             cargo test --locked -p fencelock-chaos --test runs -- --include-ignored objects::
-    } >"$log" 2>&1 || {
-        failed+=("stores of objects, see $log")
-        failures_in "$log"
-    }
+    } >"$log" 2>&1 || { failed+=("stores of objects, see $log") && failures_in "$log"; }
     say "stores of objects: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
 }
 

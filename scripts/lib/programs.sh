@@ -7,15 +7,13 @@ defaults=(env --default-signal=INT,QUIT,HUP,TERM)
 
 # Shows the targets, their results, and skipped tests.
 progress() { grep --line-buffered -E '^ +(Running|Doc-tests) |^test result: |^SKIPPED |^error|FAILED' || true; }
-
 # failures_in LOG: what the tests that failed have printed.
 failures_in() { awk '/^failures:$/ { on = 1 } on { print } /^test result: / { on = 0 }' "$1" | head -c 20000 || true; }
 
 # run_tests LOG [ARGUMENT...]: runs `cargo test` with the arguments, or all tests.
 run_tests() {
     local log=$1 failed=
-    shift
-    : >"$log"
+    shift && : >"$log"
     if [ $# = 0 ]; then
         test_programs >target/programs || return 1
         run_programs target/programs || failed=yes
@@ -43,8 +41,7 @@ longest='/(conformance|fencelock_redis|it|peers|redis|runs)-[0-9a-f]+$'
 run_programs() {
     local failed=
     export logs=$PWD/$1.logs
-    rm -rf "$logs"
-    mkdir -p "$logs"
+    rm -rf "$logs" && mkdir -p "$logs"
     { grep -E "$longest" "$1"; grep -vE "$longest|$searches" "$1"; } | run_each "$(($(nproc) + 1))" || failed=yes
     grep -E "$searches" "$1" | run_each 1 || failed=yes
     [ -z "$failed" ]

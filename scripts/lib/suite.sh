@@ -12,14 +12,10 @@ run_suite() {
     [ "$suite" != chaos ] || command=(cargo run --quiet --locked -p fencelock-chaos -- --out "$into/chaos-$name" "$@")
     cell=FAILED
     if ! FENCELOCK_REDIS_SERVER=$server FENCELOCK_REQUIRE_REDIS=1 "${command[@]}" >"$log" 2>&1; then
-        failed+=("$name: $suite, see $log")
-        failures_in "$log"
+        failed+=("$name: $suite, see $log") && failures_in "$log"
         return
     fi
-    if [ "$suite" = chaos ]; then
-        cell=good
-        return
-    fi
+    [ "$suite" != chaos ] || { cell=good && return; }
     # A test runner may have started the line.
     skipped=$(grep -c 'SKIPPED ' "$log" || true)
     passed=$(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log")
@@ -54,10 +50,8 @@ run_postgres() {
         for suite in '-p fencelock-postgres -- --include-ignored' '-p fencelock --all-features --test everywhere -- --include-ignored postgres::' '-p fencelock-chaos --test runs -- --include-ignored postgres::'; do
             read -ra words <<<"$suite"
             log=$into/postgres-$(basename "$(dirname "$programs")")-${words[1]}.log
-            FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 || {
-                failed+=("PostgreSQL: ${words[1]}, see $log")
-                failures_in "$log"
-            }
+            FENCELOCK_POSTGRES_BIN=$programs FENCELOCK_ALL_WAYS=1 cargo test --locked "${words[@]}" >"$log" 2>&1 ||
+                { failed+=("PostgreSQL: ${words[1]}, see $log") && failures_in "$log"; }
             say "$("$programs/postgres" --version): ${words[1]}: $(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' "$log") passed"
         done
     done
