@@ -80,23 +80,16 @@ async fn steps(url: &str, times: usize) -> Result<Vec<Span>, Failure> {
         let mut taken = Vec::new();
         let key = format!("bench-{}-{round}", std::process::id());
         let (first, second) = (claim(&key, LONG), claim(&key, LONG));
-        let renewal = Renewal::new(first.key.clone(), first.holder.id, first.ttl);
-        let begun = Instant::now();
-        backend.inspect(&first.key).await?;
-        taken.push(begun.elapsed());
-        let begun = Instant::now();
-        let Acquire::Granted { .. } = backend.acquire(&first).await.answer? else { return Err("it is free".into()) };
-        taken.push(begun.elapsed());
-        let begun = Instant::now();
-        let renewed = backend.renew(&[renewal]).await;
-        taken.push(begun.elapsed());
+        let renewals = [Renewal::new(first.key.clone(), first.holder.id, first.ttl)];
+        timed(&mut taken, backend.inspect(&first.key)).await?;
+        let granted = timed(&mut taken, backend.acquire(&first)).await.answer?;
+        let renewed = timed(&mut taken, backend.renew(&renewals)).await;
         let [Ok(Renew::Renewed { .. })] = renewed[..] else { return Err(format!("{renewed:?}").into()) };
-        let begun = Instant::now();
-        let released = backend.release(&first.key, &first.holder.id).await?;
-        taken.push(begun.elapsed());
-        let begun = Instant::now();
-        let Acquire::Granted { .. } = backend.acquire(&second).await.answer? else { return Err("it is free".into()) };
-        taken.push(begun.elapsed());
+        let released = timed(&mut taken, backend.release(&first.key, &first.holder.id)).await?;
+        let again_granted = timed(&mut taken, backend.acquire(&second)).await.answer?;
+        let (Acquire::Granted { .. }, Acquire::Granted { .. }) = (granted, again_granted) else {
+            return Err("it is free".into());
+        };
         let again = backend.release(&second.key, &second.holder.id).await?;
         if (released, again) != (Release::Released, Release::Released) {
             return Err("it was held".into());
@@ -112,9 +105,17 @@ async fn steps(url: &str, times: usize) -> Result<Vec<Span>, Failure> {
     Ok(spans.into_iter().map(|span| span.against(read)).collect())
 }
 
+/// Waits for this, and notes how long it took.
+async fn timed<T>(taken: &mut Vec<Duration>, work: impl Future<Output = T>) -> T {
+    let begun = Instant::now();
+    let done = work.await;
+    taken.push(begun.elapsed());
+    done
+}
+
 /// From the sending of the release to the return of the acquire of another client, which has waited for at least a second.
 async fn hand_off(url: &str, poll: u64, times: u32) -> Result<Span, Failure> {
-    let url = format!("{url}&poll={poll}ms");
+    let url = format!("{url}{}poll={poll}ms", if url.contains('?') { '&' } else { '?' });
     let clients = [Client::connect(&url).await?, Client::connect(&url).await?];
     let mut spans = Vec::new();
     let mut guard = clients[0].lock("hand-off").ttl(LONG).acquire().await?;
@@ -138,6 +139,10 @@ fn programs(url: &str, effort: Effort) -> Result<Vec<Span>, Failure> {
     let find = |name, path| installed(path).map_err(|missing| eprintln!("SKIPPED {name}: {missing}")).ok();
     let Some(fencelock) = find("the program", "../release/fencelock") else { return Ok(Vec::new()) };
     let place = url.strip_prefix("s3://").and_then(|rest| rest.split_once("endpoint=http://"));
+    let place = place.map(|(bucket, endpoint)| {
+        let endpoint = endpoint.split('&').next().unwrap_or_default();
+        (bucket.split(['/', '?']).next().unwrap_or_default(), format!("http://{endpoint}"))
+    });
     let aws = find("aws", "aws/bin/aws").zip(place);
     let (mut ours, mut by_hand) = (Vec::new(), Vec::new());
     for round in 0..if effort.is_quick() { 3 } else { 15 } {
@@ -145,12 +150,10 @@ fn programs(url: &str, effort: Effort) -> Result<Vec<Span>, Failure> {
         let mut command = Command::new(&fencelock);
         ours.push(run(command.args(["run", "-n", &key, "--url", url, "--", "true"]))?);
         let Some((aws, (bucket, endpoint))) = &aws else { continue };
-        let bucket = bucket.split(['/', '?']).next().unwrap_or_default();
-        let endpoint = format!("http://{}", endpoint.split('&').next().unwrap_or_default());
         let begun = Instant::now();
         for words in [&["put-object", "--if-none-match", "*"][..], &["delete-object"]] {
             let mut command = Command::new(aws);
-            command.args(["s3api", "--endpoint-url", &endpoint]).args(words).args(["--bucket", bucket, "--key", &key]);
+            command.args(["s3api", "--endpoint-url", endpoint]).args(words).args(["--bucket", bucket, "--key", &key]);
             run(&mut command)?;
         }
         by_hand.push(u64::try_from(begun.elapsed().as_micros())?);
