@@ -113,10 +113,13 @@ impl Link {
         if let Some(session) = self.live() {
             return Ok(session);
         }
-        if let Some((ended, unknown)) = &dial.failed
-            && (*ended >= requested || unknown.is_revoked() && requested.since(*ended) < BETWEEN_LOGINS)
-        {
-            return Err(unknown.clone());
+        if let Some((ended, unknown)) = &dial.failed {
+            if *ended >= requested {
+                return Err(unknown.clone());
+            }
+            if unknown.is_revoked() {
+                tokio::time::sleep(BETWEEN_LOGINS.saturating_sub(requested.since(*ended))).await;
+            }
         }
         dial.sessions += 1;
         match Session::open(&self.target, dial.sessions, &self.channel, &self.push_handler).await {

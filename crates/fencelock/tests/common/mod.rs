@@ -30,7 +30,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut happene
             tokio::time::sleep(ms(2)).await;
         }
     };
-    assert!(tokio::time::timeout(secs(20), waiting).await.is_ok(), "never: {what}");
+    assert!(tokio::time::timeout(secs(60), waiting).await.is_ok(), "never: {what}");
 }
 
 /// A counter for all threads.

@@ -19,16 +19,16 @@ pub(crate) fn version() -> &'static ServerVersion {
 
 /// For clients that do not connect with [`client`].
 pub(crate) fn patient(server: &RedisServer) -> String {
-    format!("{}?timeout=10000", server.url())
+    format!("{}?timeout=30000", server.url())
 }
 
-/// Connects. A machine may stop for longer than the default timeout: a reply may take 3 s, unless the URL says otherwise, and one
+/// Connects. A machine may stop for longer than the default timeout: a reply may take 30 s, unless the URL says otherwise, and one
 /// error is none.
 pub(crate) async fn client(url: &str) -> Client {
     let url = match (url.contains("timeout="), url.contains('?')) {
         (true, _) => url.to_owned(),
-        (false, true) => format!("{url}&timeout=3000"),
-        (false, false) => format!("{url}?timeout=3000"),
+        (false, true) => format!("{url}&timeout=30000"),
+        (false, false) => format!("{url}?timeout=30000"),
     };
     let connect = || Client::builder().sharing(crate::SHARING).connect(&url);
     match connect().await {
