@@ -3,7 +3,7 @@ use crate::driver::ClientInner;
 use crate::error::modes;
 use crate::error::{Error, unreachable};
 use crate::held::Held;
-use fencelock_core::engine::{HoldReleased, Leaving, ReleaseNext};
+use fencelock_core::engine::{HoldReleased, Leaving, ReleaseHold, ReleaseNext};
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment, Release};
 use std::fmt;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl<T> Guard<T> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
-    pub async fn release(self) -> Result<Released, Error> {
+    pub async fn release(mut self) -> Result<Released, Error> {
         self.lock.release().await
     }
 
@@ -225,32 +225,39 @@ impl Guard {
 }
 
 impl ReleasedOnDrop {
-    async fn release(mut self) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<Released, Error> {
         if self.held.is_forked() {
             return Ok(Released::AlreadyLost { why: LossReason::Forked });
         }
-        let (leaving, mut now, releasing) = self.held.leave(false);
+        let (leaving, now, releasing) = self.held.leave(false);
         self.releasing = releasing;
-        if leaving != Leaving::Over {
+        if !matches!(leaving, Leaving::Over) {
             self.count_released(now);
         }
-        let (mut release, mut next) = self.held.release(leaving, now);
+        let (release, next) = self.held.release(leaving, now);
+        let (released, rest) = match next {
+            // Boxed, so that a lease that is passed on or kept does not move its size.
+            ReleaseNext::Send(limit) => Box::pin(self.send(release, limit, now)).await,
+            ReleaseNext::Done { released, rest } => (released, rest),
+        };
+        self.armed = rest;
+        Released::of(self.held.key(), released)
+    }
+
+    /// Sends the release until it is done. Returns the result, and whether the rest is released in the background.
+    async fn send(&self, mut release: ReleaseHold, mut limit: Moment, mut now: Moment) -> (HoldReleased, bool) {
         let (client, held) = (&self.client, &self.held);
         loop {
-            let limit = match next {
-                ReleaseNext::Send(limit) => limit,
-                ReleaseNext::Done { released, rest } => {
-                    self.armed = rest;
-                    return Released::of(self.held.key(), released);
-                }
-            };
             let left = limit.since(now);
             let answer = tokio::time::timeout(left, client.backend.release(held.key(), &held.holder())).await.ok();
             if let Some(Err(cause)) = &answer {
                 tracing::debug!(key = %held.key(), %cause, "release failed");
             }
             now = client.clock.now();
-            next = release.answered(answer, held.stray_until(), &client.config.backend, now);
+            match release.answered(answer, held.stray_until(), &client.config.backend, now) {
+                ReleaseNext::Send(next) => limit = next,
+                ReleaseNext::Done { released, rest } => return (released, rest),
+            }
         }
     }
 

@@ -70,11 +70,7 @@ impl Lock {
     /// A future that is neither polled nor dropped while its turn has come, for example in a `select!` in a loop, loses its turn to the
     /// other tasks of this client after two to four seconds. It is the first again when it is polled.
     pub async fn acquire(self) -> Result<Guard, Error> {
-        let request = self.check()?;
-        let attempt = self.client.telemetry.attempt(request.options.mode);
-        let claimed = driver::acquire(&self.client, &request).await;
-        attempt.ended(&claimed);
-        claimed
+        self.await
     }
 
     /// Acquires the lock if it is free and no client waits for it; `None` otherwise.
@@ -85,7 +81,7 @@ impl Lock {
     /// # Cancel safety
     /// See [`Lock::acquire`].
     pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
-        unless_busy(self.wait(Duration::ZERO).acquire().await)
+        unless_busy(self.wait(Duration::ZERO).await)
     }
 
     /// Continues a hold that [`Guard::into_holder`] released from its guard, in this or another process. A hold of a shared lock
@@ -145,7 +141,7 @@ impl Lock {
         F: FnOnce(Held) -> B,
         B: Future<Output = Result<T, E>>,
     {
-        run_under(self.acquire().await?, |guard| body(guard.held())).await
+        run_under(self.await?, |guard| body(guard.held())).await
     }
 
     /// Changes the limit of the semaphore of this key.
@@ -217,7 +213,16 @@ impl IntoFuture for Lock {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire())
+        let (checked, client) = (self.check(), self.client);
+        match checked {
+            Ok(request) => Box::pin(async move {
+                let attempt = client.telemetry.attempt(request.options.mode);
+                let claimed = driver::acquire(&client, request).await;
+                attempt.ended(&claimed);
+                claimed
+            }),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Semaphore {
     /// # Cancel safety
     /// See [`Lock::acquire`].
     pub async fn acquire(&self, weight: u32) -> Result<Guard, Error> {
-        self.permits(weight)?.acquire().await
+        self.permits(weight)?.await
     }
 
     /// Acquires `weight` permits if they are free and no client waits for permits; `None` otherwise.

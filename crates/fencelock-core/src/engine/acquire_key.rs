@@ -110,6 +110,11 @@ impl AcquireKey {
         Self { request, reports, arrived: Moment::NEVER, id: None, phase: AcquirePhase::Outside }
     }
 
+    /// What it requests.
+    pub const fn request(&self) -> &AcquireRequest {
+        &self.request
+    }
+
     /// The task in the engine, while it is in one.
     pub const fn id(&self) -> Option<WaiterId> {
         self.id
@@ -185,17 +190,14 @@ impl AcquireKey {
         cx: &mut Context<'_, W, L>,
     ) -> Option<AcquireNext> {
         let id = self.id?;
-        if !engine.is_present(id) {
-            return Some(self.follow(TaskStep::TurnLost, engine, cx));
-        }
-        // A request that may have been executed is waited for.
-        if matches!(self.phase, AcquirePhase::Asking(_)) {
-            return None;
-        }
-        if !cx.open {
-            return Some(self.follow(TaskStep::Wait, engine, cx));
-        }
-        engine.poll(id, cx).map(|step| self.follow(step, engine, cx))
+        let step = match self.phase {
+            // A request that may have been executed is waited for.
+            AcquirePhase::Asking(_) if engine.is_present(id) => return None,
+            AcquirePhase::Asking(_) => TaskStep::TurnLost,
+            _ if !cx.open => TaskStep::Wait,
+            _ => engine.poll(id, cx)?,
+        };
+        Some(self.follow(step, engine, cx))
     }
 
     /// The moment of [`AcquireNext::Rest`] has come.

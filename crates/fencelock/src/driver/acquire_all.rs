@@ -60,9 +60,9 @@ impl Attempt<'_> {
         let tries = keys.len() > 1;
         let claims = async {
             let attempt = self.client.telemetry.attempt(self.request.template.options.mode);
-            let requests: Vec<_> = keys.iter().map(|key| self.request_for(*key, wait)).collect();
-            let claims = requests.iter().map(|request| {
-                tokio::time::timeout(within.unwrap_or(Duration::MAX), acquire(self.client, request)).map(Result::ok)
+            let claims = keys.iter().map(|key| {
+                let claim = acquire(self.client, self.request_for(*key, wait));
+                tokio::time::timeout(within.unwrap_or(Duration::MAX), claim).map(Result::ok)
             });
             let claimed = join_all(claims).await;
             match claimed.first() {

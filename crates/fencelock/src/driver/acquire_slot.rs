@@ -96,7 +96,7 @@ fn on_error(slots: &mut AcquireSlot, error: &Error, waits: bool, now: Moment) {
 
 /// Boxed, because the future of a claim is large.
 fn claim(lock: Lock, slot: u32, waits: bool) -> BoxFuture<'static, Claimed> {
-    lock.acquire().map(move |claimed| (slot, waits, claimed)).boxed()
+    lock.into_future().map(move |claimed| (slot, waits, claimed)).boxed()
 }
 
 /// A claim that waits in a queue. Only the first one reports to the caller.

@@ -7,7 +7,7 @@ use crate::error::modes;
 use crate::error::{Error, busy, unconfirmed, unreachable, unreachable_once};
 use crate::guard::Guard;
 use crate::held::Held;
-use crate::request::{Request, Waiting};
+use crate::request::{OnTrouble, OnWait, Request, Waiting};
 use fencelock_core::engine::{
     AcquireFailure, AcquireKey, AcquireNext, ClaimReport, FailureReason, KeyReply, KeyRequest, ResumeFailure,
     ResumeKey, ResumeNext, Source,
@@ -15,6 +15,7 @@ use fencelock_core::engine::{
 use fencelock_core::{HolderId, Key, LossReason, Moment};
 use futures_util::future::OptionFuture;
 use std::future::poll_fn;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -22,23 +23,28 @@ use std::time::Duration;
 use tokio::task::coop::consume_budget;
 use tracing::{Instrument, debug_span};
 
-/// Acquires the key.
-pub(crate) async fn acquire(client: &Arc<ClientInner>, request: &Request) -> Result<Guard, Error> {
-    // A key that is granted at once, again and again, must not keep the thread from other tasks.
-    consume_budget().await;
-    client.check_open()?;
-    let acquire = AcquireKey::new(request.options.clone(), request.on_wait.is_some());
-    let mut task = KeyTask { client, request, acquire, cell: None, last_call: None, releasing: None };
-    if client.config.sharing.is_some()
-        && !request.options.queues()
-        && let Some(guard) = Box::pin(task.take_idle()).await
-    {
-        return guard;
-    }
-    loop {
-        let entered = poll_fn(|context| Poll::Ready(task.enter(context))).await;
-        if let Some(done) = task.follow(entered).await {
-            return done;
+/// Acquires the key. The task is made before the future: an `async fn` would keep its arguments beside it.
+pub(crate) fn acquire(
+    client: &Arc<ClientInner>,
+    request: Request,
+) -> impl Future<Output = Result<Guard, Error>> + Send {
+    let Request { key, options, on_wait, on_trouble } = request;
+    let acquire = AcquireKey::new(options, on_wait.is_some());
+    let mut task = KeyTask { client, key, on_wait, on_trouble, acquire, cell: None, last_call: None, releasing: None };
+    async move {
+        // A key that is granted at once, again and again, must not keep the thread from other tasks.
+        consume_budget().await;
+        client.check_open()?;
+        if client.config.sharing.is_some()
+            && !task.acquire.request().queues()
+            && let Some(guard) = Box::pin(task.take_idle()).await
+        {
+            return guard;
+        }
+        loop {
+            if let Some(done) = task.follow(|task, context| Some(task.enter(context))).await {
+                return done;
+            }
         }
     }
 }
@@ -49,7 +55,9 @@ type Next = (AcquireNext, Option<Held>);
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
     client: &'a Arc<ClientInner>,
-    request: &'a Request,
+    key: Key,
+    on_wait: Option<OnWait>,
+    on_trouble: Option<OnTrouble>,
     acquire: AcquireKey,
     /// In whose engine it is.
     cell: Option<Arc<KeyCell>>,
@@ -62,13 +70,11 @@ struct KeyTask<'a> {
 impl KeyTask<'_> {
     /// Takes an idle lease of this client, of any mode.
     async fn take_idle(&mut self) -> Option<Result<Guard, Error>> {
-        for cell in self.client.keys.of_key(&self.request.key) {
+        for cell in self.client.keys.of_key(&self.key) {
             self.cell = Some(cell);
             // Before the hold ends, so that closing the client waits for the hold or for the release.
             self.releasing = Some(self.client.closing.releasing());
-            if let Some(next) = poll_fn(|context| Poll::Ready(self.call(context, AcquireKey::take_idle))).await
-                && let Some(done) = self.follow(next).await
-            {
+            if let Some(done) = self.follow(|task, context| task.call(context, AcquireKey::take_idle)).await {
                 return Some(done);
             }
         }
@@ -76,37 +82,55 @@ impl KeyTask<'_> {
         None
     }
 
-    /// Does what the task says, until it is over. `None` if it enters again.
-    async fn follow(&mut self, mut next: Next) -> Option<Result<Guard, Error>> {
+    /// Begins, and does what the task says until it is over. `None` if it did not begin, or enters again.
+    async fn follow(&mut self, begin: fn(&mut Self, &Context<'_>) -> Option<Next>) -> Option<Result<Guard, Error>> {
+        let begun = poll_fn(|context| Poll::Ready(begin(self, context))).await?;
+        let (mut request, mut until) = match self.step(begun) {
+            Continue(waits) => waits,
+            Break(done) => return done,
+        };
         loop {
-            next = match next {
-                (AcquireNext::Enter, _) => return None,
-                (AcquireNext::Rest(until), _) => self.wait(None, until).await,
-                (AcquireNext::Send(request, limit), _) => self.wait(Some(&request), limit).await,
-                done => return Some(self.done(done)),
-            };
+            let next = self.wait(request.as_ref(), until).await;
+            match self.step(next) {
+                Continue(waits) => (request, until) = waits,
+                Break(done) => return done,
+            }
         }
     }
 
-    fn done(&self, next: Next) -> Result<Guard, Error> {
+    /// What to send, and how long to wait; or what came of it, `None` if it enters again.
+    fn step(&self, next: Next) -> ControlFlow<Option<Result<Guard, Error>>, (Option<KeyRequest>, Moment)> {
         let client = self.client;
-        match next {
+        Break(match next {
+            (AcquireNext::Send(request, limit), _) => return Continue((Some(request), limit)),
+            (AcquireNext::Rest(until), _) => return Continue((None, until)),
+            (AcquireNext::Enter, _) => None,
             (AcquireNext::Granted(grant), Some(held)) => {
                 let since = grant.tenure.since;
                 if grant.source != Source::Shared {
                     client.outages.ends(since);
                 }
-                Ok(guard(client, grant.source, held, since.since(self.acquire.arrived())))
+                Some(Ok(guard(client, grant.source, held, since.since(self.acquire.arrived()))))
             }
-            (AcquireNext::Failed(failure), _) => Err(error(self.request, *failure)),
-            _ => Err(client.check_open().err().unwrap_or_else(|| client.closed_error())),
+            (AcquireNext::Failed(failure), _) => Some(Err(self.error(*failure))),
+            _ => Some(Err(client.check_open().err().unwrap_or_else(|| client.closed_error()))),
+        })
+    }
+
+    fn error(&self, failure: AcquireFailure) -> Error {
+        let (key, AcquireFailure { reason, waited, attempts }) = (&self.key, failure);
+        match reason {
+            FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
+            FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
+            FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
+            FailureReason::Conflict(present) => modes::conflict(key, present, self.acquire.request().mode),
+            FailureReason::Invalid(invalid) => Error::Config(invalid),
         }
     }
 
     fn enter(&mut self, context: &Context<'_>) -> Next {
         loop {
-            let (key, mode) = (&self.request.key, self.request.options.mode);
-            let cell = self.client.keys.get_or_insert(key, mode, self.client);
+            let cell = self.client.keys.get_or_insert(&self.key, self.acquire.request().mode, self.client);
             let stirs = cell.stirs();
             let entered = cell.try_with(|engine, cx| {
                 let next = self.acquire.enter(engine, cx);
@@ -128,13 +152,15 @@ impl KeyTask<'_> {
         context: &Context<'_>,
         step: impl FnOnce(&mut AcquireKey, &mut Engine, &mut Cx<'_>) -> Option<AcquireNext>,
     ) -> Option<Next> {
-        let cell = Arc::clone(self.cell.as_ref()?);
+        // Taken out instead of cloned: threads that count references to one cell wait for each other.
+        let cell = self.cell.take()?;
         self.knows(cell.stirs(), context);
         let (next, report) = cell.with_report(|engine, cx| {
             let next = step(&mut self.acquire, engine, cx);
             self.wake_by(context, engine);
             next.map(|next| taken(next, &cell, engine))
         });
+        self.cell = Some(cell);
         self.on_report(report);
         next
     }
@@ -166,9 +192,10 @@ impl KeyTask<'_> {
     /// Waits until this moment, for the reply to this request, or for another step. Then the request is dropped before it is polled
     /// again: it could send a claim, and the engine has released the last one.
     async fn wait(&mut self, request: Option<&KeyRequest>, until: Moment) -> Next {
-        let (client, key) = (self.client, &self.request.key);
-        let span = debug_span!("acquire", %key);
-        let mut sent = pin!(OptionFuture::from(request.map(|request| send(client, key, request))));
+        let client = self.client;
+        let span = debug_span!("acquire", key = %self.key);
+        let keyed = request.map(|request| (self.key.clone(), request));
+        let mut sent = pin!(OptionFuture::from(keyed.as_ref().map(|(key, request)| send(client, key, request))));
         let mut time = pin!(time_until(client, until));
         // The call of the engine that returned this step has set the waker.
         let mut rests = request.is_none();
@@ -204,21 +231,21 @@ impl KeyTask<'_> {
             ClaimReport::Busy { ahead, occupied, again } => {
                 client.outages.ends(now);
                 if again {
-                    client.telemetry.refused_again(&self.request.key);
+                    client.telemetry.refused_again(&self.key);
                 }
                 (ahead, occupied)
             }
             ClaimReport::Trouble(cause) => {
                 client.outages.begins(&cause, now);
-                if let Some(on_trouble) = &self.request.on_trouble {
+                if let Some(on_trouble) = &self.on_trouble {
                     on_trouble(&cause);
                 }
-                return tracing::debug!(key = %self.request.key, %cause, "no answer, retrying");
+                return tracing::debug!(key = %self.key, %cause, "no answer, retrying");
             }
         };
-        if let Some(on_wait) = &self.request.on_wait {
+        if let Some(on_wait) = &self.on_wait {
             on_wait(&Waiting {
-                key: self.request.key.clone(),
+                key: self.key.clone(),
                 ahead,
                 holders: occupied.holders,
                 expiry: occupied.expiry,
@@ -260,17 +287,6 @@ pub(super) async fn time_until(client: &ClientInner, moment: Moment) {
         return std::future::pending().await;
     }
     tokio::time::sleep(moment.since(client.clock.now())).await;
-}
-
-fn error(Request { key, options, .. }: &Request, failure: AcquireFailure) -> Error {
-    let AcquireFailure { reason, waited, attempts } = failure;
-    match reason {
-        FailureReason::Busy(occupied) => busy(key, occupied, waited, attempts),
-        FailureReason::Unreachable(cause) => unreachable(Some(key), cause, waited, attempts),
-        FailureReason::Unconfirmed(cause) => unconfirmed(key, cause, waited, attempts),
-        FailureReason::Conflict(present) => modes::conflict(key, present, options.mode),
-        FailureReason::Invalid(invalid) => Error::Config(invalid),
-    }
 }
 
 fn guard(client: &Arc<ClientInner>, source: Source, held: Held, waited: Duration) -> Guard {

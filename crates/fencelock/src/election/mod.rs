@@ -90,7 +90,7 @@ impl Election {
     /// Dropping the future withdraws the candidate. If it was elected meanwhile, it resigns in the background.
     pub async fn campaign(self) -> Result<Leadership, Error> {
         check_value(self.lock.settings.label.as_deref())?;
-        Ok(Leadership::of(self.lock.acquire().await?))
+        Ok(Leadership::of(self.lock.await?))
     }
 
     /// Campaigns, and runs `body` while this candidate leads. After each loss it drops the future of `body`, campaigns

@@ -42,7 +42,7 @@ pub(super) async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<Once
                     Some(wait) => lock.wait(wait.saturating_sub(waited).max(SHORTEST_WAIT)),
                     None => lock,
                 };
-                let guard = lock.acquire().await.map_err(|error| error.after(client.clock.now().since(begun), 0))?;
+                let guard = lock.await.map_err(|error| error.after(client.clock.now().since(begun), 0))?;
                 job.on_acquired(guard.fencing_token(), owner.clone());
                 held = Some(guard);
             }
