@@ -228,9 +228,7 @@ fn notifications(usage: f64) -> Finding {
 
 /// Each operation once, on a key that no program uses; its row is removed.
 async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
-    let mut random = [[0; 16]; 3];
-    let filled = getrandom::fill(random.as_flattened_mut()).ok();
-    let Some((key, ids)) = filled.and_then(|()| Trial::names(random, named, "")) else {
+    let Some((key, ids)) = Trial::names(getrandom::fill, named, "") else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };
     // Another finding says why there is no session.
