@@ -183,11 +183,11 @@ impl Link {
             sessions.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
             // There, the release follows the claim in any case.
             if let Some(session) = &sessions.current {
-                session.is_late(holder);
+                session.claiming().remove(holder);
             }
             sessions.silent.as_ref().map(|(session, _)| Arc::clone(session))
         };
-        let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
+        let Some(session) = silent.filter(|session| session.claiming().remove(holder)) else { return };
         let (key, holder) = (key.clone(), holder.to_bytes());
         tokio::spawn(async move {
             let release = params![TEXT key.as_str(), BYTEA &holder[..]];
