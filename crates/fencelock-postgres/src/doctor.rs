@@ -50,7 +50,7 @@ impl Admin for Postgres {
 
 async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let link = &postgres.link;
-    let session = link.session(Lane::Any, link.deadline()).await?;
+    let (session, _) = link.session(Lane::Any).await?;
     let before = BootClock.wall_micros();
     let rows = session.query(FIGURES, &params![TEXT link.target.quoted_schema()]).await?;
     let after = BootClock.wall_micros();
@@ -212,7 +212,7 @@ async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
     };
     // Another finding says why there is no session.
     let link = &postgres.link;
-    if link.session(Lane::Key(&key), link.deadline()).await.is_err() {
+    if link.session(Lane::Key(&key)).await.is_err() {
         return Vec::new();
     }
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };

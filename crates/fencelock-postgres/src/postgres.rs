@@ -50,7 +50,7 @@ impl Postgres {
     /// standby, or has no schema of this version.
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let postgres = Self::lazy(url)?;
-        postgres.link.session(Lane::Any, postgres.link.deadline()).await?;
+        postgres.link.session(Lane::Any).await?;
         Ok(postgres)
     }
 
@@ -68,9 +68,8 @@ impl Postgres {
     }
 
     async fn claim(&self, claim: &Claim) -> ClaimReply {
-        let deadline = self.link.deadline();
-        let session = match self.link.session(Lane::Key(&claim.key), deadline).await {
-            Ok(session) => session,
+        let (session, deadline) = match self.link.session(Lane::Key(&claim.key)).await {
+            Ok(opened) => opened,
             Err(cause) => return ClaimReply::not_sent(cause),
         };
         if let Err(cause) = session.check_claim(claim.ttl, self.link.target.longest_ttl()) {
