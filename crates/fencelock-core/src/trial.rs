@@ -83,8 +83,15 @@ impl<'a> Trial<'a> {
         Self { backend, key, holders, ttl }
     }
 
-    /// The key of a trial, and its holders: the key that is named, or one that no program uses, with `tag` at its end.
-    pub fn names(random: [[u8; 16]; 3], named: Option<&Key>, tag: &str) -> Option<(Key, [HolderId; 2])> {
+    /// The key of a trial, and its holders: the key that is named, or one that no program uses, with `tag` at its end. `fill` gives
+    /// random bytes.
+    pub fn names<E>(
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        named: Option<&Key>,
+        tag: &str,
+    ) -> Option<(Key, [HolderId; 2])> {
+        let mut random = [[0; 16]; 3];
+        fill(random.as_flattened_mut()).ok()?;
         let [name, first, second] = random.map(HolderId::from_bytes);
         let own = || Key::new(format!("fencelock-doctor-{name}{tag}")).ok();
         Some((named.cloned().or_else(own)?, [first, second]))

@@ -61,6 +61,7 @@ pub(crate) async fn dial(target: &Target, host: &Host) -> Result<(Watched, Arc<A
 /// Asks for TLS unless it is not wanted. Like libpq, `prefer` continues without it where the server has none.
 async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<Box<dyn Stream>, Unknown> {
     let lost = |error: io::Error| Unknown::new(host, Fault::Unreachable, error.to_string());
+    let failed = |text: String| Unknown::new(host, Fault::Unsupported, text);
     if target.tls == TlsMode::Disable {
         return Ok(Box::new(stream));
     }
@@ -68,16 +69,9 @@ async fn secured(target: &Target, host: &str, mut stream: TcpStream) -> Result<B
     match stream.read_u8().await.map_err(lost)? {
         b'S' => {}
         b'N' if target.tls == TlsMode::Prefer => return Ok(Box::new(stream)),
-        b'N' => {
-            return Err(Unknown::new(
-                host,
-                Fault::Unsupported,
-                "the server has no TLS, which sslmode= in the URL requires",
-            ));
-        }
-        _ => return Err(Unknown::new(host, Fault::Unsupported, "its reply is not the protocol of Postgres")),
+        b'N' => return Err(failed("the server has no TLS, which sslmode= in the URL requires".to_owned())),
+        _ => return Err(failed("its reply is not the protocol of Postgres".to_owned())),
     }
-    let failed = |text: String| Unknown::new(host, Fault::Unsupported, text);
     let config = client_config(target).map_err(failed)?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
     let stream = TlsConnector::from(Arc::new(config))

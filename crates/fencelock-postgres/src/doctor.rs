@@ -19,23 +19,15 @@ const LONG_TRANSACTION: f64 = 60.0;
 /// A full queue makes NOTIFY fail.
 const QUEUE_WARNS: f64 = 0.1;
 
-/// What is not in [`Facts`].
+/// What is not in [`Facts`]. The last are the functions that every holder of a lock needs, and this role may not call.
 const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint, \
     date_part('epoch', clock_timestamp() - pg_postmaster_start_time())::float8, \
     current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_standby_names'), pg_notification_queue_usage()::float8, \
     coalesce((SELECT max(date_part('epoch', clock_timestamp() - xact_start)) FROM pg_stat_activity \
                WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
-    current_setting('autovacuum'), current_user::text";
-
-/// The functions that every holder of a lock needs, and this role may not call.
-fn forbidden(schema: &str) -> String {
-    let schema = schema.replace('\'', "''");
-    format!(
-        "(SELECT string_agg(proname, ', ' ORDER BY proname) FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace \
-         WHERE nspname = '{schema}' AND proname IN ('acquire_1', 'release_1', 'renew_1', 'tell_1') \
-         AND NOT has_function_privilege(pg_proc.oid, 'EXECUTE'))"
-    )
-}
+    current_setting('autovacuum'), current_user::text, \
+    (SELECT string_agg(proname, ', ' ORDER BY proname) FROM pg_proc WHERE pronamespace = to_regnamespace($1) \
+        AND proname IN ('acquire_1', 'release_1', 'renew_1', 'tell_1') AND NOT has_function_privilege(oid, 'EXECUTE'))";
 
 impl Admin for Postgres {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
@@ -51,21 +43,16 @@ impl Admin for Postgres {
     }
 
     fn diagnose(&self) -> BoxFuture<'_, BackendReport> {
-        Box::pin(diagnose(self))
+        let failed = |cause| BackendReport::unreachable(self.name(), format!("{cause}"), "correct what it names");
+        Box::pin(async move { examine(self).await.unwrap_or_else(failed) })
     }
-}
-
-async fn diagnose(postgres: &Postgres) -> BackendReport {
-    let failed =
-        |cause: Unknown| BackendReport::unreachable(postgres.name(), cause.to_string(), "correct what it names");
-    examine(postgres).await.unwrap_or_else(failed)
 }
 
 async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let link = &postgres.link;
-    let session = link.session(Lane::Any, link.deadline()).await?;
+    let (session, _) = link.session(Lane::Any).await?;
     let before = BootClock.wall_micros();
-    let rows = session.query(&format!("{FIGURES}, {}", forbidden(&link.target.schema))).await?;
+    let rows = session.query(FIGURES, &params![TEXT link.target.quoted_schema()]).await?;
     let after = BootClock.wall_micros();
     let figures = rows.first().ok_or_else(|| Unreadable("an empty reply".to_owned()));
     let figures = link.read(figures.and_then(|row| Figures::read(row, before, after)))?;
@@ -73,7 +60,8 @@ async fn examine(postgres: &Postgres) -> Result<BackendReport, Unknown> {
     let mut server = ServerReport::new(postgres.name());
     (server.product, server.version) = (Some("PostgreSQL".to_owned()), Some(figures.version.clone()));
     server.topology = if facts.is_pooled { Topology::Proxy } else { Topology::Single };
-    server.features = features();
+    let features = ["exclusive_locks", "shared_locks", "semaphores", "once", "break", "quarantine"];
+    server.features = features.map(|name| Feature::new(name, Ok(()))).into();
     server.health.identity = Some(facts.run.clone()).filter(|run| !run.is_empty());
     server.health.clock = Some(figures.clock);
     server.health.up_for = Some(figures.up_for);
@@ -119,11 +107,6 @@ impl Figures {
     }
 }
 
-fn features() -> Vec<Feature> {
-    let names = ["exclusive_locks", "shared_locks", "semaphores", "once", "break", "quarantine"];
-    names.map(|name| Feature::new(name, Ok(()))).into()
-}
-
 fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding> {
     let greeting = format!("{} is PostgreSQL {}", session.node, figures.version);
     vec![
@@ -146,12 +129,8 @@ fn rights(facts: &Facts, figures: &Figures) -> Finding {
     let role = &figures.role;
     if let Some(forbidden) = &figures.forbidden {
         let text = format!("{role} takes no locks, because it may not call {forbidden}");
-        return Finding::new(
-            Level::Note,
-            "rights",
-            text,
-            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA, unless it only looks",
-        );
+        let remedy = "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA, unless it only looks";
+        return Finding::new(Level::Note, "rights", text, remedy);
     }
     if facts.is_direct {
         return Finding::fine("rights", format!("{role} may update the table of locks, which is the fastest way"));
@@ -228,14 +207,12 @@ fn notifications(usage: f64) -> Finding {
 
 /// Each operation once, on a key that no program uses; its row is removed.
 async fn try_out(postgres: &Postgres, named: Option<&Key>) -> Vec<Finding> {
-    let mut random = [[0; 16]; 3];
-    let filled = getrandom::fill(random.as_flattened_mut()).ok();
-    let Some((key, ids)) = filled.and_then(|()| Trial::names(random, named, "")) else {
+    let Some((key, ids)) = Trial::names(getrandom::fill, named, "") else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };
     // Another finding says why there is no session.
     let link = &postgres.link;
-    if link.session(Lane::Key(&key), link.deadline()).await.is_err() {
+    if link.session(Lane::Key(&key)).await.is_err() {
         return Vec::new();
     }
     let clear = || -> BoxFuture<'_, bool> { Box::pin(clean(postgres, &key, ids)) };

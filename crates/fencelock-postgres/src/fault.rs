@@ -2,7 +2,7 @@
 
 use fencelock_core::{Fault, Unknown};
 use tokio_postgres::Error;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::SqlState;
 
 /// A function that does not exist, a missing schema, or a missing table.
 pub(crate) const NOT_INSTALLED: [SqlState; 3] =
@@ -42,10 +42,8 @@ pub(crate) fn unknown(node: &str, error: &Error) -> Unknown {
         let text = "the pooler allows no transaction: use pool_mode = transaction, or another port";
         return Unknown::new(node, Fault::Unsupported, text);
     }
-    let text = match remedy(error) {
-        Some(remedy) => format!("{}: {remedy}", error.message()),
-        None => error.message().to_owned(),
-    };
+    let message = error.message();
+    let text = remedy(error.code()).map_or_else(|| message.to_owned(), |remedy| format!("{message}: {remedy}"));
     Unknown::new(node, fault_of(error.code()), text)
 }
 
@@ -75,27 +73,26 @@ fn fault_of(code: &SqlState) -> Fault {
     }
 }
 
-fn remedy(error: &DbError) -> Option<&'static str> {
-    let code = error.code();
-    if NOT_INSTALLED.contains(code) {
-        return Some("run `fencelock init` with this URL once, or add create=true to it; the case of schema= counts");
-    }
-    match *code {
-        SqlState::INVALID_CATALOG_NAME => Some("create it with `createdb`, or correct the URL; its case counts"),
-        SqlState::INSUFFICIENT_PRIVILEGE => Some(
-            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; who makes the schema \
-                 needs CREATE on the database",
-        ),
-        SqlState::INVALID_PASSWORD => Some(PASSWORD),
-        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Some(
-            "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`",
-        ),
-        SqlState::LOCK_NOT_AVAILABLE => Some(LOCKED),
-        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
-            Some("if it is a standby, name the primary in the URL")
+fn remedy(code: &SqlState) -> Option<&'static str> {
+    Some(match *code {
+        ref code if NOT_INSTALLED.contains(code) => {
+            "run `fencelock init` with this URL once, or add create=true to it; the case of schema= counts"
         }
-        _ => None,
-    }
+        SqlState::INVALID_CATALOG_NAME => "create it with `createdb`, or correct the URL; its case counts",
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            "the role needs USAGE on the schema and EXECUTE on its functions, as docs/en/postgres.md lists them; who makes the schema \
+             needs CREATE on the database"
+        }
+        SqlState::INVALID_PASSWORD => PASSWORD,
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            "name a role that may connect from here, as in postgres://ROLE@HOST/DATABASE, or make one with `createuser`"
+        }
+        SqlState::LOCK_NOT_AVAILABLE => LOCKED,
+        SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::FEATURE_NOT_SUPPORTED => {
+            "if it is a standby, name the primary in the URL"
+        }
+        _ => return None,
+    })
 }
 
 /// The text of the driver names only the step that failed.

@@ -9,11 +9,13 @@ use fencelock_core::{Fault, HolderId, Key, Unknown};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_postgres::Row;
 
 /// How long a server that was too slow may take to execute what it has: then its connection is closed.
 const SILENT_FOR: Duration = Duration::from_secs(60);
+/// From one login to the next while a server refuses a password that is being changed. Requests that wait for it share it.
+const BETWEEN_LOGINS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -41,6 +43,8 @@ struct Sessions {
     current: Option<Arc<Session>>,
     /// Has not answered in time. It may still execute what it was sent.
     silent: Option<(Arc<Session>, Instant)>,
+    /// When the last attempt to open one began, if it failed.
+    failed: Option<(Instant, Unknown)>,
 }
 
 impl Slot {
@@ -50,6 +54,10 @@ impl Slot {
 
     fn current(&self) -> Option<Arc<Session>> {
         self.sessions().current.clone().filter(|session| !session.is_closed())
+    }
+
+    fn failed(&self) -> Option<(Instant, Unknown)> {
+        self.sessions().failed.clone()
     }
 }
 
@@ -98,28 +106,40 @@ impl Link {
         }
     }
 
-    /// The connection of a lane. Whoever finds none opens it, and the others wait for that. It is opened to its end, also if no request
-    /// waits for it any more: a busy server may take longer for a connection than for a reply.
-    pub(crate) async fn session(self: &Arc<Self>, lane: Lane<'_>, deadline: Instant) -> Result<Arc<Session>, Unknown> {
+    /// The connection of a lane, and when a request over it has failed. Whoever finds none opens it, and the others wait for that, or get
+    /// the same error. It is opened to its end, also if no request waits for it any more: a busy server may take longer for a connection
+    /// than for a reply.
+    pub(crate) async fn session(self: &Arc<Self>, lane: Lane<'_>) -> Result<(Arc<Session>, Instant), Unknown> {
         let slot = self.slot(lane);
+        if let Some((began, _)) = slot.failed().filter(|(_, cause)| cause.is_revoked()) {
+            sleep_until(began + BETWEEN_LOGINS).await;
+        }
+        let (asked, deadline) = (Instant::now(), self.deadline());
         let open = async {
             let turn = Arc::clone(&slot.turn).lock_owned().await;
             if let Some(session) = slot.current() {
                 return Ok(session);
+            }
+            // An attempt that began before may not know what has changed since, such as the password.
+            if let Some((_, cause)) = slot.failed().filter(|(began, _)| *began >= asked) {
+                return Err(cause);
             }
             if let Some(idle) = self.idle().filter(|_| matches!(lane, Lane::Renewals)) {
                 return Ok(idle);
             }
             let (link, slot) = (Arc::clone(self), Arc::clone(slot));
             let opening = tokio::spawn(async move {
-                let _turn = turn;
-                let session = Arc::new(Session::open(&link.target, &link.hub, &link.texts).await?);
-                slot.sessions().current = Some(Arc::clone(&session));
-                Ok(session)
+                let (_turn, began) = (turn, Instant::now());
+                let opened = Session::open(&link.target, &link.hub, &link.texts).await.map(Arc::new);
+                let mut sessions = slot.sessions();
+                sessions.current = opened.as_ref().ok().map(Arc::clone);
+                sessions.failed = opened.as_ref().err().map(|cause| (began, cause.clone()));
+                opened
             });
             opening.await.unwrap_or_else(|died| Err(Unknown::new(&self.target.name, Fault::Other, died.to_string())))
         };
-        timeout_at(deadline, open).await.unwrap_or_else(|_| Err(self.timed_out()))
+        let session = timeout_at(deadline, open).await.unwrap_or_else(|_| Err(self.timed_out()))?;
+        Ok((session, deadline))
     }
 
     /// A connection that no request has: only its slot, and this one.
@@ -159,8 +179,7 @@ impl Link {
         call: Call,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Unknown> {
-        let deadline = self.deadline();
-        let session = self.session(lane, deadline).await?;
+        let (session, deadline) = self.session(lane).await?;
         self.call_over(&session, call, params, deadline).await
     }
 
@@ -183,11 +202,11 @@ impl Link {
             sessions.silent.take_if(|(session, since)| session.is_closed() || since.elapsed() > SILENT_FOR);
             // There, the release follows the claim in any case.
             if let Some(session) = &sessions.current {
-                session.is_late(holder);
+                session.claiming().remove(holder);
             }
             sessions.silent.as_ref().map(|(session, _)| Arc::clone(session))
         };
-        let Some(session) = silent.filter(|session| session.is_late(holder)) else { return };
+        let Some(session) = silent.filter(|session| session.claiming().remove(holder)) else { return };
         let (key, holder) = (key.clone(), holder.to_bytes());
         tokio::spawn(async move {
             let release = params![TEXT key.as_str(), BYTEA &holder[..]];

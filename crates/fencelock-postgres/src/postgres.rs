@@ -50,7 +50,7 @@ impl Postgres {
     /// standby, or has no schema of this version.
     pub async fn open(url: &str) -> Result<Self, ConnectError> {
         let postgres = Self::lazy(url)?;
-        postgres.link.session(Lane::Any, postgres.link.deadline()).await?;
+        postgres.link.session(Lane::Any).await?;
         Ok(postgres)
     }
 
@@ -68,16 +68,15 @@ impl Postgres {
     }
 
     async fn claim(&self, claim: &Claim) -> ClaimReply {
-        let deadline = self.link.deadline();
-        let session = match self.link.session(Lane::Key(&claim.key), deadline).await {
-            Ok(session) => session,
+        let (session, deadline) = match self.link.session(Lane::Key(&claim.key)).await {
+            Ok(opened) => opened,
             Err(cause) => return ClaimReply::not_sent(cause),
         };
-        if let Err(cause) = session.check_claim(claim.ttl) {
+        if let Err(cause) = session.check_claim(claim.ttl, self.link.target.longest_ttl()) {
             return ClaimReply::not_sent(cause);
         }
         let sent = Sent::At(BootClock.now());
-        let mut claiming = session.claiming(claim.holder.id);
+        session.claiming().insert(claim.holder.id);
         let answer = match self.claim_over(&session, claim, deadline).await {
             // The row is locked without a lease. Nothing was executed, and a client that does not wait has its answer.
             Err(cause) if claim.queueing.intent == Intent::Try && is_locked(&cause) => {
@@ -85,8 +84,9 @@ impl Postgres {
             }
             answer => answer,
         };
-        claiming.is_answered = answer.is_ok();
-        drop(claiming);
+        if answer.is_ok() {
+            session.claiming().remove(&claim.holder.id);
+        }
         if session.facts.is_pooled {
             self.note_waiting(claim, &answer);
         }

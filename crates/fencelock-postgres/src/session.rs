@@ -1,6 +1,6 @@
 //! One connection to the server, and what was found there.
 
-use crate::calls::{CALLS, Call};
+use crate::calls::{CALLS, Call, Param, params};
 use crate::dial::{Watched, dial};
 use crate::fault::{NOT_INSTALLED, has_moved, unknown};
 use crate::hub::Hub;
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -23,7 +23,6 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Row, Statement};
 
 /// The oldest version that the tests run on.
@@ -62,7 +61,6 @@ pub(crate) struct Facts {
     pub(crate) span: Duration,
     /// The end of the quarantine that it is in.
     grants_from: Instant,
-    longest_ttl: Option<Duration>,
 }
 
 pub(crate) struct Session {
@@ -77,8 +75,7 @@ pub(crate) struct Session {
     begin: String,
     /// On a connection of a pooler, one transaction is under way at a time.
     order: Order,
-    /// The holders with a claim that it may still execute, although nobody waits for its reply.
-    late: Mutex<HashSet<HolderId>>,
+    claiming: Mutex<HashSet<HolderId>>,
     state: Arc<State>,
     driver: JoinHandle<()>,
 }
@@ -152,7 +149,7 @@ impl Session {
             uses: std::array::from_fn(|_| AtomicU32::new(0)),
             begin,
             order: Order::default(),
-            late: Mutex::default(),
+            claiming: Mutex::default(),
             state,
             driver,
         };
@@ -172,8 +169,8 @@ impl Session {
     }
 
     /// Whether the server may grant now what fits its quarantine.
-    pub(crate) fn check_claim(&self, ttl: Ttl) -> Result<(), Unknown> {
-        let within = ttl.within(self.facts.longest_ttl);
+    pub(crate) fn check_claim(&self, ttl: Ttl, longest: Option<Duration>) -> Result<(), Unknown> {
+        let within = ttl.within(longest);
         within.map_err(|invalid| Unknown::new(&self.node, Fault::Misconfigured, invalid.to_string()))?;
         self.check_quarantine()
     }
@@ -189,21 +186,17 @@ impl Session {
         self.client.is_closed() || doubt || moved
     }
 
-    /// Begins a claim, which counts as late if this ends without an answer.
-    pub(crate) fn claiming(&self, holder: HolderId) -> Claiming<'_> {
-        Claiming { session: self, holder, is_answered: false }
-    }
-
-    /// Whether it may still execute a claim of this holder, which is asked once.
-    pub(crate) fn is_late(&self, holder: &HolderId) -> bool {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(holder)
+    /// The holders with a claim that it may still execute: those whose claims have no answer yet, or were cancelled before it.
+    pub(crate) fn claiming(&self) -> MutexGuard<'_, HashSet<HolderId>> {
+        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs one statement in a transaction of its own, in one round trip. Requests are executed in the order in which their futures are
     /// polled for the first time.
-    pub(crate) async fn call(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Unknown> {
+    pub(crate) async fn call(&self, call: Call, params: &[Param<'_>]) -> Result<Vec<Row>, Unknown> {
         let rows = if self.facts.is_pooled {
-            self.call_pooled(call, params).await
+            // A pooler may have no named statements, and gives settings to other clients.
+            in_transaction(&self.client, &self.order, &self.begin, &self.texts[call as usize], params).await
         } else {
             self.call_named(call, params).await
         };
@@ -218,7 +211,7 @@ impl Session {
     }
 
     /// Each use of a statement needs one round trip, and the third and later ones no parsing.
-    async fn call_named(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
+    async fn call_named(&self, call: Call, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let (number, text) = (call as usize, &self.texts[call as usize]);
         if let Some(statement) = self.prepared[number].get() {
             let params: Vec<_> = params.iter().map(|(value, _)| *value).collect();
@@ -231,11 +224,6 @@ impl Session {
         join(asked, self.prepared[number].get_or_try_init(|| self.client.prepare(text))).await.0
     }
 
-    /// A pooler may have no named statements, and gives settings to other clients.
-    async fn call_pooled(&self, call: Call, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Error> {
-        in_transaction(&self.client, &self.order, &self.begin, &self.texts[call as usize], params).await
-    }
-
     /// Asks for the notifications of this client, once. Those of a pooler never arrive.
     pub(crate) async fn listen(&self, channel: &str) {
         if !self.facts.is_pooled && !self.state.listens.swap(true, Ordering::Relaxed) {
@@ -245,8 +233,8 @@ impl Session {
     }
 
     /// For `doctor`.
-    pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Unknown> {
-        self.client.query_typed(text, &[]).await.map_err(|error| unknown(&self.node, &error))
+    pub(crate) async fn query(&self, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Unknown> {
+        self.client.query_typed(text, params).await.map_err(|error| unknown(&self.node, &error))
     }
 }
 
@@ -262,7 +250,7 @@ async fn in_transaction(
     order: &Order,
     begin: &str,
     text: &str,
-    params: &[(&(dyn ToSql + Sync), Type)],
+    params: &[Param<'_>],
 ) -> Result<Vec<Row>, Error> {
     let (turn, committing) = (Arc::clone(order).lock_owned().await, Arc::clone(client));
     let commit = async move {
@@ -270,7 +258,7 @@ async fn in_transaction(
         drop(turn);
         answer
     };
-    let commit = Commit { future: Some(Box::pin(commit)), is_sent: false };
+    let commit = Commit(Some(Box::pin(commit)));
     let (first, rows, last) = join3(client.batch_execute(begin), client.query_typed(text, params), commit).await;
     first?;
     let rows = rows?;
@@ -282,19 +270,15 @@ async fn in_transaction(
 type Order = Arc<tokio::sync::Mutex<()>>;
 
 /// The end of a transaction, which ends the turn also if nobody waits for its answer any more.
-struct Commit {
-    future: Option<BoxFuture<'static, Result<(), Error>>>,
-    is_sent: bool,
-}
+struct Commit(Option<BoxFuture<'static, Result<(), Error>>>);
 
 impl Future for Commit {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.is_sent = true;
-        let Some(future) = &mut self.future else { return Poll::Pending };
-        let committed = ready!(future.as_mut().poll(cx));
-        self.future = None;
+        let Some(commit) = &mut self.0 else { return Poll::Pending };
+        let committed = ready!(commit.as_mut().poll(cx));
+        self.0 = None;
         Poll::Ready(committed)
     }
 }
@@ -302,23 +286,8 @@ impl Future for Commit {
 impl Drop for Commit {
     fn drop(&mut self) {
         let runtime = tokio::runtime::Handle::try_current();
-        if let (Some(future), Ok(runtime)) = (self.future.take().filter(|_| self.is_sent), runtime) {
-            runtime.spawn(future);
-        }
-    }
-}
-
-/// A claim that waits for its answer, or is cancelled.
-pub(crate) struct Claiming<'a> {
-    session: &'a Session,
-    holder: HolderId,
-    pub(crate) is_answered: bool,
-}
-
-impl Drop for Claiming<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.session.late.lock().unwrap_or_else(PoisonError::into_inner).insert(self.holder);
+        if let (Some(commit), Ok(runtime)) = (self.0.take(), runtime) {
+            runtime.spawn(commit);
         }
     }
 }
@@ -391,13 +360,8 @@ async fn connect(target: &Target, host: &Host) -> Result<(Client, Connection<Wat
     let (stream, named) = dial(target, host).await?;
     let password = target.password().map_err(|text| Unknown::new(&target.name, Fault::Denied, text))?;
     let connected = config(target, password.as_deref()).connect_raw(stream, NoTls).await;
-    let (client, connection) = connected.map_err(|error| {
-        let mut refused = unknown(&target.name, &error).nodes().to_vec();
-        for node in &mut refused {
-            node.fault = target.kind(node.fault);
-        }
-        Unknown::of_nodes(refused)
-    })?;
+    let refused = |error| unknown(&target.name, &error).map_fault(|fault| target.kind(fault));
+    let (client, connection) = connected.map_err(refused)?;
     target.accept(password);
     Ok((client, connection, named.load(Ordering::Relaxed)))
 }
@@ -424,13 +388,12 @@ async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Re
     let text = format!(
         "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
          (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('default_transaction_isolation'), \
-         has_table_privilege('{0}.locks', 'SELECT') AND has_table_privilege('{0}.locks', 'UPDATE') \
-         FROM {schema}.hello_1({1}, {2})",
-        schema.replace('\'', "''"),
+         has_table_privilege($1 || '.locks', 'SELECT') AND has_table_privilege($1 || '.locks', 'UPDATE') \
+         FROM {schema}.hello_1({}, {})",
         target.span().as_micros(),
         target.longest_ttl().is_some()
     );
-    let rows = in_transaction(client, &Order::default(), &begin(target), &text, &[]).await?;
+    let rows = in_transaction(client, &Order::default(), &begin(target), &text, &params![TEXT schema]).await?;
     let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
     let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
     let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
@@ -458,7 +421,6 @@ async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Re
         is_direct: row.try_get(9)?,
         span,
         grants_from: Instant::now() + rest,
-        longest_ttl: target.longest_ttl(),
     }))
 }
 

@@ -4,7 +4,7 @@ use fencelock_core::{Drift, Fault, Invalid, Ttl, quarantine};
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -169,7 +169,7 @@ impl Target {
     /// that was accepted last is used.
     pub(crate) fn password(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
-        let failed = |why: String| format!("password_file={}: {why}", file.display());
+        let failed = |why: io::Error| format!("password_file={}: {why}", file.display());
         match (first_line(file).map_err(failed), self.accepted()) {
             (Err(why), Some(last)) => {
                 tracing::warn!("{why}; the password that was accepted last is used");
@@ -242,18 +242,16 @@ fn absolute(file: &str) -> PathBuf {
 }
 
 /// The first line of a regular file: a pipe may block, and a device may have no end.
-fn first_line(file: &Path) -> Result<String, String> {
-    let told = |error: std::io::Error| error.to_string();
-    if !std::fs::metadata(file).map_err(told)?.is_file() {
-        return Err("not a regular file".to_owned());
+fn first_line(file: &Path) -> io::Result<String> {
+    if !std::fs::metadata(file)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
     let mut text = String::new();
-    File::open(file).and_then(|file| file.take(PASSWORD_FILE_MAX + 1).read_to_string(&mut text)).map_err(told)?;
-    if text.len() as u64 > PASSWORD_FILE_MAX {
-        return Err("longer than a password".to_owned());
+    if File::open(file)?.take(PASSWORD_FILE_MAX + 1).read_to_string(&mut text)? as u64 > PASSWORD_FILE_MAX {
+        return Err(io::Error::other("longer than a password"));
     }
     let line = text.lines().next().filter(|line| !line.is_empty());
-    line.map(str::to_owned).ok_or_else(|| "no password in its first line".to_owned())
+    line.map(str::to_owned).ok_or_else(|| io::Error::other("no password in its first line"))
 }
 
 /// The password is not shown.
@@ -284,16 +282,12 @@ struct Place {
 impl Place {
     fn hosts(&self, authority: &str) -> Result<Vec<Host>, Invalid> {
         let default = self.port.unwrap_or(DEFAULT_PORT);
-        if let Some(host) = &self.host {
-            if !authority.is_empty() {
-                return Err(Invalid::new("the URL names a host, and host= another one: write one of them"));
-            }
-            return Ok(host.split(',').map(|host| host_of(host, default)).collect());
+        match (authority, &self.host) {
+            ("", Some(host)) => Ok(host.split(',').map(|host| host_of(host, default)).collect()),
+            ("", None) => Ok(vec![Host::Unix(default_dir().to_owned(), default)]),
+            (_, Some(_)) => Err(Invalid::new("the URL names a host, and host= another one: write one of them")),
+            (hosts, None) => hosts.split(',').map(|host| self.host_and_port(host, default)).collect(),
         }
-        if authority.is_empty() {
-            return Ok(vec![Host::Unix(default_dir().to_owned(), default)]);
-        }
-        authority.split(',').map(|host| self.host_and_port(host, default)).collect()
     }
 
     fn host_and_port(&self, text: &str, default: u16) -> Result<Host, Invalid> {
@@ -448,7 +442,7 @@ mod tests {
         for (endless, why) in
             [("/dev/zero", "not a regular file"), ("/", "not a regular file"), ("/nowhere", "No such")]
         {
-            assert!(read(Path::new(endless)).unwrap_err().contains(why), "{endless}");
+            assert!(read(Path::new(endless)).unwrap_err().to_string().contains(why), "{endless}");
         }
     }
 

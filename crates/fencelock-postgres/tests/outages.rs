@@ -6,6 +6,8 @@ use common::{LONG, SOON, fault, open, token, url, with_schema};
 use fencelock_core::{Acquire, Backend, Claim, Fault, Intent, Release, Renew, Renewal, Unknown};
 use fencelock_postgres::Postgres;
 use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_skipped};
+use futures_util::future::{join, join_all};
+use std::time::Duration;
 use tokio::time::Instant;
 
 async fn try_claim(client: &Postgres, claim: &Claim) -> Result<Acquire, Unknown> {
@@ -103,37 +105,103 @@ async fn a_wrong_missing_or_changed_password_is_named_with_its_remedy() {
     renewed(&client, &held).await;
 }
 
-#[tokio::test]
-async fn a_password_that_is_changed_at_the_server_before_its_file_is_waited_for() {
-    let Some(server) = postgres_or_skip() else { return };
-    server.sql("CREATE ROLE app LOGIN PASSWORD 'old'; GRANT CREATE ON DATABASE postgres TO app");
-    server.allow_first("host all app all scram-sha-256");
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("password");
-    std::fs::write(&file, "old\n").unwrap();
-    let as_app = url(&server).replace("postgres@", "app@");
-    let client = Postgres::open(&format!("{as_app}&password_file={}", file.display())).await.unwrap();
-    let held = claim("k", LONG);
-    granted(&client, &held).await;
-    let refused = async || {
-        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+/// A client of a role whose password is in a file.
+struct Login {
+    server: PostgresServer,
+    dir: tempfile::TempDir,
+    client: Postgres,
+}
+
+impl Login {
+    async fn open() -> Option<Self> {
+        let server = postgres_or_skip()?;
+        server.sql("CREATE ROLE app LOGIN PASSWORD 'old'; GRANT CREATE ON DATABASE postgres TO app");
+        server.allow_first("host all app all scram-sha-256");
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("password"), "old\n").expect("a file");
+        let url = url(&server).replace("postgres@", "app@");
+        let options = format!("&sslmode=disable&password_file={}", dir.path().join("password").display());
+        let client = open(&(url + &options)).await;
+        Some(Self { server, dir, client })
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.dir.path().join("password"), text).expect("a file");
+    }
+
+    fn disconnect(&self) {
+        self.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+    }
+
+    async fn refused(&self) -> Unknown {
+        self.disconnect();
         let begun = Instant::now();
         loop {
-            match try_claim(&client, &claim("other", LONG)).await {
+            match try_claim(&self.client, &claim("other", LONG)).await {
                 Err(cause) if cause.nodes()[0].fault != Fault::Unreachable => return cause,
                 other => assert!(begun.elapsed() < SOON, "{other:?}"),
             }
         }
-    };
-    server.sql("ALTER ROLE app PASSWORD 'new'");
+    }
+
+    fn number_of_refusals(&self) -> usize {
+        self.server.logged().matches("password authentication failed").count()
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_changed_at_the_server_before_its_file_is_waited_for() {
+    let Some(app) = Login::open().await else { return };
+    let held = claim("k", LONG);
+    granted(&app.client, &held).await;
+    app.server.sql("ALTER ROLE app PASSWORD 'new'");
     // While the file is rewritten, it may be empty.
     for text in ["old\n", ""] {
-        std::fs::write(&file, text).unwrap();
-        let cause = refused().await;
+        app.write(text);
+        let cause = app.refused().await;
         assert!(cause.is_revoked() && !cause.is_permanent() && cause.to_string().contains("password"), "{cause}");
     }
-    std::fs::write(&file, "new\n").unwrap();
-    renewed(&client, &held).await;
+    app.write("new\n");
+    // At once: the refusal of the old password is no answer to it.
+    assert_eq!(app.client.release(&held.key, &held.holder.id).await, Ok(Release::Released));
+}
+
+#[tokio::test]
+async fn requests_share_one_login_a_second_while_a_password_is_changed() {
+    let Some(app) = Login::open().await else { return };
+    app.server.sql("ALTER ROLE app PASSWORD 'new'");
+    app.refused().await;
+    let (begun, before) = (Instant::now(), app.number_of_refusals());
+    let claims: Vec<_> = (0..20).map(|number| claim(&format!("k-{number}"), LONG)).collect();
+    for attempt in 1..=2 {
+        let asked = join_all(claims.iter().map(|claim| try_claim(&app.client, claim))).await;
+        assert!(asked.iter().all(|answer| answer.as_ref().is_err_and(Unknown::is_revoked)), "{asked:?}");
+        assert_eq!(app.number_of_refusals() - before, attempt);
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_after_the_change_of_a_password_does_not_share_a_login_that_began_before() {
+    let Some(app) = Login::open().await else { return };
+    app.server.sql("ALTER ROLE app PASSWORD 'new'");
+    let (early, late) = (claim("early", LONG), claim("late", LONG));
+    for until_the_file_is_read in [1, 2, 4, 8, 16].map(Duration::from_secs) {
+        app.write("old\n");
+        app.refused().await;
+        app.server.freeze();
+        let change = async {
+            tokio::time::sleep(until_the_file_is_read).await;
+            app.write("new\n");
+            join(try_claim(&app.client, &late), async { app.server.thaw() }).await.0
+        };
+        let (early, late) = join(try_claim(&app.client, &early), change).await;
+        assert!(matches!(late, Ok(Acquire::Granted { .. })), "{late:?}");
+        if early.is_err_and(|cause| cause.is_revoked()) {
+            return;
+        }
+    }
+    panic!("no login took the old password");
 }
 
 #[tokio::test]

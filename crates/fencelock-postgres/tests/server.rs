@@ -536,13 +536,13 @@ async fn a_role_that_may_change_the_table_cannot_make_a_token_smaller() {
 #[tokio::test]
 async fn a_role_that_only_looks_needs_four_functions_and_takes_no_locks() {
     let Some(server) = postgres_or_skip() else { return };
-    let held = claim("k", LONG);
-    granted(&open(&url(&server)).await, &held).await;
+    let (held, url) = (claim("k", LONG), url(&server) + "&schema=It's%22");
+    granted(&open(&url).await, &held).await;
     server.sql(
-        "CREATE ROLE viewer LOGIN; GRANT USAGE ON SCHEMA fencelock TO viewer; SET search_path = fencelock; \
+        "CREATE ROLE viewer LOGIN; GRANT USAGE ON SCHEMA \"It's\"\"\" TO viewer; SET search_path = \"It's\"\"\"; \
          GRANT EXECUTE ON FUNCTION hello_1, check_1, list_1, read_completion_1 TO viewer",
     );
-    let looks = open(&url(&server).replace("postgres@", "viewer@")).await;
+    let looks = open(&url.replace("postgres@", "viewer@")).await;
     assert!(looks.inspect(&held.key).await.unwrap().is_some_and(|seen| seen.has(held.holder.id)));
     assert_eq!(looks.list().await.unwrap().len(), 1);
     looks.read_completion(&held.key).await.unwrap();

@@ -241,9 +241,8 @@ impl Admin for RegisterLocks {
     /// A lock, and what the store promises.
     fn try_out<'a>(&'a self, named: Option<&'a Key>) -> BoxFuture<'a, Vec<Finding>> {
         Box::pin(async move {
-            let (mut random, own) = ([[0; 16]; 3], self.register.trial_key());
-            let filled = getrandom::fill(random.as_flattened_mut()).ok();
-            let Some((key, ids)) = filled.and_then(|()| Trial::names(random, named.or(own.as_ref()), "")) else {
+            let own = self.register.trial_key();
+            let Some((key, ids)) = Trial::names(getrandom::fill, named.or(own.as_ref()), "") else {
                 return vec![Finding::not_tried("the operating system returned no random numbers", "")];
             };
             let clean = || -> BoxFuture<'_, bool> { Box::pin(self.clean(&key, ids)) };

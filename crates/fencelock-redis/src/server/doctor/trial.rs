@@ -7,7 +7,7 @@ use crate::connection::session::Session;
 use crate::scripts::quarantine::MarkerState;
 use crate::scripts::script;
 use crate::server::Redis;
-use fencelock_core::{BoxFuture, Fault, Finding, HolderId, Key, Level, Trial, Tried, Unknown, side_key};
+use fencelock_core::{BoxFuture, Fault, Finding, Key, Level, Trial, Tried, Unknown, side_key};
 use redis::Value;
 use std::sync::{Arc, PoisonError};
 
@@ -27,7 +27,7 @@ pub(crate) async fn try_out(redis: &Redis, named: Option<&Key>) -> Vec<Finding> 
         let redis_key = redis.link.target.redis_key(key).into_owned();
         *redis.link.probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(redis_key);
     }
-    let Some((key, ids)) = names(redis, named) else {
+    let Some((key, ids)) = Trial::names(getrandom::fill, named, &features::slot_tag(&redis.link.target)) else {
         return vec![Finding::not_tried("the operating system returned no random numbers", "")];
     };
     if named.is_some()
@@ -67,13 +67,6 @@ async fn not_granting(redis: &Redis, session: &Session) -> Option<Finding> {
         )),
         Err(_) => Some(Finding::not_tried("the quarantine of this server refuses every claim", "see quarantine")),
     }
-}
-
-/// The key of a trial, and its holders.
-fn names(redis: &Redis, named: Option<&Key>) -> Option<(Key, [HolderId; 2])> {
-    let mut random = [[0; 16]; 3];
-    getrandom::fill(random.as_flattened_mut()).ok()?;
-    Trial::names(random, named, &features::slot_tag(&redis.link.target))
 }
 
 /// Why a trial of this key could harm another program.

@@ -3,7 +3,7 @@
 use super::File;
 use super::directory::Directory;
 use super::name::{completion_file_name, file_name};
-use fencelock_core::{BoxFuture, Finding, HolderId, Key, Trial};
+use fencelock_core::{BoxFuture, Finding, Key, Trial};
 use std::fs;
 use std::time::Duration;
 
@@ -20,15 +20,12 @@ pub(super) async fn run(file: &File) -> Finding {
         let advice = "run doctor again after the first lock";
         return Finding::not_tried("the directory does not exist, and doctor does not create it", advice);
     }
-    let mut random = [[0; 16]; 3];
-    let filled = random.iter_mut().try_for_each(|bytes| getrandom::fill(bytes));
-    let [name, first, second] = random.map(HolderId::from_bytes);
-    let (Ok(()), Ok(key)) = (filled, Key::new(format!("{OWN}{name}"))) else {
+    let Some((key, ids)) = Trial::names(getrandom::fill, None, "") else {
         return Finding::not_tried("the operating system returned no random numbers", "");
     };
     remove_old(&file.directory);
     let clean = || -> BoxFuture<'_, bool> { Box::pin(async { remove_of(&file.directory, &key) }) };
-    let tried = Trial::new(file, &key, [first, second]).run(&clean).await;
+    let tried = Trial::new(file, &key, ids).run(&clean).await;
     remove_of(&file.directory, &key);
     // The cause says what to do.
     tried.finding(|_| "")
