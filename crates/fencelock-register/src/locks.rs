@@ -222,7 +222,15 @@ impl Admin for RegisterLocks {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
         Box::pin(async move {
             let keys = self.register.list().await?;
-            let inspect = |key: Key| async move { self.run(&key, InspectKey).await };
+            let inspect = |key: Key| async move {
+                match self.run(&key, InspectKey).await {
+                    // It hides no other.
+                    Err(why) if why.nodes().iter().all(|node| node.fault == Fault::Unsupported) => {
+                        Ok(Some(Holding::unread(key, &why)))
+                    }
+                    answer => answer,
+                }
+            };
             let found: Vec<_> = stream::iter(keys.into_iter().map(inspect)).buffered(Self::AT_ONCE).collect().await;
             found.into_iter().filter_map(Result::transpose).collect()
         })

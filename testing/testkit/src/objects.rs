@@ -26,6 +26,8 @@ pub struct ObjectFaults {
     pub ignores_existence: bool,
     /// It replaces another version of an object.
     pub ignores_version: bool,
+    /// The object with this name has no version, as a file that another program made under some gateways.
+    pub untagged: Option<&'static str>,
     /// It takes upper and lower case for the same.
     pub folds_case: bool,
     /// Its clock is ahead by so many seconds.
@@ -255,7 +257,10 @@ impl State {
             "GET" if request.query.contains("list-type") => self.list(request),
             "GET" => match found {
                 Some(object) => {
-                    let headers = vec![("ETag", tag(&object.bytes)), ("Last-Modified", http_date(object.modified))];
+                    let mut headers = vec![("Last-Modified", http_date(object.modified))];
+                    if !self.faults.untagged.is_some_and(|name| path.ends_with(name)) {
+                        headers.push(("ETag", tag(&object.bytes)));
+                    }
                     Response(200, headers, object.bytes.clone())
                 }
                 None => error(404, "NoSuchKey"),

@@ -166,8 +166,8 @@ impl Operation for ReadDone {
         Decision::Done(now(view).map(|now| CompletionRead::new(view.record.done.clone(), now)))
     }
 
-    fn on_foreign(&self, _: &Key, backend: &str, what: &Foreign) -> Result<CompletionRead, Unknown> {
-        Err(no_record(backend, what))
+    fn on_foreign(&self, key: &Key, backend: &str, what: &Foreign) -> Result<CompletionRead, Unknown> {
+        Err(no_record(key, backend, what))
     }
 }
 
@@ -225,8 +225,8 @@ impl Operation for ClearDone {
         }
     }
 
-    fn on_foreign(&self, _: &Key, backend: &str, what: &Foreign) -> Result<ClearCompletion, Unknown> {
-        Err(no_record(backend, what))
+    fn on_foreign(&self, key: &Key, backend: &str, what: &Foreign) -> Result<ClearCompletion, Unknown> {
+        Err(no_record(key, backend, what))
     }
 }
 
@@ -237,8 +237,8 @@ fn now(view: &View<'_>) -> Result<u64, Unknown> {
     view.time.ok_or_else(no_time)
 }
 
-fn no_record(backend: &str, what: &Foreign) -> Unknown {
-    Unknown::new(backend, Fault::Unsupported, format!("its record is that of another program: {what}"))
+fn no_record(key: &Key, backend: &str, what: &Foreign) -> Unknown {
+    Unknown::new(backend, Fault::Unsupported, format!("the record of {key} is that of another program: {what}"))
 }
 
 /// What another program has stored never ends by itself.

@@ -94,7 +94,10 @@ impl Record {
     /// # Errors
     /// What is stored if it is not understood as a whole. It may be a hold of a later version, so it is never overwritten.
     pub fn from_bytes(bytes: &[u8], key: &Key) -> Result<Self, Foreign> {
-        Self::parse(bytes, key).map_err(|what| Foreign::other(format!("{} bytes, {what}", bytes.len())))
+        // Of a longer one, a store may return less than there is.
+        let more = if bytes.len() > Self::MAX_BYTES { "more than " } else { "" };
+        let length = bytes.len().min(Self::MAX_BYTES);
+        Self::parse(bytes, key).map_err(|what| Foreign::other(format!("{more}{length} bytes, {what}")))
     }
 
     fn parse(bytes: &[u8], key: &Key) -> Result<Self, &'static str> {
@@ -255,7 +258,8 @@ mod tests {
             assert!(changed != ours && refusal(&changed).contains(why), "{why}: {}", refusal(&changed));
         }
         assert!(refusal("").contains("0 bytes, not a record"));
-        assert!(refusal(&(ours + &"\n".repeat(1 << 20))).contains("too long"));
+        let long = refusal(&(ours + &"\n".repeat(1 << 20)));
+        assert!(long.contains("more than 4096 bytes, too long"), "{long}");
         assert!(Record::from_bytes(&[0xff; 9], &key()).is_err());
     }
 

@@ -68,8 +68,10 @@ impl Objects {
     pub(super) async fn remove(&self, object: &str) -> bool {
         let path = self.path(object);
         let removed = self.within(async {
-            let removed = self.store.delete(&path).await;
-            removed.map_err(|error| unknown(&self.name, &error, &Answered::unseen()))
+            match self.store.delete(&path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(unknown(&self.name, "deleting", &error, &Answered::unseen())),
+            }
         });
         removed.await.is_ok()
     }

@@ -22,12 +22,13 @@ const CREDENTIALS: [(&str, &str); 3] = [
 /// Of a text that is not understood.
 const LONGEST: usize = 200;
 
-pub(super) fn unknown(name: &str, error: &Error, answered: &Answered) -> Unknown {
+/// `what` was done, which tells a missing right.
+pub(super) fn unknown(name: &str, what: &str, error: &Error, answered: &Answered) -> Unknown {
     let status = if answered.status == 0 { status(error) } else { answered.status };
     let mut detail = words(error);
     let mut fault = match status {
         401 | 403 => Fault::Denied,
-        301 | 302 | 307 | 308 | 404 => Fault::Unsupported,
+        301 | 302 | 307 | 308 | 404 | 501 => Fault::Unsupported,
         408 => Fault::Timeout,
         429 | 500..=599 => Fault::Busy,
         0 => Fault::Unreachable,
@@ -37,11 +38,18 @@ pub(super) fn unknown(name: &str, error: &Error, answered: &Answered) -> Unknown
         fault = Fault::Unsupported;
         detail = format!("the bucket is in another region: region={region}");
     }
-    if status == 400 && detail.contains("ExpiredToken") {
+    let says = |codes: &[&str]| status == 400 && codes.iter().any(|code| detail.contains(code));
+    if says(&["ExpiredToken", "InvalidToken"]) {
         fault = Fault::Denied;
+    } else if says(&["AuthorizationHeaderMalformed", "InvalidBucketName", "InvalidResourceName"]) {
+        // A wrong region, or a name that no bucket has.
+        fault = Fault::Unsupported;
     }
     if let Some(off) = answered.date.filter(|_| fault == Fault::Denied).and_then(clock_is_off) {
         detail = format!("{detail}; {off}");
+    }
+    if fault == Fault::Denied && answered.sent {
+        detail = format!("{what}: {detail}");
     }
     if !answered.sent {
         if !matches!(fault, Fault::Busy | Fault::Timeout) {
@@ -79,7 +87,13 @@ fn words(error: &Error) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    let text = cause.to_string();
+    let mut text = cause.to_string();
+    if text.contains("InvalidContentType") {
+        return format!("{text}: the server does not speak TLS: write endpoint=http://HOST");
+    }
+    for (written, meant) in [("&#34;", "\""), ("&quot;", "\""), ("&#39;", "'"), ("&apos;", "'")] {
+        text = text.replace(written, meant);
+    }
     let of = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
         Some(rest.split_once("</")?.0.lines().next().unwrap_or_default())
@@ -99,14 +113,18 @@ mod tests {
     fn failed(text: &str, status: u16, date: Option<u64>, region: Option<&str>) -> String {
         let error = Error::Generic { store: "S3", source: text.into() };
         let region = region.map(str::to_owned);
-        unknown("s3://b", &error, &Answered { status, date, region, ..Answered::unseen() }).to_string()
+        unknown("s3://b", "reading k.lock", &error, &Answered { status, date, region, ..Answered::unseen() })
+            .to_string()
     }
 
     #[test]
     fn an_error_is_told_in_the_words_of_the_store_or_of_the_system() {
         let xml = "Server returned: <?xml?><Error><Code>AccessDenied</Code><Message>No.\nId: 7</Message></Error>";
-        assert_eq!(failed(xml, 403, None, None), "s3://b: access denied (AccessDenied: No.)");
+        assert_eq!(failed(xml, 403, None, None), "s3://b: access denied (reading k.lock: AccessDenied: No.)");
         assert_eq!(failed("Connection refused", 0, None, None), "s3://b: not reachable (Connection refused)");
+        let region = "<Code>Malformed</Code><Message>region &#34;x&quot;</Message>";
+        assert_eq!(failed(region, 418, None, None), "s3://b: failed (Malformed: region \"x\")");
+        assert!(failed("of type InvalidContentType", 0, None, None).contains("does not speak TLS"));
         assert_eq!(failed("status code: 503: ", 0, None, None), "s3://b: busy (status code: 503)");
         assert!(failed(&"x".repeat(999), 418, None, None).len() < 300);
     }
@@ -121,7 +139,7 @@ mod tests {
         ] {
             for (name, advice) in [("s3://b", "export-credentials"), ("az://a/b", "AZURE_"), ("gs://b", "gcloud")] {
                 let error = Error::Generic { store: "any", source: text.into() };
-                let unknown = unknown(name, &error, &Answered::default());
+                let unknown = unknown(name, "", &error, &Answered::default());
                 assert_eq!(unknown.nodes()[0].fault, fault, "{unknown}");
                 let told = unknown.to_string();
                 assert!(told.contains("(no credentials: ") && told.contains(advice) && told.contains(text), "{told}");

@@ -109,7 +109,9 @@ fn what_another_program_wrote_stays() {
 }
 
 fn a_right_that_is_missing_is_named() {
-    for (method, is_listing) in [("GET", false), ("PUT", false), ("GET", true)] {
+    for (method, is_listing, what) in
+        [("GET", false, "reading k.lock"), ("PUT", false, "writing new.lock"), ("GET", true, "listing")]
+    {
         let server = ObjectServer::start();
         let client = Client::new(&server);
         client.acquire("k", 1);
@@ -121,7 +123,7 @@ fn a_right_that_is_missing_is_named() {
             Client::new(&server).claim(if method == "PUT" { "new" } else { "k" }, 2).unwrap_err()
         };
         assert_eq!(denied.nodes()[0].fault, Fault::Denied);
-        assert!(denied.to_string().contains("AccessDenied: told by the test"), "{denied}");
+        assert!(denied.to_string().contains(&format!("{what}: AccessDenied: told by the test")), "{denied}");
         assert_eq!(server.get("p/k.lock"), before);
     }
 }
@@ -141,6 +143,39 @@ fn a_wrong_address_is_told() {
         let (fault, text) = refusal(&server.url("locks", ""));
         assert!(fault == Fault::Unsupported && text.contains("region=eu-west-1"), "{text}");
     }
+    for (status, code) in [
+        (400, "AuthorizationHeaderMalformed"),
+        (400, "InvalidBucketName"),
+        (400, "InvalidToken"),
+        (501, "NotImplemented"),
+    ] {
+        server.set(ObjectFaults { refuses: Some(("GET", status, code)), ..ObjectFaults::default() });
+        let refused = Client::new(&server).claim("k", 1).unwrap_err();
+        assert!(refused.is_permanent() && refused.to_string().contains(code), "{refused}");
+    }
+}
+
+fn a_key_is_free_only_if_the_store_says_that_its_object_does_not_exist() {
+    let server = ObjectServer::start();
+    let seen = || wait(Client::new(&server).0.inspect(&Key::new("k").unwrap()));
+    for code in ["XAdminUserNotFound", "NoSuchBucket", ""] {
+        server.set(ObjectFaults { refuses: Some(("GET", 404, code)), ..ObjectFaults::default() });
+        let refused = seen().unwrap_err();
+        assert!(refused.is_permanent() && refused.to_string().contains(code), "{refused}");
+    }
+    server.set(ObjectFaults::default());
+    assert_eq!(seen(), Ok(None));
+}
+
+fn an_object_that_cannot_be_read_hides_no_lock() {
+    let server = ObjectServer::start();
+    let client = Client::new(&server);
+    client.acquire("k", 1);
+    server.put("p/x.lock", "a photograph");
+    server.set(ObjectFaults { untagged: Some("x.lock"), ..ObjectFaults::default() });
+    let listed = wait(client.0.admin().unwrap().list()).unwrap();
+    assert!(listed.iter().map(|held| held.key.as_str()).eq(["k", "x"]), "{listed:?}");
+    assert!(listed[1].first().occupant.to_string().contains("no version of x.lock"), "{listed:?}");
 }
 
 fn a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock() {
@@ -257,6 +292,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         what_another_program_wrote_stays,
         a_right_that_is_missing_is_named,
         a_wrong_address_is_told,
+        a_key_is_free_only_if_the_store_says_that_its_object_does_not_exist,
+        an_object_that_cannot_be_read_hides_no_lock,
         a_clock_that_is_off_is_told_if_the_store_refuses_it_and_harms_no_lock,
         every_key_has_an_object_of_its_own,
         a_deletion_under_a_holder_is_a_loss_and_later_tokens_are_greater,
