@@ -52,6 +52,9 @@ pub(crate) fn acquire(
 /// A step, and the lock of a grant.
 type Next = (AcquireNext, Option<Held>);
 
+/// `None` if the task did not begin, or enters again.
+type Outcome = Option<Result<Guard, Error>>;
+
 /// A task in the engine of its key. Dropping it leaves the queue, and releases the key if it was granted in the meantime.
 struct KeyTask<'a> {
     client: &'a Arc<ClientInner>,
@@ -69,7 +72,7 @@ struct KeyTask<'a> {
 
 impl KeyTask<'_> {
     /// Takes an idle lease of this client, of any mode.
-    async fn take_idle(&mut self) -> Option<Result<Guard, Error>> {
+    async fn take_idle(&mut self) -> Outcome {
         for cell in self.client.keys.of_key(&self.key) {
             self.cell = Some(cell);
             // Before the hold ends, so that closing the client waits for the hold or for the release.
@@ -82,10 +85,10 @@ impl KeyTask<'_> {
         None
     }
 
-    /// Begins, and does what the task says until it is over. `None` if it did not begin, or enters again.
-    async fn follow(&mut self, begin: fn(&mut Self, &Context<'_>) -> Option<Next>) -> Option<Result<Guard, Error>> {
-        let begun = poll_fn(|context| Poll::Ready(begin(self, context))).await?;
-        let (mut request, mut until) = match self.step(begun) {
+    /// Begins, and does what the task says until it is over.
+    async fn follow(&mut self, begin: fn(&mut Self, &Context<'_>) -> Option<Next>) -> Outcome {
+        let first = poll_fn(|context| Poll::Ready(begin(self, context))).await?;
+        let (mut request, mut until) = match self.step(first) {
             Continue(waits) => waits,
             Break(done) => return done,
         };
@@ -98,8 +101,8 @@ impl KeyTask<'_> {
         }
     }
 
-    /// What to send, and how long to wait; or what came of it, `None` if it enters again.
-    fn step(&self, next: Next) -> ControlFlow<Option<Result<Guard, Error>>, (Option<KeyRequest>, Moment)> {
+    /// What to send, and how long to wait; or what came of it.
+    fn step(&self, next: Next) -> ControlFlow<Outcome, (Option<KeyRequest>, Moment)> {
         let client = self.client;
         Break(match next {
             (AcquireNext::Send(request, limit), _) => return Continue((Some(request), limit)),
