@@ -82,7 +82,7 @@ async fn of_a_renewal() {
     for then in THEN {
         let proxy = Proxy::to(server.port()).unwrap();
         let client = client(&format!("{}?timeout=500", proxy.url())).await;
-        let guard = client.lock("k").ttl(secs(3)).await.unwrap();
+        let guard = client.lock("k").ttl(secs(9)).await.unwrap();
         tokio::time::sleep(ms(100)).await;
         proxy.drop_reply_to(&guard.holder().to_string(), then);
         proxy.until_dropped(1).await;

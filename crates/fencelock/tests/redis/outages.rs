@@ -136,11 +136,11 @@ async fn an_outage_shorter_than_the_lease_costs_nothing() {
     let Some(server) = server() else { return };
     let proxy = Proxy::to(server.port()).unwrap();
     let client = client(&format!("{}?timeout=1000", proxy.url())).await;
-    let guard = client.lock("k").ttl(secs(6)).await.unwrap();
+    let guard = client.lock("k").ttl(secs(15)).await.unwrap();
     for fault in [Proxy::cut, Proxy::black_hole, Proxy::hold] {
         fault(&proxy);
-        // A renewal is due after 2 s.
-        tokio::time::sleep(ms(2400)).await;
+        // A renewal is due after 5 s.
+        tokio::time::sleep(ms(5400)).await;
         proxy.forward();
         assert!(guard.is_held());
         renewed(&guard).await;
