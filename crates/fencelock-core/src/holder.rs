@@ -38,7 +38,7 @@ impl HolderId {
 
 impl fmt::Display for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+        f.write_str(std::str::from_utf8(&self.hex()).unwrap_or_default())
     }
 }
 
@@ -174,7 +174,9 @@ struct Wire<'a>(&'a Holder);
 
 impl fmt::Display for Wire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0.id, self.0.owner.as_str())
+        fmt::Display::fmt(&self.0.id, f)?;
+        f.write_str(" ")?;
+        f.write_str(self.0.owner.as_str())
     }
 }
 

@@ -1,5 +1,6 @@
 use crate::Key;
 use crate::hash_slot::{hash_slot, number_in_slot, tag};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The names of what belongs to one lock and must live on the same node of a Redis Cluster as its key.
@@ -19,30 +20,22 @@ use std::fmt;
 /// Source: "Redis cluster specification", hash tags.
 #[derive(Debug, Clone)]
 pub struct SideKeys<'a> {
-    name: &'a str,
-    form: Form,
-}
-
-/// A line of the table.
-#[derive(Debug, Clone)]
-enum Form {
-    Plain,
-    Tagged,
-    /// What stands in place of the name, and the number.
-    Raw(String, u32),
+    open: &'static str,
+    name: Cow<'a, str>,
+    close: Cow<'static, str>,
 }
 
 impl<'a> SideKeys<'a> {
     /// The names for the lock that is called `name` on the wire.
     pub fn of(name: &'a str) -> Self {
-        let form = if tag(name).is_some() {
-            Form::Tagged
+        if tag(name).is_some() {
+            Self { open: "key:", name: name.into(), close: ":".into() }
         } else if name.contains('}') {
-            Form::Raw(without_braces(name), number_in_slot(hash_slot(name)))
+            let close = format!("{{{}}}:", number_in_slot(hash_slot(name)));
+            Self { open: "raw:", name: without_braces(name).into(), close: close.into() }
         } else {
-            Form::Plain
-        };
-        Self { name, form }
+            Self { open: "{", name: name.into(), close: "}:".into() }
+        }
     }
 
     /// The name for one purpose. It can be written to a request without an allocation.
@@ -56,14 +49,11 @@ struct SideKey<'a> {
     what: &'a str,
 }
 
+/// Each acquisition writes some, so it uses no format string.
 impl fmt::Display for SideKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self { keys: SideKeys { name, form }, what }, reserved) = (self, Key::RESERVED);
-        match form {
-            Form::Plain => write!(f, "{reserved}{{{name}}}:{what}"),
-            Form::Tagged => write!(f, "{reserved}key:{name}:{what}"),
-            Form::Raw(raw, number) => write!(f, "{reserved}raw:{raw}{{{number}}}:{what}"),
-        }
+        let SideKeys { open, name, close } = self.keys;
+        [Key::RESERVED, open, name, close, self.what].into_iter().try_for_each(|part| f.write_str(part))
     }
 }
 

@@ -236,8 +236,7 @@ impl ReleasedOnDrop {
         }
         let (release, next) = self.held.release(leaving, now);
         let (released, rest) = match next {
-            // Boxed, so that a lease that is passed on or kept does not move its size.
-            ReleaseNext::Send(limit) => Box::pin(self.send(release, limit, now)).await,
+            ReleaseNext::Send(limit) => self.send(release, limit, now).await,
             ReleaseNext::Done { released, rest } => (released, rest),
         };
         self.armed = rest;

@@ -1,8 +1,8 @@
 //! Combines concurrent requests of the common case: one script, one request and one reply for all of them.
 //!
-//! A request that is made while several others are in flight joins the open batch, and yields so that other ready tasks can join
-//! too. Then the batch is sent. No separate task drives it: each request of a batch can send it, and polls the reply on behalf of
-//! all. So the batch does not depend on one request, or on the runtime of one request.
+//! A request that is made while several others are in flight joins the open batch. The first of them yields so that other ready tasks
+//! can join too, and sends the batch. No separate task drives it: each request of a batch can send it, and polls the reply on behalf
+//! of all. So the batch does not depend on one request, or on the runtime of one request.
 //!
 //! A request that is dropped before its batch is sent is never sent. After that, it precedes every later request on this
 //! connection, as without a batch. So the release that follows a cancelled claim never overtakes it.
@@ -10,8 +10,6 @@
 use super::fault::{fault_of, is_no_script};
 use crate::scripts::combined::{self, Common};
 use fencelock_core::Fault;
-use futures_util::FutureExt;
-use futures_util::future::Shared;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisResult, Value};
 use std::collections::hash_map::RandomState;
@@ -21,11 +19,15 @@ use std::hash::BuildHasher as _;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// With fewer requests in flight, each is sent alone: a small batch saves nothing.
 const FEWEST: usize = 4;
+/// How long the other requests of a batch wait for the first one, which sends it as soon as the tasks that are ready have run. It takes
+/// longer only if its task is kept from running.
+const TURN: Duration = Duration::from_millis(5);
 /// The number of entries for locks that were not the common case.
 const REMEMBERED: usize = 4096;
 /// The batches of a connection, and which requests join them.
@@ -95,11 +97,25 @@ impl InFlight<'_> {
     /// The reply to a common case; `None` if the request must be sent alone. Then the server has changed nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
         let Some(mut member) = self.combiner.batches.join(common) else { return Ok(None) };
-        let answer = tokio::time::timeout(self.combiner.limit, poll_fn(|context| member.poll(context))).await;
-        match answer {
-            Ok(Ok(answer)) => Ok(answer.filter(|answer| *answer != combined::NOT_COMMON)),
+        let limit = Instant::now() + self.combiner.limit;
+        let mut timer = pin!(sleep_until(limit.min(Instant::now() + TURN)));
+        let answer = poll_fn(|context| {
+            loop {
+                if let Poll::Ready(answer) = member.poll(context) {
+                    return Poll::Ready(answer);
+                }
+                ready!(timer.as_mut().poll(context));
+                if timer.deadline() == limit {
+                    return Poll::Ready(Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+                }
+                member.send();
+                timer.as_mut().reset(limit);
+            }
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer.filter(|answer| *answer != combined::NOT_COMMON)),
             // It may have been executed.
-            Ok(Err(error))
+            Err(error)
                 if matches!(fault_of(&error), Fault::Timeout | Fault::Unreachable)
                     || error.kind() == ErrorKind::Parse =>
             {
@@ -107,22 +123,16 @@ impl InFlight<'_> {
             }
             // The script raises no errors itself, so an error means that it was not executed. The error may be about another
             // request.
-            Ok(Err(_)) => Ok(None),
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            Err(_) => Ok(None),
         }
     }
 
     /// Sends the open batch if it has a request for this lock: a later request must not overtake it. A batch has only requests that are
     /// under way.
-    pub(crate) async fn after_others(&self, redis_key: &str) {
-        if self.others == 0 {
-            return;
+    pub(crate) fn after_others(&self, redis_key: &str) {
+        if self.others > 0 {
+            self.combiner.batches.send_if_it_has(redis_key);
         }
-        poll_fn(|context| {
-            self.combiner.batches.send_if_it_has(redis_key, context);
-            Poll::Ready(())
-        })
-        .await;
     }
 
     /// Records whether a request that was sent alone was the common case.
@@ -167,23 +177,35 @@ pub(crate) struct Batches {
 }
 
 #[derive(Default)]
-struct SharedBatch(Mutex<BatchState>);
+struct SharedBatch {
+    state: Mutex<BatchState>,
+    members: Arc<Wakers>,
+}
 
 #[derive(Default)]
 struct BatchState {
     /// A cancelled request leaves an empty entry.
     requests: Vec<Option<Common>>,
-    /// The wakers of the requests. The replies wake them.
-    wakers: Vec<Option<Waker>>,
     sent: Option<Sent>,
 }
 
 struct Sent {
-    answers: BatchReplies,
-    /// The index of each request in the replies.
+    reply: BatchReply,
+    /// The index of each request in the reply.
     positions: Box<[usize]>,
-    /// The replies and wakers of the requests, until each has received its reply.
-    _waking: Vec<BatchReplies>,
+}
+
+enum BatchReply {
+    Awaited(BatchRequest),
+    Here(RedisResult<Value>),
+}
+
+/// Wakes the requests of a batch. It is the waker of the batch, so it must not own it.
+#[derive(Default)]
+struct Wakers {
+    of_members: Mutex<Vec<Option<Waker>>>,
+    /// The batch was woken, and not polled since.
+    is_woken: AtomicBool,
 }
 
 /// A request in a batch.
@@ -191,8 +213,8 @@ pub(crate) struct Member<'a> {
     batches: &'a Batches,
     batch: Arc<SharedBatch>,
     number: usize,
+    is_release: bool,
     has_yielded: bool,
-    answers: Option<(BatchReplies, usize)>,
 }
 
 impl Batches {
@@ -213,18 +235,17 @@ impl Batches {
         if state.has(&common.redis_key) {
             return None;
         }
+        let (number, is_release) = (state.requests.len(), common.is_release());
         state.requests.push(Some(common));
-        state.wakers.push(None);
-        let number = state.requests.len() - 1;
         drop(state);
-        Some(Member { batches: self, batch, number, has_yielded: false, answers: None })
+        Some(Member { batches: self, batch, number, is_release, has_yielded: false })
     }
 
     /// Sends the open batch if it has a request for this lock.
-    pub(crate) fn send_if_it_has(&self, redis_key: &str, context: &mut Context<'_>) {
+    pub(crate) fn send_if_it_has(&self, redis_key: &str) {
         let batch = self.open().clone();
         if let Some(batch) = batch.filter(|batch| batch.state().has(redis_key)) {
-            batch.send(self, context);
+            batch.send(self);
         }
     }
 
@@ -243,19 +264,18 @@ impl Batches {
         Message(Arc::clone(&self.messages))
     }
 
-    /// The replies to these requests, and the index of each.
+    /// Requests the reply to all of them, and the index of each in it.
     ///
     /// If the queue of the connection may be full, the requests are sent alone: a batch would wait for space, and a later request
     /// could overtake it.
-    fn send(&self, requests: &[Option<Common>]) -> (BatchReplies, Box<[usize]>) {
+    fn send(&self, requests: &[Option<Common>]) -> (BatchRequest, Box<[usize]>) {
         if self.messages.load(Ordering::Relaxed) > self.room / 2 {
-            let alone = std::future::ready(Ok(vec![combined::NOT_COMMON; requests.len()].into()));
-            return (alone.boxed().shared(), (0..requests.len()).collect());
+            return (Box::pin(std::future::ready(Ok(combined::NOT_COMMON))), (0..requests.len()).collect());
         }
         let (call, positions) = combined::call(requests);
         let (mut connection, message) = (self.connection.clone(), self.message());
         let (is_known, errors) = (Arc::clone(&self.is_known), Arc::clone(&self.errors));
-        let answers = async move {
+        let request = async move {
             let _message = message;
             let command = if is_known.load(Ordering::Relaxed) { call.by_digest().clone() } else { call.in_full() };
             let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
@@ -269,44 +289,70 @@ impl Batches {
                     errors.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            combined::answers(answer?)
+            combined::read(answer?)
         };
         // The cooperative budget of a task must not delay its position in the queue of the connection.
-        (tokio::task::unconstrained(answers).boxed().shared(), positions)
+        (Box::pin(tokio::task::unconstrained(request)), positions)
     }
 }
 
 impl SharedBatch {
     /// Sends the batch, unless it was already sent.
-    fn send(self: &Arc<Self>, batches: &Batches, context: &mut Context<'_>) {
+    fn send(self: &Arc<Self>, batches: &Batches) {
         // No request joins from now on.
         batches.open().take_if(|open| Arc::ptr_eq(open, self));
-        let (wakers, is_answered) = {
-            let mut state = self.state();
-            if state.sent.is_some() {
-                return;
-            }
-            let (answers, positions) = batches.send(&state.requests);
-            state.requests.clear();
-            // This reserves a position in the queue of the connection before a cancelled request continues: see `Member::drop`.
-            let is_answered = answers.clone().poll_unpin(context).is_ready();
-            let wakers = std::mem::take(&mut state.wakers);
-            let waking = wakers.iter().flatten().map(|waker| {
-                let mut answers = answers.clone();
-                let _ = answers.poll_unpin(&mut Context::from_waker(waker));
-                answers
-            });
-            let waking = waking.collect();
-            state.sent = Some(Sent { answers, positions, _waking: waking });
-            (wakers, is_answered)
+        let mut state = self.state();
+        if state.sent.is_some() {
+            return;
+        }
+        let (mut request, positions) = batches.send(&state.requests);
+        state.requests.clear();
+        // This reserves a position in the queue of the connection before a cancelled request continues: see `Member::drop`.
+        let (reply, is_here) = match self.poll(&mut request) {
+            Poll::Ready(reply) => (BatchReply::Here(reply), true),
+            Poll::Pending => (BatchReply::Awaited(request), false),
         };
-        if is_answered {
-            wakers.into_iter().flatten().for_each(Waker::wake);
+        state.sent = Some(Sent { reply, positions });
+        drop(state);
+        if is_here {
+            self.members.wake_by_ref();
         }
     }
 
+    fn poll(&self, request: &mut BatchRequest) -> Poll<RedisResult<Value>> {
+        request.as_mut().poll(&mut Context::from_waker(&Arc::clone(&self.members).into()))
+    }
+
     fn state(&self) -> MutexGuard<'_, BatchState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Wakers {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        let wakers = std::mem::take(&mut *self.of_members());
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Wakers {
+    /// Wakes the request with this number by this waker.
+    fn set(&self, number: usize, waker: &Waker) {
+        let mut wakers = self.of_members();
+        let missing = (number + 1).saturating_sub(wakers.len());
+        wakers.extend(std::iter::repeat_n(None, missing));
+        if !wakers[number].as_ref().is_some_and(|known| known.will_wake(waker)) {
+            wakers[number] = Some(waker.clone());
+        }
+    }
+
+    fn of_members(&self) -> MutexGuard<'_, Vec<Option<Waker>>> {
+        self.of_members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -314,56 +360,66 @@ impl BatchState {
     fn has(&self, redis_key: &str) -> bool {
         self.requests.iter().flatten().any(|request| request.redis_key == redis_key)
     }
+
+    /// Whether others may join before the request with this number sends the batch. The first request is polled again after the tasks
+    /// that are ready. The others wait for it, but not for long: [`TURN`].
+    fn waits(&self, number: usize, has_yielded: &mut bool, context: &Context<'_>) -> bool {
+        if self.requests.len() >= LONGEST || self.requests[0].is_none() {
+            return false;
+        }
+        if number == 0 && !std::mem::replace(has_yielded, true) {
+            context.waker().wake_by_ref();
+            return true;
+        }
+        number > 0
+    }
 }
 
 impl Member<'_> {
     /// The reply to this request; `None` if the batch was not executed.
-    ///
-    /// Other ready tasks join first. The first request of a batch is polled again after them. The other requests are polled
-    /// later, in case the first one is not polled.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<Option<Value>>> {
-        if self.answers.is_none() {
-            if self.waits(context) {
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<RedisResult<Option<Value>>> {
+        let Self { batches, batch, number, is_release, has_yielded } = self;
+        // First: a wake-up from now on reaches this task.
+        batch.members.set(*number, context.waker());
+        let mut state = batch.state();
+        if state.sent.is_none() {
+            if state.waits(*number, has_yielded, context) {
                 return Poll::Pending;
             }
-            self.batch.send(self.batches, context);
-            let state = self.batch.state();
-            self.answers = state.sent.as_ref().map(|sent| (sent.answers.clone(), sent.positions[self.number]));
+            drop(state);
+            batch.send(batches);
+            state = batch.state();
         }
-        let Some((answers, position)) = &mut self.answers else { return Poll::Ready(Ok(None)) };
-        let position = *position;
-        answers.poll_unpin(context).map(|answers| answers.map(|answers| answers.get(position).cloned()))
+        let Some(Sent { reply, positions }) = &mut state.sent else { return Poll::Ready(Ok(None)) };
+        if let BatchReply::Awaited(request) = reply
+            && batch.members.is_woken.swap(false, Ordering::SeqCst)
+            && let Poll::Ready(here) = batch.poll(request)
+        {
+            *reply = BatchReply::Here(here);
+        }
+        match reply {
+            BatchReply::Awaited(_) => Poll::Pending,
+            BatchReply::Here(reply) => {
+                let answer = |reply| combined::answer(reply, positions[*number], *is_release);
+                Poll::Ready(reply.as_ref().map(answer).map_err(Clone::clone))
+            }
+        }
     }
 
-    /// Whether other requests may join before this one sends the batch.
-    fn waits(&mut self, context: &mut Context<'_>) -> bool {
-        if std::mem::replace(&mut self.has_yielded, true) {
-            return false;
-        }
-        let mut state = self.batch.state();
-        if state.sent.is_some() || state.requests.len() >= LONGEST {
-            return false;
-        }
-        state.wakers[self.number] = Some(context.waker().clone());
-        drop(state);
-        if self.number == 0 {
-            context.waker().wake_by_ref();
-        } else {
-            // The task is polled again when no other task is ready, or after some of them. If a request woke itself, `join_all`
-            // and similar futures would end their poll before the other requests have joined.
-            let _ = pin!(tokio::task::yield_now()).poll(context);
-        }
-        true
+    /// Sends the batch, if the first request was not polled again.
+    fn send(&self) {
+        self.batch.send(self.batches);
     }
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        let mut state = self.batch.state();
-        // Both are empty if the batch was sent. Their content is dropped after the lock is released.
-        let request = state.requests.get_mut(self.number).and_then(Option::take);
-        let waker = state.wakers.get_mut(self.number).and_then(Option::take);
-        drop(state);
+        // Its content is dropped after the lock is released. It is empty if the batch was sent.
+        let request = self.batch.state().requests.get_mut(self.number).and_then(Option::take);
+        let waker = self.batch.members.of_members().get_mut(self.number).and_then(Option::take);
+        if self.number == 0 && request.is_some() {
+            self.batch.members.wake_by_ref();
+        }
         drop((request, waker));
     }
 }
@@ -371,8 +427,8 @@ impl Drop for Member<'_> {
 /// After this many consecutive errors, batches are disabled: the server or the rights of the user do not allow them.
 const ERRORS: usize = 8;
 
-/// The replies of a batch. All of its requests can wait for them, because any request can be cancelled.
-pub(crate) type BatchReplies = Shared<Pin<Box<dyn Future<Output = RedisResult<Arc<[Value]>>> + Send>>>;
+/// A batch that is sent. Any of its requests can poll it, because any of them can be cancelled.
+type BatchRequest = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
 /// A command that was sent to the connection, or waits for space in its queue.
 #[derive(Debug)]

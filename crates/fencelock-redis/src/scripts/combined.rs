@@ -4,7 +4,6 @@ use super::call::Call;
 use super::script::{COMBINED, released_id};
 use fencelock_core::{Claim, Holder, HolderId, SideKeys};
 use redis::{ErrorKind, RedisResult, Value};
-use std::sync::Arc;
 
 /// The reply for a request that is not the common case. The server has changed nothing.
 pub(crate) const NOT_COMMON: Value = Value::Int(0);
@@ -34,7 +33,7 @@ impl Common {
         Self { redis_key: redis_key.to_owned(), what: What::Release { id: released_id(holder) } }
     }
 
-    fn is_release(&self) -> bool {
+    pub(crate) fn is_release(&self) -> bool {
         matches!(self.what, What::Release { .. })
     }
 }
@@ -73,9 +72,20 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
     (call, positions)
 }
 
-pub(crate) fn answers(reply: Value) -> RedisResult<Arc<[Value]>> {
+/// Checks the reply to several requests.
+pub(crate) fn read(reply: Value) -> RedisResult<Value> {
     match reply {
-        Value::Array(answers) => Ok(answers.into()),
-        _ => Err((ErrorKind::Parse, "the reply to several locks is not an array").into()),
+        Value::Int(_) | Value::Array(_) => Ok(reply),
+        _ => Err((ErrorKind::Parse, "the reply to several locks is neither a number nor an array").into()),
+    }
+}
+
+/// The reply to the request with this index.
+pub(crate) fn answer(reply: &Value, index: usize, is_release: bool) -> Option<Value> {
+    match reply {
+        Value::Array(answers) => answers.get(index).cloned(),
+        // Each is the common case, and this is the last token of every claim.
+        Value::Int(last) => Some(Value::Int(if is_release { 1.min(*last) } else { *last })),
+        _ => None,
     }
 }

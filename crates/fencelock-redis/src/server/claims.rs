@@ -90,7 +90,7 @@ impl Redis {
         let (node, mut is_marked, mut poll) = (self.link.node(), false, None);
         let mut steps = Steps::NEW;
         loop {
-            let claim = poll.as_ref().unwrap_or(claim);
+            let claim = poll.as_deref().unwrap_or(claim);
             let path = if session.has_claimed.load(Ordering::Relaxed) { Path::Fast } else { Path::Whole };
             let acquire = |epoch_check: EpochCheck<'_>| {
                 let token = proposal.map_or_else(|| Requested::Own(BootClock.wall_micros()), Requested::Proposed);
@@ -122,7 +122,7 @@ impl Redis {
                 Claimed::Answered(answer) => return Ok(answer),
                 // The lease may have ended between the claim and the poll.
                 Claimed::Yours if poll.is_some() => return Ok(Acquire::Gone),
-                Claimed::Yours => poll = Some(claim.with_intent(Intent::Poll)),
+                Claimed::Yours => poll = Some(Box::new(claim.with_intent(Intent::Poll))),
                 Claimed::More if steps.more(self.link.target.limit) => {}
                 Claimed::More => break,
                 Claimed::Unreadable => return Err(unread::stuck(node, redis_key, unread.as_ref())),

@@ -150,14 +150,14 @@ impl Redis {
                 return Ok(answer);
             }
         }
-        in_flight.after_others(redis_key).await;
+        in_flight.after_others(redis_key);
         let call = || call(self.epoch_check(session)).of_trial(self.in_trial);
-        let mut answer = self.link.call(session, &call()).await;
+        // Boxed: a request that is sent together with others would allocate and move its size.
+        let mut answer = Box::pin(self.link.call(session, &call())).await;
         if let Err(error) = &answer
             && refuses_others(&session.server_info.derives_keys, error)
         {
             tracing::debug!(node = self.link.node(), %error, "the server rejects undeclared keys in scripts");
-            // Boxed, because it is rare and large.
             answer = Box::pin(self.link.call(session, &call())).await;
         }
         in_flight.note(&answer);

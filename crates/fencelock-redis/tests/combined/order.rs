@@ -86,6 +86,18 @@ async fn a_release_does_not_overtake_a_claim_that_was_dropped_after_its_batch_wa
     assert!(replies.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
 }
 
+/// The task of the first request is busy with something else.
+#[tokio::test]
+async fn a_request_that_is_not_polled_again_does_not_hold_up_its_batch() {
+    let Some(server) = redis_or_skip() else { return };
+    let (backend, claims) = (backend(&server, PATIENT).await, claims(ALONE + 10));
+    let mut started = start(&*backend, &claims).await;
+    let first = started[ALONE].take().unwrap();
+    let replies = tokio::time::timeout(SOON, join_all(started.into_iter().flatten())).await.unwrap();
+    assert!(replies.into_iter().all(|reply| is_granted(&reply.answer.unwrap())));
+    assert!(is_granted(&first.await.answer.unwrap()), "it was sent with the others");
+}
+
 /// The thread of each runtime ends with it.
 #[test]
 fn a_batch_does_not_depend_on_the_runtime_of_the_request_that_sent_it() {

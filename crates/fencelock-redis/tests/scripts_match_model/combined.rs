@@ -42,6 +42,11 @@ const MUTANTS: Mutants = &[
     ("a fence of another type is an error", "redis.pcall('SET', fence, last", "redis.call('SET', fence, last"),
     ("a fence that is ahead of the clock is overwritten", "type(text) == 'string'", "false"),
     ("fewer tokens than requested are reported as all", "count == wanted and now or {", "now or {"),
+    ("fewer tokens than requested are counted as all", "(count == wanted and 1 or 0)", "1"),
+    ("one request for all is enough", "common == releases + claims", "common > 0"),
+    ("claims are answered as releases", "claims > 0 and now or 1", "1"),
+    ("a release counts though its lock was not deleted", "common = common + #held", "common = common + releases"),
+    ("one that is no common case has no answer", "answers[i] = answers[i] or 0", "answers[i] = answers[i]"),
     ("the first claim of a lock has more than one token", "previous == 0 and 1 or", ""),
     ("a claim uses the arguments of the previous one", "argument = argument + 3", ""),
 ];
@@ -123,9 +128,22 @@ fn difference(real: &mut Real, case: &Case<'_>, mutant: Option<Mutant>) -> Optio
     };
     right(real, '-');
     let reply = real.play(&[Sent::script(call, Changes { mutant, cap: CAP })], &[]).replies.remove(0);
-    let Reply::Array(answers) = &reply else {
-        right(real, '+');
-        return Some(format!("{case:?}\n  {reply:?}"));
+    let answers: Vec<_> = match reply {
+        Reply::Array(answers) if answers.len() == count => answers,
+        // As the client reads it: each is the common case, and all claims have the same last token.
+        Reply::Int(last) => {
+            let mut answers = vec![Reply::Int(last); count];
+            for (number, (request, _)) in requests.iter().enumerate() {
+                if matches!(request, Request::Release) {
+                    answers[positions[number]] = Reply::Int(1);
+                }
+            }
+            answers
+        }
+        reply => {
+            right(real, '+');
+            return Some(format!("{case:?}\n  {reply:?}"));
+        }
     };
     let mut alone = Vec::new();
     for (number, (request, _)) in requests.iter().enumerate() {

@@ -5,12 +5,12 @@
 --
 -- KEYS  of r releases and c claims: r locks, r queues, c locks, c queues, c fences
 -- ARGV  1 r      then r times "<holder id> "      then c times value to write, ttl in ms, fencing tokens wanted
--- Reply for each of them, in this order: 0 if it is no common case, else as its script
+-- Reply if each of them is the common case: the last token, which is that of every claim, or 1 without claims. Else for each of
+--       them, in this order: 0 if it is no common case, else as its script. One number costs the server and the client less.
 
 local releases = tonumber(ARGV[1])
 local claims = (#ARGV - 1 - releases) / 3
-local answers = {}
-for i = 1, releases + claims do answers[i] = 0 end
+local answers, common = {}, 0
 
 -- Before the releases: a script that has deleted may write where the memory is full.
 local first = 2 * releases
@@ -32,6 +32,7 @@ if now and now <= 9007199254740991 then
           local wanted = tonumber(ARGV[argument + 3])
           local count = previous == 0 and 1 or math.min(wanted, now - previous)
           answers[releases + i] = count == wanted and now or {'granted', last, count}
+          common = common + (count == wanted and 1 or 0)
         end
       elseif type(text) == 'string' then
         redis.pcall('SET', fence, text, 'PX', '86400000')
@@ -52,6 +53,9 @@ if releases > 0 then
   end
   if held[1] and redis.pcall('DEL', unpack(held)) == #held then
     for _, i in ipairs(mine) do answers[i] = 1 end
+    common = common + #held
   end
 end
+if common == releases + claims then return claims > 0 and now or 1 end
+for i = 1, releases + claims do answers[i] = answers[i] or 0 end
 return answers
