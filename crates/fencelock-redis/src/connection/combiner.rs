@@ -97,8 +97,9 @@ impl InFlight<'_> {
     /// The reply to a common case; `None` if the request must be sent alone. Then the server has changed nothing.
     pub(crate) async fn send(&self, common: Common) -> RedisResult<Option<Value>> {
         let Some(mut member) = self.combiner.batches.join(common) else { return Ok(None) };
-        let limit = Instant::now() + self.combiner.limit;
-        let mut timer = pin!(sleep_until(limit.min(Instant::now() + TURN)));
+        let begun = Instant::now();
+        let limit = begun + self.combiner.limit;
+        let mut timer = pin!(sleep_until(limit.min(begun + TURN)));
         let answer = poll_fn(|context| {
             loop {
                 if let Poll::Ready(answer) = member.poll(context) {
@@ -289,7 +290,7 @@ impl Batches {
                     errors.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            combined::read(answer?)
+            answer
         };
         // The cooperative budget of a task must not delay its position in the queue of the connection.
         (Box::pin(tokio::task::unconstrained(request)), positions)
@@ -344,11 +345,15 @@ impl Wakers {
     /// Wakes the request with this number by this waker.
     fn set(&self, number: usize, waker: &Waker) {
         let mut wakers = self.of_members();
-        let missing = (number + 1).saturating_sub(wakers.len());
-        wakers.extend(std::iter::repeat_n(None, missing));
-        if !wakers[number].as_ref().is_some_and(|known| known.will_wake(waker)) {
-            wakers[number] = Some(waker.clone());
+        let length = wakers.len().max(number + 1);
+        wakers.resize(length, None);
+        if wakers[number].as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return;
         }
+        let replaced = wakers[number].replace(waker.clone());
+        // In this order: it may be the last reference to a task that has a request of this batch.
+        drop(wakers);
+        drop(replaced);
     }
 
     fn of_members(&self) -> MutexGuard<'_, Vec<Option<Waker>>> {
@@ -359,6 +364,10 @@ impl Wakers {
 impl BatchState {
     fn has(&self, redis_key: &str) -> bool {
         self.requests.iter().flatten().any(|request| request.redis_key == redis_key)
+    }
+
+    fn is_answered(&self) -> bool {
+        matches!(self.sent, Some(Sent { reply: BatchReply::Here(_), .. }))
     }
 
     /// Whether others may join before the request with this number sends the batch. The first request is polled again after the tasks
@@ -379,8 +388,10 @@ impl Member<'_> {
     /// The reply to this request; `None` if the batch was not executed.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<RedisResult<Option<Value>>> {
         let Self { batches, batch, number, is_release, has_yielded } = self;
-        // First: a wake-up from now on reaches this task.
-        batch.members.set(*number, context.waker());
+        if !batch.state().is_answered() {
+            // First: a wake-up from now on reaches this task.
+            batch.members.set(*number, context.waker());
+        }
         let mut state = batch.state();
         if state.sent.is_none() {
             if state.waits(*number, has_yielded, context) {
@@ -401,7 +412,7 @@ impl Member<'_> {
             BatchReply::Awaited(_) => Poll::Pending,
             BatchReply::Here(reply) => {
                 let answer = |reply| combined::answer(reply, positions[*number], *is_release);
-                Poll::Ready(reply.as_ref().map(answer).map_err(Clone::clone))
+                Poll::Ready(reply.as_ref().map_err(Clone::clone).and_then(answer))
             }
         }
     }

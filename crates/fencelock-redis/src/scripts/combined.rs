@@ -72,20 +72,12 @@ pub(crate) fn call(requests: &[Option<Common>]) -> (Call, Box<[usize]>) {
     (call, positions)
 }
 
-/// Checks the reply to several requests.
-pub(crate) fn read(reply: Value) -> RedisResult<Value> {
+/// The reply to the request with this index, in the reply to all of them.
+pub(crate) fn answer(reply: &Value, index: usize, is_release: bool) -> RedisResult<Option<Value>> {
     match reply {
-        Value::Int(_) | Value::Array(_) => Ok(reply),
-        _ => Err((ErrorKind::Parse, "the reply to several locks is neither a number nor an array").into()),
-    }
-}
-
-/// The reply to the request with this index.
-pub(crate) fn answer(reply: &Value, index: usize, is_release: bool) -> Option<Value> {
-    match reply {
-        Value::Array(answers) => answers.get(index).cloned(),
+        Value::Array(answers) => Ok(answers.get(index).cloned()),
         // Each is the common case, and this is the last token of every claim.
-        Value::Int(last) => Some(Value::Int(if is_release { 1.min(*last) } else { *last })),
-        _ => None,
+        Value::Int(last) => Ok(Some(Value::Int(if is_release { 1.min(*last) } else { *last }))),
+        _ => Err((ErrorKind::Parse, "the reply to several locks is neither a number nor an array").into()),
     }
 }
