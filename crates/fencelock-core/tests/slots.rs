@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::tests_outside_test_module)]
 
 use fencelock_core::Moment;
-use fencelock_core::engine::{AcquireSlot, SlotStep};
+use fencelock_core::engine::{AcquireSlot, ClaimFailure, SlotStep};
 use fencelock_search::{System, explore};
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ const SETTING: Setting =
 enum Act {
     /// The client tries a slot.
     Try(usize, usize),
-    /// Its try is lost.
-    Lose(usize),
+    /// Its try of a slot is lost.
+    Lose(usize, usize),
     /// It receives the grant of a waiting claim for this slot.
     Receive(usize, usize),
     TimeOut(usize),
@@ -53,8 +53,7 @@ enum Act {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Client {
-    machine: AcquireSlot,
-    in_queues: bool,
+    machine: AcquireSlot<()>,
     inside: Option<usize>,
     over: bool,
 }
@@ -70,6 +69,8 @@ struct World {
 /// Passes of tries begin here, and the next one is always due: any time may pass between two steps.
 const BEGIN: Moment = Moment::from_micros(0);
 const LATER: Moment = Moment::from_micros(10_000_000);
+/// After the end of each wait.
+const OVER: Moment = Moment::from_micros(200_000_000);
 
 impl World {
     fn new(setting: &Setting) -> Self {
@@ -78,7 +79,7 @@ impl World {
             let slots = u32::try_from(setting.slots).unwrap();
             let machine = AcquireSlot::new(slots, u32::try_from(number).unwrap(), wait, BEGIN);
             let machine = machine.unwrap().with_queues(setting.queues);
-            Client { machine, in_queues: false, inside: None, over: false }
+            Client { machine, inside: None, over: false }
         };
         let clients = (0..setting.clients).map(client).collect();
         Self { queues: vec![Vec::new(); setting.slots], clients, broken: None }
@@ -93,15 +94,15 @@ impl World {
                 }
                 continue;
             }
-            let tries = !(setting.rule == Rule::NeverTriesAgain && client.in_queues);
-            if let (SlotStep::Try(slot), true) = (client.machine.step(LATER), tries) {
+            let is_queued = client.machine.is_queued();
+            let tries = !(setting.rule == Rule::NeverTriesAgain && is_queued);
+            if let (SlotStep::Try(slot), true) = (client.machine.clone().step(LATER), tries) {
                 acts.push(Act::Try(who, slot as usize));
-                acts.extend(setting.loses.then_some(Act::Lose(who)));
+                acts.extend(setting.loses.then_some(Act::Lose(who, slot as usize)));
             }
-            let granted =
-                (0..self.queues.len()).filter(|slot| client.in_queues && self.queues[*slot].first() == Some(&who));
+            let granted = (0..self.queues.len()).filter(|slot| is_queued && self.queues[*slot].first() == Some(&who));
             acts.extend(granted.map(|slot| Act::Receive(who, slot)));
-            if setting.bounded && client.in_queues {
+            if setting.bounded && is_queued {
                 acts.push(Act::TimeOut(who));
             }
         }
@@ -110,19 +111,18 @@ impl World {
 
     fn act(&mut self, act: Act, setting: &Setting) -> Result<(), &'static str> {
         match act {
-            Act::Try(who, slot) => {
-                if self.queues[slot].is_empty() {
-                    self.queues[slot].push(who);
-                    self.granted(who, slot, setting);
-                } else {
-                    self.clients[who].machine.on_busy(BEGIN);
-                }
+            Act::Try(who, slot) if self.queues[slot].is_empty() => {
+                self.queues[slot].push(who);
+                self.granted(who, slot, setting);
             }
-            Act::Lose(who) if setting.rule == Rule::EndsWithSilence => self.clients[who].machine.on_refused(),
-            Act::Lose(who) => self.clients[who].machine.on_unanswered(BEGIN),
+            Act::Try(who, slot) => self.fail(who, slot, ClaimFailure::Busy),
+            Act::Lose(who, slot) if setting.rule == Rule::EndsWithSilence => {
+                self.fail(who, slot, ClaimFailure::Refused)
+            }
+            Act::Lose(who, slot) => self.fail(who, slot, ClaimFailure::Silent),
             Act::Receive(who, slot) => self.granted(who, slot, setting),
             Act::TimeOut(who) => {
-                self.clients[who].machine.on_refused();
+                self.clients[who].machine.on_time(OVER);
                 self.give_up(who, None);
                 self.clients[who].over = true;
             }
@@ -136,6 +136,13 @@ impl World {
             self.join_queues(who);
         }
         self.check()
+    }
+
+    /// The client tries this slot, and the try fails.
+    fn fail(&mut self, who: usize, slot: usize, failure: ClaimFailure) {
+        let (machine, slot) = (&mut self.clients[who].machine, u32::try_from(slot).unwrap());
+        assert_eq!(machine.step(LATER), SlotStep::Try(slot));
+        machine.on_failed(slot, failure, (), BEGIN);
     }
 
     fn granted(&mut self, who: usize, slot: usize, setting: &Setting) {
@@ -158,7 +165,6 @@ impl World {
 
     /// Leaves the queues, and releases what was granted.
     fn give_up(&mut self, who: usize, except: Option<usize>) {
-        self.clients[who].in_queues = false;
         for (_, queue) in self.queues.iter_mut().enumerate().filter(|(slot, _)| Some(*slot) != except) {
             queue.retain(|other| *other != who);
         }
@@ -166,12 +172,8 @@ impl World {
 
     fn join_queues(&mut self, who: usize) {
         let client = &mut self.clients[who];
-        if client.in_queues || client.over || client.inside.is_some() {
-            return;
-        }
-        let queues: Vec<u32> = client.machine.queues().collect();
-        client.in_queues = !queues.is_empty();
-        for slot in queues {
+        while let (false, SlotStep::Queue { slot, .. }) = (client.over, client.machine.clone().step(LATER)) {
+            client.machine.step(LATER);
             self.queues[slot as usize].push(who);
         }
     }

@@ -60,7 +60,9 @@ impl Held {
     /// Why the renewals fail, if the last one did: what to tell when [`Held::remaining`] becomes short, and after a loss. The client
     /// repeats them until the lease ends.
     pub fn renewal_failure(&self) -> Option<RenewalFailure> {
-        self.lease.renewal_failure(self.cell.driver.clock.now())
+        let (news, now) = (self.lease.news(), self.cell.driver.clock.now());
+        let (cause, lasts) = news.as_ref()?.failing(now)?;
+        Some(RenewalFailure { cause: cause.clone(), lasts })
     }
 
     /// See [`Guard::lost`](crate::Guard::lost). It never completes if the lock is released instead.

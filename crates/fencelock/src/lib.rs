@@ -56,6 +56,7 @@
 //! neither the Redis driver nor TLS is among them. With `redis-plain`, a URL that needs TLS is an error that names the feature `redis`.
 //! `memory:` is always available, and [`register`] adds the backends of other crates.
 
+mod acquire_all;
 pub mod backends;
 pub mod blocking;
 mod builder;

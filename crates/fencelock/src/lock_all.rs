@@ -1,3 +1,4 @@
+use crate::acquire_all::acquire_all;
 use crate::driver::{self, ClientInner};
 use crate::error::Error;
 use crate::guard::Released;
@@ -60,7 +61,7 @@ impl LockAll {
     pub async fn acquire(self) -> Result<Guards, Error> {
         let request = self.check()?;
         // The future of a single claim is large, and this one contains it.
-        let guards = Box::pin(driver::acquire_all(&self.client, &request)).await?;
+        let guards = Box::pin(acquire_all(&self.client, &request)).await?;
         Ok(Guards::new(guards))
     }
 

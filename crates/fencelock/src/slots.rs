@@ -1,4 +1,3 @@
-use crate::driver;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::held::Held;
@@ -53,7 +52,7 @@ impl Slots {
     /// # Errors
     /// [`Error::Config`] for an invalid key or setting, and for a number that is not within 1 to 1000.
     pub fn check(&self) -> Result<(), Error> {
-        AcquireSlot::new(self.set.slots, 0, None, self.set.lock.client.clock.now())?;
+        AcquireSlot::<Error>::new(self.set.slots, 0, None, self.set.lock.client.clock.now())?;
         // The name of the last slot is the longest.
         self.set.lock_of(self.set.slots - 1).check()?;
         Ok(())
@@ -69,7 +68,7 @@ impl Slots {
     /// Dropping the future leaves all queues; a slot that was granted in the meantime is released in the background.
     pub async fn acquire(self) -> Result<SlotGuard, Error> {
         self.check()?;
-        let (slot, guard) = driver::acquire_slot(&self.set).await?;
+        let (slot, guard) = self.set.acquire().await?;
         Ok(guard.with(SlotNumber(slot)))
     }
 

@@ -13,7 +13,7 @@
 //!
 //! [`AcquireKey`] is one task that acquires a key: it calls the engine, and says what to send and how long to wait. [`ResumeKey`] is one
 //! that continues a hold. [`LeaseTimers`], [`RenewalPass`] and [`RenewalBatch`] plan the renewals of all keys of a client, and
-//! [`ReleaseQueue`] its releases in the background. A driver has all of them, with the locks that it needs.
+//! [`Releases`] its releases in the background, and who sends them. A driver has all of them, with the locks that it needs.
 //!
 //! The engine has no clock, no socket, no mutex and no task. A driver calls it with an event, the time and a source of random
 //! numbers ([`Context`]), and carries out the result: an [`AcquireNext`] for the calling task, and [`Action`]s for others. The
@@ -45,9 +45,9 @@
 //! | `key` | one key: its tasks, their queue and their turns |
 //! | `sharing` | all leases of a key, those that tasks share, and what remains of one after its end |
 //! | `claim` | the claims of one task |
-//! | `hold` | one lease, and the tenures of those who use it |
-//! | `release`, `release_hold`, `downgrade_hold` | releases in the background; a release, or a downgrade, that its holder waits for |
-//! | `acquire_all`, `acquire_slot` | several keys: which one is next; slots: which one is tried, in which queues it waits |
+//! | `hold` | one lease, the tenures of those who use it, and what remains to be told after its end |
+//! | `release`, `releases`, `release_hold`, `downgrade_hold` | releases in the background, and who sends them; a release, or a downgrade, that its holder waits for |
+//! | `acquire_all`, `acquire_slot`, `claim_failure` | several keys: which one is next; slots: which one is tried, in which queues it waits; what their errors mean |
 //!
 //! A room uses those below it in this table, and `action`, `config` and `context`, which are for all of them.
 
@@ -57,6 +57,7 @@ mod acquire_slot;
 mod action;
 mod boxed_vec;
 mod claim;
+mod claim_failure;
 mod config;
 mod context;
 mod downgrade_hold;
@@ -65,23 +66,26 @@ mod key;
 mod key_map;
 mod release;
 mod release_hold;
+mod releases;
 mod renewals;
 mod resume_key;
 mod sharing;
 
-pub use acquire_all::{AcquireAll, AcquireStep};
+pub use acquire_all::{AcquireAll, AcquireStep, Claimed};
 pub use acquire_key::{AcquireKey, AcquireNext, KeyReply, KeyRequest, LAST_ANSWER};
 pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
+pub use claim_failure::ClaimFailure;
 pub use config::{Config, SharingLimits};
 pub use context::{Context, Rng};
 pub use downgrade_hold::{DowngradeHold, DowngradeNext};
-pub use hold::{Duty, End, Firing, HoldId, Leaving, Status, Tenure};
+pub use hold::{Duty, End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};
 pub use key::{KeyEngine, WaiterId};
 pub use key_map::KeyMap;
 pub use release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 pub use release_hold::{HoldReleased, ReleaseHold, ReleaseNext};
+pub use releases::{ReleaseWork, Releases, Sender, Worker, WorkerEnd};
 pub use renewals::{LeaseTimers, RenewalBatch, RenewalPass};
 pub use resume_key::{ResumeFailure, ResumeKey, ResumeNext};
 

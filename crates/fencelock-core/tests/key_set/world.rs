@@ -1,7 +1,7 @@
 //! Clients that each want several keys, and a server with a queue for each key. The clients decide by production's
 //! [`AcquireAll`].
 
-use fencelock_core::engine::{AcquireAll, AcquireStep};
+use fencelock_core::engine::{AcquireAll, AcquireStep, ClaimFailure, Claimed};
 use fencelock_core::{KeySet, Moment};
 
 /// How the clients of a search behave.
@@ -65,7 +65,7 @@ pub(crate) enum Act {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Client {
-    all: AcquireAll,
+    all: AcquireAll<(), ()>,
     /// The key of the claim that is not answered.
     claimed: Option<usize>,
     /// The keys that were tried, and whether they were granted. Their answers have not been received.
@@ -86,6 +86,7 @@ pub(crate) struct World {
 }
 
 const NOW: Moment = Moment::from_micros(1);
+const REFUSED: Claimed<(), ()> = Claimed::Failed(ClaimFailure::Busy, ());
 
 /// Added to the number of a client: its try of a key whose release it has sent.
 const RETURNED: usize = 100;
@@ -176,7 +177,7 @@ impl World {
                 if setting.rule == Rule::KeepsOnRefusal {
                     self.clients[who].over = true;
                 } else {
-                    self.clients[who].all.on_refused();
+                    self.clients[who].all.on_claimed(vec![REFUSED], NOW);
                 }
                 self.check_refused(who)?;
             }
@@ -201,7 +202,8 @@ impl World {
     fn refuse_tries(&mut self, setting: &Setting) {
         for client in self.clients.iter_mut().filter(|_| !setting.tries) {
             if matches!(client.all.step(NOW), AcquireStep::TryRest { .. }) {
-                client.all.on_tried(0);
+                let refused = client.all.remaining().iter().map(|_| REFUSED).collect();
+                client.all.on_claimed(refused, NOW);
             }
         }
     }
@@ -248,8 +250,9 @@ impl World {
         let granted: Vec<_> = std::mem::take(&mut self.clients[who].tried);
         let granted = |key: &usize| granted.contains(&(*key, true));
         let keys = self.remaining(who);
-        let kept = keys.iter().take_while(|key| granted(key)).count();
-        self.clients[who].all.on_tried(kept);
+        let claimed = keys.iter().map(|key| if granted(key) { Claimed::Granted(()) } else { REFUSED }).collect();
+        self.clients[who].all.on_claimed(claimed, NOW);
+        let kept = keys.len() - self.remaining(who).len();
         if rule != Rule::KeepsLaterKeys {
             for key in keys.into_iter().skip(kept).filter(granted) {
                 self.begin_release(who, key);
@@ -266,7 +269,7 @@ impl World {
 
     fn on_granted(&mut self, who: usize) {
         self.clients[who].claimed = None;
-        self.clients[who].all.on_granted();
+        self.clients[who].all.on_claimed(vec![Claimed::Granted(())], NOW);
     }
 
     fn lose(&mut self, who: usize, key: usize, setting: &Setting) {
@@ -288,7 +291,7 @@ impl World {
             self.begin_release(who, key);
         }
         self.clients[who].lost = false;
-        self.clients[who].all.on_lost(NOW);
+        self.clients[who].all.on_lost((), NOW);
     }
 
     fn give_claim_up(&mut self, who: usize) {

@@ -111,7 +111,7 @@ impl KeyCell {
                 Action::Wake(Some(_)) => _ = self.stirs.fetch_add(1, Ordering::Release),
                 Action::Ended(ended) => {
                     if let Some(lease) = &ended.lease {
-                        lease.set_end(ended);
+                        lease.on_ended(ended);
                     }
                 }
                 _ => {}

@@ -285,7 +285,7 @@ async fn send(client: &ClientInner, key: &Key, request: &KeyRequest) -> KeyReply
 }
 
 /// Ends at that moment.
-pub(super) async fn time_until(client: &ClientInner, moment: Moment) {
+pub(crate) async fn time_until(client: &ClientInner, moment: Moment) {
     if moment == Moment::NEVER {
         return std::future::pending().await;
     }

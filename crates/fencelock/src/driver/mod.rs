@@ -6,13 +6,11 @@
 //! | file | what |
 //! |---|---|
 //! | `key_cell`, `keys` | a key with its engine behind one lock; all keys of a client |
-//! | `key_task`, `acquire_all`, `acquire_slot` | a task that waits for one key, for several, for one of several slots |
+//! | `key_task` | a task that waits for a key |
 //! | `lease_state` | what the guards of one hold share, also after its end |
 //! | `renewals` | the task that renews |
 //! | `listener` | the events of the backend |
 
-mod acquire_all;
-mod acquire_slot;
 mod key_cell;
 mod key_task;
 mod keys;
@@ -34,10 +32,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub(crate) use acquire_all::acquire_all;
-pub(crate) use acquire_slot::acquire_slot;
 pub(crate) use key_cell::{Engine, KeyCell};
-pub(crate) use key_task::{acquire, resume};
+pub(crate) use key_task::{acquire, resume, time_until};
 pub(crate) use lease_state::LeaseState;
 
 /// Longer than a busy runtime needs to run a task that was woken. A task that was only slow loses nothing but time.

@@ -112,7 +112,7 @@ impl Driver {
         cell.with(|engine, cx| {
             let lease = engine.lease_mut(hold).and_then(|lease| lease.as_ref());
             // A hold that was released meanwhile has no news.
-            let is_news = lease.is_some_and(|lease| lease.note_renewal(sent, &answer));
+            let is_news = lease.is_some_and(|lease| lease.on_renewal(sent, &answer));
             self.telemetry.renewed(cx.key, engine.rest(hold, cx.now), lag, &answer, is_news);
             let announced = answer.is_ok() && self.backend.announces_waiters(cx.key);
             engine.renewal_answered(hold, sent, answer, announced, cx);

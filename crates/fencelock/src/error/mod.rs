@@ -5,6 +5,7 @@ mod text;
 
 use self::text::{Busy, Unreached};
 use fencelock_core::ConnectError;
+use fencelock_core::engine::ClaimFailure;
 use fencelock_core::{Expiry, Foreign, Holders, Invalid, Key, LossReason, Mode, Occupant, Occupied, Unknown};
 use std::fmt;
 use std::time::Duration;
@@ -117,9 +118,15 @@ impl Error {
         self
     }
 
-    /// Whether the backend did not answer this time, and may answer a later claim.
-    pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Unreachable { cause, .. } if !cause.is_permanent() && !cause.is_quarantine())
+    /// What it means for the other claims of the same caller.
+    pub(crate) fn of_claim(&self) -> ClaimFailure {
+        match self {
+            Self::Busy { .. } => ClaimFailure::Busy,
+            Self::Unreachable { cause, .. } if cause.is_permanent() => ClaimFailure::Refused,
+            Self::Unreachable { cause, .. } if cause.is_quarantine() => ClaimFailure::NotServing,
+            Self::Unreachable { .. } => ClaimFailure::Silent,
+            _ => ClaimFailure::Refused,
+        }
     }
 
     /// Whether another client held the key until the maximum wait was over: [`Error::Busy`].

@@ -2,7 +2,7 @@
 //! main thread waits for the releases itself, if the system runs the destructors of its thread-local values (as Linux with
 //! glibc).
 
-use super::{ReaperTask, Worker};
+use super::ReaperTask;
 use crate::driver::Driver;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -60,8 +60,8 @@ fn at_exit(client: &Arc<Driver>) {
         return;
     }
     client.stop();
-    let state = client.reaper.state();
-    if state.queue.unconfirmed() > 0 && state.worker == Worker::Task {
-        ReaperTask::take_over(client, state);
+    let next = client.reaper.releases().take_over();
+    if let Some(worker) = next {
+        ReaperTask::start_thread(client, worker);
     }
 }

@@ -1,4 +1,4 @@
-//! Releases in the background: dropped guards, cancelled attempts, failed releases.
+//! Releases in the background: dropped guards, cancelled attempts, failed releases. Who sends them is decided by [`Releases`].
 //!
 //! A task on the runtime of the client sends the releases. When that runtime or the program ends, a thread with
 //! its own connections sends the rest, and the end waits for it: at most [`SETTLE`].
@@ -7,7 +7,7 @@ mod exit;
 mod worker;
 
 use crate::driver::Driver;
-use fencelock_core::engine::{PendingRelease, ReleaseQueue};
+use fencelock_core::engine::{PendingRelease, Releases, Sender, Worker};
 use fencelock_core::{HolderId, Key, Moment};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,133 +23,91 @@ const SETTLE: Duration = Duration::from_millis(250);
 /// The releases of a client, which any thread may add to.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    state: Mutex<State>,
+    releases: Mutex<Releases>,
+    /// Wakes the worker in charge.
+    wake: Notify,
     /// Signals that the last unconfirmed release was confirmed.
     settled: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    queue: ReleaseQueue,
-    worker: Worker,
-    /// Wakes the worker.
-    wake: Arc<Notify>,
-    /// The client and its guards are dropped.
-    closed: bool,
-    /// A wait has timed out, and no release was confirmed since.
-    unresponsive: bool,
-}
-
-/// The worker that sends the releases.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Worker {
-    /// The task on the runtime of the client.
-    #[default]
-    Task,
-    /// A thread: the runtime has ended, or the program is about to.
-    Thread,
-    /// A thread is allowed, but no release is pending.
-    None,
 }
 
 impl Reaper {
     /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.state().queue.pending()
+        self.releases().pending()
     }
 
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.state().queue.abandoned().len()
+        self.releases().remembered()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn releases(&self) -> MutexGuard<'_, Releases> {
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Driver {
     /// Sends the releases on the runtime of the client, until all are sent after [`Driver::stop_reaping`].
     pub(crate) fn send_releases(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
-        ReaperTask::of(self).run()
+        ReaperTask::new(self, Worker::TASK, Arc::clone(&self.backend)).run()
     }
 
     /// Releases in the background. Works on any thread, with or without a runtime. It does not block while the runtime of the client
     /// exists.
     pub(crate) fn reap(self: &Arc<Self>, release: PendingRelease) {
-        let taken = self.add_release(|queue, now| {
-            queue.push(release, now);
-            true
-        });
-        if taken {
-            watch_exit(self);
-        } else {
+        match self.add_release(|releases, now| releases.push(release, now)) {
             // The runtime has ended, so only this caller waits.
-            self.settle();
+            Sender::InCharge(worker) | Sender::New(worker) if worker != Worker::TASK => self.settle(),
+            _ => watch_exit(self),
         }
     }
 
     /// A key was handed to a holder that does not wait here. If its attempt was cancelled, the key is handed on.
     pub(crate) fn release_undelivered(self: &Arc<Self>, key: &Key, holder: HolderId) {
-        self.add_release(|queue, now| queue.undelivered(key, holder, now));
+        self.add_release(|releases, now| releases.undelivered(key, holder, now));
     }
 
     /// The client and all guards are dropped.
     pub(crate) fn stop_reaping(&self) {
         if self.identity.process.is_current() {
-            let mut state = self.reaper.state();
-            state.closed = true;
-            let wake = Arc::clone(&state.wake);
-            drop(state);
-            wake.notify_one();
+            self.reaper.releases().close();
+            self.reaper.wake.notify_one();
         }
     }
 
-    /// Calls the queue, and starts to send if it returns that there is something to send. Returns whether the task on the runtime of the
-    /// client does that.
-    fn add_release(self: &Arc<Self>, add: impl FnOnce(&mut ReleaseQueue, Moment) -> bool) -> bool {
+    /// In a forked child, the lock belongs to the parent process.
+    fn add_release(self: &Arc<Self>, add: impl FnOnce(&mut Releases, Moment) -> Sender) -> Sender {
         if !self.identity.process.is_current() {
-            // The lock belongs to the parent process.
-            return true;
+            return Sender::Nobody;
         }
-        let now = self.clock.now();
-        let mut state = self.reaper.state();
-        if !add(&mut state.queue, now) {
-            return true;
+        let sender = add(&mut self.reaper.releases(), self.clock.now());
+        match sender {
+            Sender::Nobody => {}
+            Sender::InCharge(_) => self.reaper.wake.notify_one(),
+            Sender::New(worker) => ReaperTask::start_thread(self, worker),
         }
-        let worker = state.worker;
-        if worker == Worker::None {
-            ReaperTask::start_thread(self, state);
-        } else {
-            let wake = Arc::clone(&state.wake);
-            drop(state);
-            wake.notify_one();
-        }
-        worker == Worker::Task
+        sender
     }
 
-    /// Blocks until every release was confirmed once, for at most [`SETTLE`]. A backend that did not answer in time is not waited for again until it
-    /// answers.
+    /// Blocks until every release was confirmed once, for at most [`SETTLE`].
     pub(crate) fn settle(&self) {
         if !self.identity.process.is_current() {
             return;
         }
-        let waits = |state: &mut State| state.queue.unconfirmed() > 0 && !state.unresponsive;
         let settled = &self.reaper.settled;
-        let waited = settled.wait_timeout_while(self.reaper.state(), SETTLE, waits);
-        let (mut state, limit) = waited.unwrap_or_else(PoisonError::into_inner);
-        if limit.timed_out() && state.queue.unconfirmed() > 0 {
-            state.unresponsive = true;
-            drop(state);
+        let waited = settled.wait_timeout_while(self.reaper.releases(), SETTLE, |releases| releases.is_waited_for());
+        let (mut releases, limit) = waited.unwrap_or_else(PoisonError::into_inner);
+        if limit.timed_out() && releases.timed_out() {
+            drop(releases);
             settled.notify_all();
         }
     }
 
     /// Notifies the waiting threads, if necessary.
-    fn notify_settled(&self, state: MutexGuard<'_, State>) {
-        let (settled, idle) = (state.queue.unconfirmed() == 0, state.queue.pending() == 0);
-        drop(state);
+    fn notify_settled(&self, releases: MutexGuard<'_, Releases>) {
+        let (settled, idle) = (releases.is_settled(), releases.pending() == 0);
+        drop(releases);
         if settled {
             self.reaper.settled.notify_all();
         }

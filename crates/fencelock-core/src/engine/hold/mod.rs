@@ -1,5 +1,6 @@
 //! One lease of this client, and the tasks that use it.
 
+mod news;
 mod tenure;
 
 use super::{Action, Context};
@@ -7,6 +8,7 @@ use crate::{Drift, Due, FencingToken, HolderId, Key, LossReason, Mode, Moment, O
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use news::LeaseNews;
 pub use tenure::{End, HoldId, Leaving, Status, Tenure};
 
 /// What to do for a hold whose timer has fired.
