@@ -117,7 +117,7 @@ impl World {
             }
             Act::Try(who, slot) => self.fail(who, slot, ClaimFailure::Busy),
             Act::Lose(who, slot) if setting.rule == Rule::EndsWithSilence => {
-                self.fail(who, slot, ClaimFailure::Refused)
+                self.fail(who, slot, ClaimFailure::Refused);
             }
             Act::Lose(who, slot) => self.fail(who, slot, ClaimFailure::Silent),
             Act::Receive(who, slot) => self.granted(who, slot, setting),

@@ -236,9 +236,9 @@ mod tests {
         all.on_claimed(vec![Claimed::Granted(guard)], START);
     }
 
-    const fn seconds(seconds: u64) -> Option<Duration> {
-        Some(Duration::from_secs(seconds))
-    }
+    /// The wait of an acquisition, and its end.
+    const LIMIT: Option<Duration> = Some(Duration::from_secs(5));
+    const END: Moment = Moment::from_micros(6_000_000);
 
     const fn claim(key: usize, wait: Option<Duration>) -> AcquireStep {
         AcquireStep::Claim { key, wait }
@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn a_try_ends_with_the_wait() {
-        let all = acquire(seconds(5));
-        assert_eq!(all.step(START), AcquireStep::TryRest { within: seconds(5) });
+        let all = acquire(LIMIT);
+        assert_eq!(all.step(START), AcquireStep::TryRest { within: LIMIT });
         let later = START + Duration::from_secs(2);
         assert_eq!(
             (all.step(later), all.waited(later)),
-            (AcquireStep::TryRest { within: seconds(3) }, Duration::from_secs(2))
+            (AcquireStep::TryRest { within: Some(Duration::from_secs(3)) }, Duration::from_secs(2))
         );
     }
 
@@ -291,11 +291,11 @@ mod tests {
 
     #[test]
     fn the_wait_is_for_all_keys_together() {
-        let mut all = acquire_tried(seconds(5));
-        assert_eq!(all.step(START), claim(1, seconds(5)));
+        let mut all = acquire_tried(LIMIT);
+        assert_eq!(all.step(START), claim(1, LIMIT));
         granted(&mut all, 'a');
         let later = START + Duration::from_secs(3);
-        assert_eq!(all.step(later), claim(0, seconds(2)));
+        assert_eq!(all.step(later), claim(0, Some(Duration::from_secs(2))));
         assert_eq!(all.step(later + Duration::from_secs(9)), claim(0, Some(SHORTEST_WAIT)));
     }
 
@@ -326,15 +326,18 @@ mod tests {
 
     #[test]
     fn a_lost_lease_begins_a_new_round_within_the_wait() {
-        let mut all = acquire(seconds(5));
+        let mut all = acquire(LIMIT);
         granted(&mut all, 'a');
         all.on_lost("lost", START + Duration::from_secs(1));
         assert_eq!(all.step(START), AcquireStep::ReleaseAll);
         all.on_released();
-        assert_eq!(all.step(START + Duration::from_secs(1)), AcquireStep::TryRest { within: seconds(4) });
+        assert_eq!(
+            all.step(START + Duration::from_secs(1)),
+            AcquireStep::TryRest { within: Some(Duration::from_secs(4)) }
+        );
         assert_eq!((all.rounds(), all.remaining().len()), (2, 2));
         granted(&mut all, 'a');
-        all.on_lost("lost again", START + Duration::from_secs(5));
+        all.on_lost("lost again", END);
         all.on_released();
         assert_eq!(all.step(START), AcquireStep::Refused, "the wait is over");
         assert_eq!(all.into_error(), Some(("lost again", 1)));
@@ -352,16 +355,15 @@ mod tests {
 
     #[test]
     fn a_holder_that_was_reported_before_is_a_better_answer_than_none_at_the_end() {
-        let end = START + Duration::from_secs(5);
-        for (failure, now, last) in [(Silent, end, "busy"), (NotServing, end, "new"), (Silent, START, "new")] {
-            let mut all = acquire(seconds(5));
+        for (failure, now, last) in [(Silent, END, "busy"), (NotServing, END, "new"), (Silent, START, "new")] {
+            let mut all = acquire(LIMIT);
             all.on_claimed(vec![BUSY, Claimed::Failed(Silent, "silent")], START);
             all.on_claimed(vec![Claimed::Failed(failure, "new")], now);
             assert_eq!(all.into_error(), Some((last, 0)), "{failure:?} at {now:?}");
         }
-        let mut all = acquire(seconds(5));
+        let mut all = acquire(LIMIT);
         all.on_claimed(vec![Claimed::Unanswered, Claimed::Unanswered], START);
-        all.on_claimed(vec![Claimed::Failed(Silent, "new")], end);
+        all.on_claimed(vec![Claimed::Failed(Silent, "new")], END);
         assert_eq!(all.into_error(), Some(("new", 0)), "no holder was reported");
     }
 }

@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn the_wait_is_for_all_slots_together() {
         let mut slots = five_seconds(2);
-        [(); 2].map(|()| busy(&mut slots, START));
+        assert_eq!([(); 2].map(|()| busy(&mut slots, START)), [1, 0]);
         let wait = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(slots.step(START), SlotStep::Queue { slot: 1, wait: wait(5), reports: true });
         let later = START + Duration::from_secs(3);
