@@ -40,7 +40,7 @@ struct Seen {
 }
 
 impl Objects {
-    /// Whatever it writes is removed, if there is a right to delete.
+    /// Whatever it writes is removed, or the findings say why not.
     pub(super) async fn try_conditions(&self) -> Vec<Finding> {
         let Ok(random) = getrandom::u64() else { return Vec::new() };
         let objects: Vec<_> = (0..ROUNDS).map(|round| format!(".fencelock-doctor-{random:016x}-{round}")).collect();
@@ -57,23 +57,23 @@ impl Objects {
             None => seen.findings(self.location.skew),
             Some(cause) => vec![Finding::new(Level::Failure, "conditions", cause.to_string(), "correct what it names")],
         };
-        if join_all(objects.iter().map(|object| self.remove(object))).await.contains(&false) {
-            let text = "there is no right to delete, so the objects .fencelock-doctor-* of this trial stay";
+        let removed = join_all(objects.iter().map(|object| self.remove(object))).await;
+        if let Some(cause) = removed.into_iter().find_map(Result::err) {
+            let text = format!("the objects .fencelock-doctor-* of this trial may stay: {cause}");
             findings.push(Finding::new(Level::Note, "trial", text, "delete them; locks need no right to delete"));
         }
         findings
     }
 
-    /// Whether the object is gone.
-    pub(super) async fn remove(&self, object: &str) -> bool {
+    pub(super) async fn remove(&self, object: &str) -> Result<(), Unknown> {
         let path = self.path(object);
-        let removed = self.within(async {
+        let removed = async {
             match self.store.delete(&path).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
                 Err(error) => Err(unknown(&self.name, "deleting", &error, &Answered::unseen())),
             }
-        });
-        removed.await.is_ok()
+        };
+        self.within(removed).await
     }
 
     async fn round(&self, object: &str, seen: &mut Seen) -> Result<(), Unknown> {

@@ -210,7 +210,7 @@ impl Register for Objects {
     }
 
     fn forget<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, bool> {
-        Box::pin(async move { self.remove(&name::encode(key)).await })
+        Box::pin(async move { self.remove(&name::encode(key)).await.is_ok() })
     }
 
     fn try_out(&self) -> BoxFuture<'_, Vec<Finding>> {
