@@ -82,7 +82,8 @@ impl Capabilities {
 ///   holders and holders of permits never coexist with an exclusive holder, and permits in use never exceed their limit.
 /// - A claim whose mode [conflicts](crate::Mode::conflicts) with that of a holder or a waiter is answered with
 ///   [`Acquire::Conflict`](crate::Acquire::Conflict), and is in no queue afterwards.
-/// - Contention and a conflict of modes are answers, not errors; the only error is [`Unknown`], which means "may have been executed".
+/// - Contention and a conflict of modes are answers, not errors; the only error is [`Unknown`]: the request may have been executed,
+///   unless [`Unknown::changed_nothing`].
 /// - A repeated claim of a holder, also a poll, has the same answer, and the lease lasts for at least its TTL from then on: the client
 ///   counts from its last claim. With [`Capabilities::fresh_holders`] its tokens may be greater: a node may answer that did not answer
 ///   before.
