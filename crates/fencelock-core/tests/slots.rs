@@ -112,6 +112,7 @@ impl World {
     fn act(&mut self, act: Act, setting: &Setting) -> Result<(), &'static str> {
         match act {
             Act::Try(who, slot) if self.queues[slot].is_empty() => {
+                self.begin(who);
                 self.queues[slot].push(who);
                 self.granted(who, slot, setting);
             }
@@ -138,11 +139,15 @@ impl World {
         self.check()
     }
 
-    /// The client tries this slot, and the try fails.
+    /// The client begins its next try.
+    fn begin(&mut self, who: usize) {
+        let step = self.clients[who].machine.step(LATER);
+        assert!(matches!(step, SlotStep::Try(_)), "{step:?}");
+    }
+
     fn fail(&mut self, who: usize, slot: usize, failure: ClaimFailure) {
-        let (machine, slot) = (&mut self.clients[who].machine, u32::try_from(slot).unwrap());
-        assert_eq!(machine.step(LATER), SlotStep::Try(slot));
-        machine.on_failed(slot, failure, (), BEGIN);
+        self.begin(who);
+        self.clients[who].machine.on_failed(u32::try_from(slot).unwrap(), failure, (), BEGIN);
     }
 
     fn granted(&mut self, who: usize, slot: usize, setting: &Setting) {

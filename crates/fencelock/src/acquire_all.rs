@@ -82,7 +82,7 @@ impl Attempt<'_> {
     }
 
     fn held(&self) -> HeldAll {
-        Guards::new(self.all.held().iter().map(Guard::held).collect())
+        Guards::new(self.all.held().map(Guard::held).collect())
     }
 
     fn request_for(&self, key: usize, wait: Option<Duration>) -> Request {

@@ -60,7 +60,8 @@ impl Held {
     /// Why the renewals fail, if the last one did: what to tell when [`Held::remaining`] becomes short, and after a loss. The client
     /// repeats them until the lease ends.
     pub fn renewal_failure(&self) -> Option<RenewalFailure> {
-        let (news, now) = (self.lease.news(), self.cell.driver.clock.now());
+        let now = self.cell.driver.clock.now();
+        let news = self.lease.news();
         let (cause, lasts) = news.as_ref()?.failing(now)?;
         Some(RenewalFailure { cause: cause.clone(), lasts })
     }

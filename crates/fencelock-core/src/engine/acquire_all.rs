@@ -29,8 +29,9 @@ pub struct AcquireAll<G, E> {
     keys: KeySet,
     wait: Option<Duration>,
     begun: Moment,
-    /// The keys that are held, in the order of claims.
-    held: Vec<G>,
+    /// What is held, in the order in which the caller passed the keys, and how many keys that are.
+    held: Vec<Option<G>>,
+    count: usize,
     /// The keys that were busy when they were tried last, in the order in which the caller passed them.
     busy: Vec<Option<E>>,
     /// The error of the last claim.
@@ -87,8 +88,8 @@ pub enum Claimed<G, E> {
 impl<G, E> AcquireAll<G, E> {
     /// `wait` is the limit for all keys together: `None` has no limit, zero tries each key once.
     pub fn new(keys: KeySet, wait: Option<Duration>, now: Moment) -> Self {
-        let busy = keys.keys().iter().map(|_| None).collect();
-        Self { keys, wait, begun: now, held: Vec::new(), busy, last: None, rounds: 1, state: State::Trying }
+        let (held, busy) = keys.keys().iter().map(|_| (None, None)).unzip();
+        Self { keys, wait, begun: now, held, count: 0, busy, last: None, rounds: 1, state: State::Trying }
     }
 
     /// The keys.
@@ -121,12 +122,12 @@ impl<G, E> AcquireAll<G, E> {
 
     /// The keys that are not held, in the order of claims.
     pub fn remaining(&self) -> &[usize] {
-        self.keys.claim_order().get(self.held.len()..).unwrap_or_default()
+        self.keys.claim_order().get(self.count..).unwrap_or_default()
     }
 
-    /// The keys that are held, in the order of claims.
-    pub fn held(&self) -> &[G] {
-        &self.held
+    /// What is held, in the order in which the caller passed the keys.
+    pub fn held(&self) -> impl Iterator<Item = &G> {
+        self.held.iter().flatten()
     }
 
     /// The claims of [`AcquireStep::Claim`] or [`AcquireStep::TryRest`] are answered, in the order of [`AcquireAll::remaining`]. Of the
@@ -137,8 +138,8 @@ impl<G, E> AcquireAll<G, E> {
         for (key, claimed) in rest.into_iter().zip(claimed) {
             match claimed {
                 Claimed::Granted(guard) if keeps => {
-                    self.held.push(guard);
-                    self.busy[key] = None;
+                    (self.held[key], self.busy[key]) = (Some(guard), None);
+                    self.count += 1;
                     continue;
                 }
                 Claimed::Failed(failure, error) if !tries => refused = Some((failure, error)),
@@ -162,24 +163,24 @@ impl<G, E> AcquireAll<G, E> {
         }
     }
 
-    /// A lease that is held was lost, and the claims in flight were cancelled.
+    /// A lease that is held was lost, and the claims in flight were cancelled. After a refusal, that changes nothing.
     pub fn on_lost(&mut self, loss: E, now: Moment) {
-        self.last = Some(loss);
-        self.give_up(!self.is_over(now));
+        if matches!(self.state, State::Trying | State::Claiming) {
+            self.last = Some(loss);
+            self.give_up(!self.is_over(now));
+        }
     }
 
     /// What is held, in the order in which the caller passed the keys. The driver keeps it, or releases it and calls
     /// [`AcquireAll::on_released`].
     pub fn take(&mut self) -> Vec<G> {
-        let mut held: Vec<_> = self.keys.claim_order().iter().zip(self.held.drain(..)).collect();
-        held.sort_by_key(|(key, _)| **key);
-        held.into_iter().map(|(_, guard)| guard).collect()
+        self.held.iter_mut().filter_map(Option::take).collect()
     }
 
     /// Every key has been released.
     pub fn on_released(&mut self) {
         let State::Releasing { again } = self.state else { return };
-        self.held.clear();
+        (self.held, self.count) = (self.busy.iter().map(|_| None).collect(), 0);
         if again {
             self.rounds = self.rounds.saturating_add(1);
             self.state = State::Trying;
@@ -195,7 +196,7 @@ impl<G, E> AcquireAll<G, E> {
 
     fn give_up(&mut self, again: bool) {
         self.state = State::Releasing { again };
-        if self.held.is_empty() {
+        if self.count == 0 {
             self.on_released();
         }
     }
@@ -232,6 +233,10 @@ mod tests {
         all
     }
 
+    fn held(all: &All) -> Vec<char> {
+        all.held().copied().collect()
+    }
+
     fn granted(all: &mut All, guard: char) {
         all.on_claimed(vec![Claimed::Granted(guard)], START);
     }
@@ -251,7 +256,7 @@ mod tests {
         let mut all = acquire(None);
         assert_eq!((all.step(START), all.remaining()), (TRY, [1, 0].as_slice()));
         all.on_claimed(vec![Claimed::Granted('a'), Claimed::Granted('b')], START);
-        assert_eq!((all.step(START), all.held()), (AcquireStep::Granted, ['a', 'b'].as_slice()));
+        assert_eq!((all.step(START), held(&all)), (AcquireStep::Granted, vec!['b', 'a']));
         assert_eq!(all.take(), ['b', 'a']);
     }
 
@@ -259,7 +264,7 @@ mod tests {
     fn the_rest_is_tried_before_and_after_each_wait() {
         let mut all = All::new(KeySet::new(["a", "b", "c", "d"]).unwrap(), None, START);
         all.on_claimed(vec![Claimed::Granted('1'), BUSY, Claimed::Granted('x'), Claimed::Unanswered], START);
-        assert_eq!((all.step(START), all.held()), (claim(1, None), ['1'].as_slice()), "the first that was refused");
+        assert_eq!((all.step(START), held(&all)), (claim(1, None), vec!['1']), "the first that was refused");
         granted(&mut all, '2');
         assert_eq!((all.step(START), all.remaining()), (TRY, [2, 3].as_slice()));
         all.on_claimed(vec![BUSY, BUSY], START);
@@ -316,6 +321,7 @@ mod tests {
         let mut all = acquire(None);
         granted(&mut all, 'a');
         all.on_claimed(vec![Claimed::Failed(Refused, "refused")], START);
+        all.on_lost("a was lost meanwhile", START);
         assert_eq!((all.step(START), all.take()), (AcquireStep::ReleaseAll, vec!['a']));
         all.on_released();
         assert_eq!((all.step(START), all.into_error()), (AcquireStep::Refused, Some(("refused", 0))));

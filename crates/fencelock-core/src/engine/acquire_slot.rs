@@ -403,8 +403,12 @@ mod tests {
     fn a_claim_that_is_refused_ends_all() {
         for queued in [false, true] {
             let mut slots = acquire(2, None);
-            let slot = if queued { first_pass(&mut slots)[0] } else { busy(&mut slots, START) };
-            slots.on_failed(slot, Refused, "refused", START);
+            if queued {
+                assert_eq!(first_pass(&mut slots), [1, 0]);
+            } else {
+                assert_eq!(slots.step(START), SlotStep::Try(1));
+            }
+            slots.on_failed(1, Refused, "refused", START);
             assert_eq!(slots.step(START), SlotStep::Refused);
             assert_eq!(slots.into_error(), Some("refused"));
         }

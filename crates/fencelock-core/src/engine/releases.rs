@@ -10,8 +10,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The releases of a client in the background, and who sends them: one worker at a time is in charge.
 ///
 /// First, that is a task on the runtime of the client, which ends when the client is closed and nothing is left. When that runtime or the
-/// program ends, no reply arrives there any more: a thread takes over, and sends again what was in flight. It ends when nothing is left,
-/// and the next release needs another one.
+/// program ends, no reply arrives there any more: a thread sends again what was in flight. It ends when nothing is left, and the next
+/// release needs another one.
 ///
 /// It has no lock and wakes nobody. A driver does that.
 #[derive(Debug, Clone, Hash)]
@@ -40,7 +40,7 @@ impl Worker {
 pub enum Sender {
     /// There is nothing to send.
     Nobody,
-    /// Wake this worker.
+    /// Wake this worker, which is in charge.
     InCharge(Worker),
     /// Start a thread for this worker.
     New(Worker),
@@ -55,8 +55,8 @@ pub type ReleaseWork = (Vec<(u64, PendingRelease)>, Option<Duration>);
 pub enum WorkerEnd {
     /// It was no longer in charge.
     Replaced,
-    /// The runtime of the client has ended. Start a thread for the next worker, if anything is left to send, and wait for it.
-    TakenOver(Option<Worker>),
+    /// The runtime of the client has ended. If anything is left to send, start a thread for this worker, and wait for it.
+    OfRuntime(Option<Worker>),
     /// A thread has failed, and another one would fail too: this many releases are left to the ends of their leases.
     GivenUp(usize),
 }
@@ -77,6 +77,7 @@ impl Releases {
     }
 
     /// As [`ReleaseQueue::undelivered`].
+    #[must_use = "without a worker, the release is left to the end of its lease"]
     pub fn undelivered(&mut self, key: &Key, holder: HolderId, now: Moment) -> Sender {
         if self.queue.undelivered(key, holder, now) { self.sender() } else { Sender::Nobody }
     }
@@ -119,9 +120,10 @@ impl Releases {
         self.closed = true;
     }
 
-    /// The program ends, so no task runs any more. Start a thread for this worker, and wait for it.
+    /// The program ends, so no task runs any more. If anything was never confirmed, start a thread for this worker, and wait for it.
+    #[must_use = "without a worker, the releases are left to the ends of their leases"]
     pub fn take_over(&mut self) -> Option<Worker> {
-        if self.in_charge == Some(Worker::TASK) && self.queue.unconfirmed() > 0 { self.replace() } else { None }
+        if self.in_charge == Some(Worker::TASK) { self.replace(!self.is_settled()) } else { None }
     }
 
     /// A worker was dropped.
@@ -130,16 +132,16 @@ impl Releases {
             return WorkerEnd::Replaced;
         }
         if worker == Worker::TASK {
-            return WorkerEnd::TakenOver(self.replace());
+            return WorkerEnd::OfRuntime(self.replace(self.queue.pending() > 0));
         }
         self.in_charge = None;
         WorkerEnd::GivenUp(self.queue.clear())
     }
 
-    fn replace(&mut self) -> Option<Worker> {
+    fn replace(&mut self, at_once: bool) -> Option<Worker> {
         self.queue.recall();
         self.in_charge = None;
-        (self.queue.pending() > 0).then(|| self.new_thread())
+        at_once.then(|| self.new_thread())
     }
 
     /// Whether the end of a runtime or of the program waits. A backend that did not answer in time is not waited for again until it
@@ -159,14 +161,9 @@ impl Releases {
         self.queue.unconfirmed() == 0
     }
 
-    /// The number of releases that are not complete.
-    pub fn pending(&self) -> usize {
-        self.queue.pending()
-    }
-
-    /// The number of cancelled attempts that are remembered.
-    pub fn remembered(&self) -> usize {
-        self.queue.abandoned().len()
+    /// The releases.
+    pub const fn queue(&self) -> &ReleaseQueue {
+        &self.queue
     }
 }
 
@@ -219,7 +216,7 @@ mod tests {
     fn a_thread_sends_again_what_was_in_flight_when_the_runtime_ended_and_then_ends() {
         let mut releases = one();
         assert_eq!(sent(&mut releases, Worker::TASK), Some(vec![0]));
-        assert_eq!(releases.ended(Worker::TASK), WorkerEnd::TakenOver(Some(FIRST)));
+        assert_eq!(releases.ended(Worker::TASK), WorkerEnd::OfRuntime(Some(FIRST)));
         assert_eq!((sent(&mut releases, Worker::TASK), sent(&mut releases, FIRST)), (None, Some(vec![0])));
         assert_eq!(releases.push(release(START), START), Sender::InCharge(FIRST));
         confirm(&mut releases, 0);
@@ -233,7 +230,7 @@ mod tests {
     #[test]
     fn a_runtime_that_ends_with_nothing_to_send_needs_no_thread() {
         let mut releases = Releases::default();
-        assert_eq!(releases.ended(Worker::TASK), WorkerEnd::TakenOver(None));
+        assert_eq!(releases.ended(Worker::TASK), WorkerEnd::OfRuntime(None));
         assert_eq!(releases.push(release(START), START), Sender::New(FIRST));
     }
 
@@ -246,15 +243,16 @@ mod tests {
         let _ = releases.push(release(START + Duration::from_secs(5)), START);
         sent(&mut releases, Worker::TASK);
         confirm(&mut releases, 0);
-        assert_eq!((releases.pending(), releases.take_over()), (1, None), "a second release is a precaution");
         assert_eq!(releases.next(Worker::TASK, START), Some((vec![], Some(LONGEST_SLEEP))));
+        assert_eq!((releases.queue().pending(), releases.take_over()), (1, None), "a second release is a precaution");
+        assert_eq!(releases.push(release(START), START), Sender::New(FIRST), "the task does not run any more");
     }
 
     #[test]
     fn the_releases_of_a_thread_that_fails_are_given_up() {
         let mut releases = one();
         assert_eq!(releases.take_over(), Some(FIRST));
-        assert_eq!((releases.ended(FIRST), releases.pending()), (WorkerEnd::GivenUp(1), 0));
+        assert_eq!((releases.ended(FIRST), releases.queue().pending()), (WorkerEnd::GivenUp(1), 0));
         assert_eq!(releases.push(release(START), START), Sender::New(Worker(2)));
     }
 
@@ -280,7 +278,7 @@ mod tests {
         let (key, other) = (Key::new("k").unwrap(), HolderId::from_bytes([2; 16]));
         assert_eq!(releases.undelivered(&key, other, START), Sender::Nobody);
         let _ = releases.push(release(START + Duration::from_secs(5)), START);
-        assert_eq!(releases.remembered(), 1);
+        assert_eq!(releases.queue().abandoned().len(), 1);
         let ours = HolderId::from_bytes([1; 16]);
         assert_eq!(releases.undelivered(&key, ours, START), Sender::InCharge(Worker::TASK));
         assert_eq!(sent(&mut releases, Worker::TASK), Some(vec![0, 1]));

@@ -1,7 +1,7 @@
 //! A deterministic driver of one engine: what `fencelock::driver` and the reaper do, without a runtime.
 
 use crate::network::Op;
-use fencelock_core::engine::{KeyEngine, LeaseTimers, PendingRelease, ReleaseQueue, RenewalBatch, Rng};
+use fencelock_core::engine::{KeyEngine, LeaseTimers, PendingRelease, Releases, RenewalBatch, Rng};
 use fencelock_core::{HolderId, Invalid, Moment};
 use fencelock_model::SplitMix;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     pub(crate) ids: Ids,
     pub(crate) timers: LeaseTimers<()>,
     pub(crate) renewals: Vec<Renewing>,
-    pub(crate) releases: ReleaseQueue,
+    pub(crate) releases: Releases,
     pub(crate) releasing: Vec<Releasing>,
     /// Keys handed to claims that were given up.
     pub(crate) undelivered: Vec<HolderId>,
@@ -67,7 +67,7 @@ impl Client {
             ids: Ids { client: number, holders: 0, ops: 0 },
             timers: LeaseTimers::default(),
             renewals: Vec::new(),
-            releases: ReleaseQueue::default(),
+            releases: Releases::default(),
             releasing: Vec::new(),
             undelivered: Vec::new(),
             stopped: false,
@@ -85,7 +85,7 @@ impl Client {
     /// Nothing is under way or kept.
     pub(crate) fn is_idle(&self) -> bool {
         self.engine.is_empty()
-            && self.releases.pending() == 0
+            && self.releases.queue().pending() == 0
             && self.renewals.is_empty()
             && self.timers.iter().len() == 0
     }
@@ -95,7 +95,7 @@ impl Client {
         let timers = self.timers.iter().map(|(moment, ..)| *moment);
         let renewals = self.renewals.iter().map(|renewing| renewing.limit);
         let releasing = self.releasing.iter().map(|releasing| releasing.limit);
-        timers.chain(renewals).chain(releasing).chain(self.releases.due()).min()
+        timers.chain(renewals).chain(releasing).chain(self.releases.queue().due()).min()
     }
 }
 

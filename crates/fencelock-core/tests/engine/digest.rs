@@ -10,7 +10,7 @@ use crate::scenario::Budget;
 use crate::server::Server;
 use crate::user::{GuardRelease, User};
 use crate::world::{Act, World};
-use fencelock_core::engine::ReleaseQueue;
+use fencelock_core::engine::Releases;
 use fencelock_search::digest;
 use std::hash::{Hash, Hasher};
 
@@ -113,10 +113,17 @@ impl Hash for ClientDigest<'_> {
         let this = self.0;
         let Ids { holders, .. } = &this.ids;
         (&this.engine, holders, &this.timers, &this.renewals, &this.releasing).hash(state);
-        (this.releases.abandoned().collect::<Vec<_>>(), set(&this.undelivered), this.stopped, this.open, this.claims)
+        (
+            this.releases.queue().abandoned().collect::<Vec<_>>(),
+            set(&this.undelivered),
+            this.stopped,
+            this.open,
+            this.claims,
+        )
             .hash(state);
-        let is_used = this.releases.pending() > 0 || this.releases.due().is_some() || !this.releasing.is_empty();
-        is_used.then_some::<&ReleaseQueue>(&this.releases).hash(state);
+        let queue = this.releases.queue();
+        let is_used = queue.pending() > 0 || queue.due().is_some() || !this.releasing.is_empty();
+        is_used.then_some::<&Releases>(&this.releases).hash(state);
     }
 }
 

@@ -10,7 +10,8 @@ use crate::task::certain;
 use crate::user::{Ended, Guard, GuardRelease, Task, TaskKind, Wait};
 use crate::world::{Act, World};
 use fencelock_core::engine::{
-    HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Status,
+    HoldId, HoldReleased, KeyRequest, ReleaseHold, ReleaseNext, ReleaseOutcome, RenewalBatch, RenewalPass, Sender,
+    Status, Worker,
 };
 use fencelock_core::{Fault, HolderId, LossReason, Moment, Renew, Unknown};
 
@@ -71,9 +72,9 @@ impl World {
     fn undelivered(&mut self, client: usize, holder: HolderId) {
         let Client { releases, undelivered, .. } = &mut self.clients[client];
         let is_ours = if self.mutant == Some(Mutant::KeepsWhatNobodyWants) {
-            releases.abandoned().any(|abandoned| *abandoned == holder)
+            releases.queue().abandoned().any(|abandoned| *abandoned == holder)
         } else {
-            releases.undelivered(crate::network::key(), holder, self.now)
+            releases.undelivered(crate::network::key(), holder, self.now) != Sender::Nobody
         };
         if is_ours {
             undelivered.push(holder);
@@ -333,7 +334,7 @@ impl World {
         if self.clients[client].stopped {
             return false;
         }
-        let batch = self.clients[client].releases.next(self.now);
+        let (batch, _) = self.clients[client].releases.next(Worker::TASK, self.now).unwrap_or_default();
         let any = !batch.is_empty();
         for (number, release) in batch {
             self.cover_if(self.server.freed.contains(&release.holder) || !release.is_hold, Coverage::SecondRelease);

@@ -8,7 +8,9 @@ use crate::network::{Call, Load, Op, Packet, key};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{Server, id, tokens};
 use crate::user::{Ended, Guard, User};
-use fencelock_core::engine::{Action, Actions, Config, Context, End, Leaving, PendingRelease, ReleaseHold, Status};
+use fencelock_core::engine::{
+    Action, Actions, Config, Context, End, Leaving, PendingRelease, ReleaseHold, Sender, Status, Worker,
+};
 use fencelock_core::{Capabilities, Drift, HolderId, LossReason, Mode, Moment};
 use fencelock_model::{HandOff, Name};
 use std::hash::{Hash, Hasher};
@@ -186,7 +188,7 @@ impl World {
                 if self.mutant == Some(Mutant::GivesNothingBack) && !release.is_hold {
                     return;
                 }
-                this.releases.push(*release, now);
+                assert_eq!(this.releases.push(*release, now), Sender::InCharge(Worker::TASK));
             }
             Action::ClaimBegan(_) => this.claims += 1,
             Action::ClaimEnded(_) => this.claims -= 1,
@@ -580,7 +582,8 @@ impl World {
         if leaving == Leaving::Over && !stays {
             let (key, holder, until) = (key().clone(), guard.holder, self.now + guard.ttl);
             let release = PendingRelease { key, holder, until, stray_until: guard.stray_until, is_hold: true };
-            self.clients[client].releases.push(release, self.now);
+            let sender = self.clients[client].releases.push(release, self.now);
+            assert_eq!(sender, Sender::InCharge(Worker::TASK));
         }
     }
 

@@ -61,6 +61,8 @@ fn at_exit(client: &Arc<Driver>) {
     }
     client.stop();
     let next = client.reaper.releases().take_over();
+    // The task may wait for a notification, but does not run any more to pass it on.
+    client.reaper.wake.notify_one();
     if let Some(worker) = next {
         ReaperTask::start_thread(client, worker);
     }

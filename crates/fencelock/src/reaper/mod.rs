@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     releases: Mutex<Releases>,
-    /// Wakes the worker in charge.
+    /// Wakes the worker in charge. One that is no longer in charge, and receives a notification, passes it on.
     wake: Notify,
     /// Signals that the last unconfirmed release was confirmed.
     settled: Condvar,
@@ -33,13 +33,13 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Releases that are not confirmed yet, or wait to be repeated.
     pub(crate) fn pending(&self) -> usize {
-        self.releases().pending()
+        self.releases().queue().pending()
     }
 
     /// The number of stored cancelled attempts.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.releases().remembered()
+        self.releases().queue().abandoned().len()
     }
 
     fn releases(&self) -> MutexGuard<'_, Releases> {
@@ -81,7 +81,8 @@ impl Driver {
         if !self.identity.process.is_current() {
             return Sender::Nobody;
         }
-        let sender = add(&mut self.reaper.releases(), self.clock.now());
+        let now = self.clock.now();
+        let sender = add(&mut self.reaper.releases(), now);
         match sender {
             Sender::Nobody => {}
             Sender::InCharge(_) => self.reaper.wake.notify_one(),
@@ -106,7 +107,7 @@ impl Driver {
 
     /// Notifies the waiting threads, if necessary.
     fn notify_settled(&self, releases: MutexGuard<'_, Releases>) {
-        let (settled, idle) = (releases.is_settled(), releases.pending() == 0);
+        let (settled, idle) = (releases.is_settled(), releases.queue().pending() == 0);
         drop(releases);
         if settled {
             self.reaper.settled.notify_all();

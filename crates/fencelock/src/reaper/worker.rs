@@ -89,7 +89,7 @@ impl Drop for ReaperTask {
         let mut releases = self.client.reaper.releases();
         match releases.ended(self.worker) {
             WorkerEnd::Replaced => {}
-            WorkerEnd::TakenOver(next) => {
+            WorkerEnd::OfRuntime(next) => {
                 drop(releases);
                 if let Some(worker) = next {
                     Self::start_thread(&self.client, worker);

@@ -3,7 +3,12 @@
 use crate::program::{self, url};
 use fencelock::{Client, Guard, blocking};
 use fencelock_testkit::{RedisServer, Reply, redis_or_skip, redlock_url, servers_or_skip};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::OnceLock;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -19,6 +24,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_program_whose_guard_outlives_its_runtime_leaves_no_lock", || leaves_no_lock("guard_after_runtime", 0)),
     ("a_program_that_panics_leaves_no_lock", || leaves_no_lock("panics", 101)),
     ("a_program_that_calls_exit_leaves_no_lock", || leaves_no_lock("exits", 3)),
+    ("a_program_whose_guard_is_dropped_after_its_end_leaves_no_lock", || leaves_no_lock("destructor", 0)),
+    ("a_guard_that_is_dropped_after_the_end_beside_a_late_release_leaves_no_lock", || {
+        leaves_no_lock("destructor_beside_a_late_release", 0);
+    }),
     ("a_blocking_program_leaves_no_lock", || leaves_no_lock("blocking", 0)),
     ("a_blocking_program_with_a_static_client_leaves_no_lock", || leaves_no_lock("blocking_static", 0)),
     ("a_program_that_calls_exit_keeps_no_lease", || leaves_no_lock("exits_with_kept_lease", 3)),
@@ -36,6 +45,8 @@ pub(crate) const PROGRAMS: &[(&str, fn())] = &[
     ("shutdown_background", shutdown_background),
     ("static_runtime", static_runtime),
     ("guard_after_runtime", guard_after_runtime),
+    ("destructor", destructor),
+    ("destructor_beside_a_late_release", destructor_beside_a_late_release),
     ("panics", panics),
     ("exits", exits),
     ("blocking", blocking),
@@ -65,6 +76,9 @@ fn leaves_no_lock(program: &str, code: i32) {
 /// that took longer.
 fn leaves_nothing(program: &str, url: &str, code: i32, is_left: impl Fn() -> bool, clean_up: impl Fn()) {
     const END: Duration = Duration::from_millis(250);
+    // The first one gives the scripts to the server, and is slower.
+    program::run(program, url);
+    clean_up();
     let mut left = 0;
     for time in 0..TIMES {
         let begun = Instant::now();
@@ -147,10 +161,13 @@ fn shutdown_background() {
     runtime.shutdown_background();
 }
 
-fn static_runtime() {
+fn never_dropped() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().unwrap());
-    drop(runtime.block_on(guard()));
+    RUNTIME.get_or_init(|| Builder::new_current_thread().enable_all().build().unwrap())
+}
+
+fn static_runtime() {
+    drop(never_dropped().block_on(guard()));
 }
 
 fn guard_after_runtime() {
@@ -158,6 +175,52 @@ fn guard_after_runtime() {
     let guard = runtime.block_on(guard());
     drop(runtime);
     drop(guard);
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// A guard that is dropped after the destructor of its client, which is registered later, and so runs earlier.
+struct Last(#[expect(dead_code, reason = "only dropped")] Guard);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        // The thread that releases waits again.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn destructor() {
+    LAST.with(|_| ());
+    LAST.set(Some(Last(never_dropped().block_on(guard()))));
+}
+
+/// A thread waits meanwhile, because it releases a cancelled claim twice.
+fn destructor_beside_a_late_release() {
+    LAST.with(|_| ());
+    never_dropped().block_on(async {
+        let client = Client::connect(&url()).await.unwrap();
+        LAST.set(Some(Last(client.lock("k").await.unwrap())));
+        pause_server();
+        let mut cancelled = client.lock("cancelled").into_future();
+        let sent = poll_fn(|context| Poll::Ready(cancelled.as_mut().poll(context).is_pending())).await;
+        assert!(sent, "the claim is on its way");
+        drop(cancelled);
+        // The task of the client sends the release, and waits for its answer, which comes after the end.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// The server answers nobody for a moment.
+fn pause_server() {
+    let mut server = TcpStream::connect(url().trim_start_matches("redis://")).unwrap();
+    server.write_all(b"CLIENT PAUSE 60 ALL\r\n").unwrap();
+    let mut answer = [0; 5];
+    server.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
 }
 
 #[tokio::main(flavor = "current_thread")]

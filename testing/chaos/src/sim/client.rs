@@ -1,6 +1,6 @@
 use super::clock::SimClock;
 use super::running::{Of, Running};
-use fencelock_core::engine::{AcquireKey, DowngradeHold, Grant, HoldId, KeyEngine, LeaseTimers, ReleaseQueue, Rng};
+use fencelock_core::engine::{AcquireKey, DowngradeHold, Grant, HoldId, KeyEngine, LeaseTimers, Releases, Rng};
 use fencelock_core::quorum::NodeHealth;
 use fencelock_core::{FencingToken, HolderId, Invalid, Mode, Moment, NodeSet};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(super) struct Client {
 pub(super) struct ClientMemory {
     /// Wakes a task by its number.
     pub(super) engine: KeyEngine<u64, ()>,
-    pub(super) releases: ReleaseQueue,
+    pub(super) releases: Releases,
     pub(super) health: Vec<NodeHealth>,
     /// Nodes with a probe in flight.
     pub(super) probing: NodeSet,

@@ -6,7 +6,7 @@ use super::coverage::Coverage;
 use super::world::{Event, World};
 use crate::history::{HistoryLine, Op};
 use crate::rng_ext::RngExt as _;
-use fencelock_core::engine::KeyEngine;
+use fencelock_core::engine::{KeyEngine, Sender};
 use fencelock_core::{FencingToken, HolderId, TokenBlock};
 use fencelock_model::{Channel, Delivery, HandOff, Name};
 use std::collections::BTreeSet;
@@ -103,8 +103,9 @@ pub(super) fn on_message(world: &mut World<'_>, client: usize, message: &Message
             let Some(tokens) = tokens(*fence, *count) else { return };
             if !world.engine(client, |engine, cx| engine.on_hand_off(holder, tokens, lease, cx)) {
                 let Client { clock, memory, key, .. } = &mut world.clients[client];
-                memory.releases.undelivered(&world.keys[*key], holder, clock.moment(world.now));
-                world.send_releases(client);
+                if memory.releases.undelivered(&world.keys[*key], holder, clock.moment(world.now)) != Sender::Nobody {
+                    world.send_releases(client);
+                }
             }
         }
         Message::Handed(_) => {}

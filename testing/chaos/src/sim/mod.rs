@@ -1,7 +1,7 @@
 //! The production core in a simulated world: clients, nodes, network and clocks, derived from one seed.
 //!
 //! A client runs production code: `KeyEngine` for its key, the calls of `fencelock_core::quorum` to its nodes,
-//! `ReleaseQueue` for background releases, and `FenceGate` at the resource. A node is the model of the scripts in
+//! `Releases` for background releases, and `FenceGate` at the resource. A node is the model of the scripts in
 //! `fencelock_model`, behind a quarantine. Messages are delayed, lost, duplicated and reordered; processes
 //! are paused and crash; nodes lose data; clocks have offsets, drift and jump. The history of each seed is checked by the
 //! same [checker](crate::checker) as that of a run with real servers.

@@ -11,7 +11,7 @@ use crate::rng_ext::RngExt as _;
 use fencelock_core::engine::{
     AcquireKey, AcquireNext, AcquireRequest, Action, Actions, Context, DowngradeHold, DowngradeNext, End, Ended, Grant,
     HoldId, KeyEngine, KeyReply, KeyRequest, LeaseSharing, Leaving, PendingRelease, ReleaseOutcome, RenewalPass,
-    Source, Status, Tenure,
+    Sender, Source, Status, Tenure, Worker,
 };
 use fencelock_core::quorum::{ClaimCall, DowngradeCall, NodeReply, REPLY_TIMEOUT, ReleaseCall, RenewCall, proposal};
 use fencelock_core::{
@@ -276,14 +276,16 @@ impl World<'_> {
     fn release(&mut self, client: usize, release: PendingRelease) {
         if release.is_hold || !self.scenario.is(Mutant::NoRollback) {
             let now = self.clients[client].clock.moment(self.now);
-            self.clients[client].memory.releases.push(release, now);
+            let sender = self.clients[client].memory.releases.push(release, now);
+            assert_eq!(sender, Sender::InCharge(Worker::TASK));
             self.send_releases(client);
         }
     }
 
     pub(super) fn send_releases(&mut self, client: usize) {
         let sent = self.clients[client].clock.moment(self.now);
-        for (number, release) in self.clients[client].memory.releases.next(sent) {
+        let (batch, _) = self.clients[client].memory.releases.next(Worker::TASK, sent).unwrap_or_default();
+        for (number, release) in batch {
             let limit = self.settings.shortest_limit;
             let plan = self.plan(client, |health| health.limit(REPLY_TIMEOUT, limit));
             let holder = number_of(release.holder);
@@ -291,7 +293,7 @@ impl World<'_> {
             let call = ReleaseCall::new(Arc::clone(&self.settings), plan, claiming);
             self.call(client, Kind::Release { call, number, release, sent }, holder, 0);
         }
-        if let Some(due) = self.clients[client].memory.releases.due() {
+        if let Some(due) = self.clients[client].memory.releases.queue().due() {
             let at = self.clients[client].clock.when(due, self.now);
             self.after(at.max(self.now + 1) - self.now, client, Timer::Releases);
         }

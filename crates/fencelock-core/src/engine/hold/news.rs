@@ -30,9 +30,10 @@ impl LeaseNews {
         }
     }
 
-    /// The result of a renewal that was sent at `sent`. Returns whether it failed in another way than the one before.
+    /// The result of a renewal that was sent at `sent`. Returns whether it failed in another way than the one before. After the end, a
+    /// success is too late.
     pub fn on_renewal(&mut self, sent: Moment, answer: &Result<Renew, Unknown>) -> bool {
-        let before = self.failing.take();
+        let before = self.failing.take_if(|_| answer.is_err() || self.ended.is_none());
         let Err(cause) = answer else { return false };
         let is_new = before.as_ref().is_none_or(|(before, _)| !alike(before, cause));
         self.failing = Some((cause.clone(), before.map_or(sent, |(_, since)| since)));
@@ -103,5 +104,7 @@ mod tests {
         assert!(!news.on_renewal(later, &Ok(Renew::Absent)));
         assert_eq!((news.failing(later), news.is_empty()), (None, true));
         assert!(news.on_renewal(later, &failed(Fault::Unreachable, "")), "it has worked in between");
+        news.on_ended(&ended([1, 2, 3], End::Lost(LossReason::Expired)));
+        assert!(!news.on_renewal(later, &Ok(Renew::Absent)) && news.failing(later).is_some(), "too late");
     }
 }
