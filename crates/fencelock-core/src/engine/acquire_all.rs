@@ -371,5 +371,10 @@ mod tests {
         all.on_claimed(vec![Claimed::Unanswered, Claimed::Unanswered], START);
         all.on_claimed(vec![Claimed::Failed(Silent, "new")], END);
         assert_eq!(all.into_error(), Some(("new", 0)), "no holder was reported");
+        let mut all = acquire(LIMIT);
+        all.on_claimed(vec![BUSY, Claimed::Unanswered], START);
+        granted(&mut all, 'a');
+        all.on_claimed(vec![Claimed::Failed(Silent, "new")], END);
+        assert_eq!(all.into_error(), Some(("new", 0)), "that holder has released its key");
     }
 }

@@ -326,7 +326,11 @@ mod tests {
         assert_eq!(first_pass(&mut slots), [7, 8, 9, 0, 1, 2, 3, 4]);
         let later = START + RETRY;
         assert_eq!(slots.step(START), SlotStep::Wait(later));
-        assert_eq!([5, 6].map(|_| busy(&mut slots, later)), [5, 6]);
+        assert_eq!(slots.step(later), SlotStep::Try(5));
+        slots.on_failed(7, Busy, "busy", later);
+        assert_eq!(slots.step(later), SlotStep::Wait(Moment::NEVER), "a claim in a queue has failed, not the try");
+        slots.on_failed(5, Busy, "busy", later);
+        assert_eq!(busy(&mut slots, later), 6);
         assert_eq!(slots.step(later), SlotStep::Wait(later + RETRY));
     }
 
