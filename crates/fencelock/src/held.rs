@@ -3,15 +3,13 @@ use crate::driver::{Engine, KeyCell, LeaseState};
 use crate::error::{Error, unreachable_once};
 use crate::loss::{Loss, RenewalFailure};
 use fencelock_core::engine::{
-    DowngradeHold, DowngradeNext, End, Grant, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Status, Tenure,
+    DowngradeHold, DowngradeNext, End, Grant, LONGEST_SLEEP, Leaving, PendingRelease, ReleaseHold, ReleaseNext, Status,
+    Tenure,
 };
 use fencelock_core::{FencingToken, HolderId, Key, LossReason, Mode, Moment};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Timers stop while the machine is suspended, so a loss during that time is detected at most a second late.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A view of a held lock, to pass to the work it protects. It keeps nothing alive.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-use crate::driver::{ClientInner, time_until};
+use crate::driver::time_until;
 use crate::error::{Error, unreachable};
 use crate::guard::Guard;
 use crate::lock::Lock;
@@ -40,7 +40,7 @@ impl SlotSet {
         let start = u32::try_from(client.rng.next() % u64::from(u32::MAX)).unwrap_or(0);
         let mut slots = AcquireSlot::<Error>::new(self.slots, start, settings.wait, client.clock.now())?;
         let (mut claims, mut failed) = (FuturesUnordered::new(), 0);
-        let mut larger_set = pin!(self.report_larger_set(client, start));
+        let mut larger_set = pin!(self.report_larger_set(start));
         loop {
             let now = client.clock.now();
             let until = match slots.step(now) {
@@ -91,11 +91,11 @@ impl SlotSet {
 
     /// Warns about a client that uses more slots of the same key: the two clients do not limit each other correctly. The holder of a
     /// slot outside of this set shows such a client. As many slots as there are in the set are inspected, one after another.
-    async fn report_larger_set(&self, client: &ClientInner, start: u32) -> Infallible {
+    async fn report_larger_set(&self, start: u32) -> Infallible {
         for count in 0.. {
             let beyond = self.slots + (start % self.slots + count % self.slots) % self.slots;
             let seen = match Key::new(self.name_of(beyond)) {
-                Ok(key) => client.backend.inspect(&key).await,
+                Ok(key) => self.lock.client.backend.inspect(&key).await,
                 Err(_) => Ok(None),
             };
             if let Ok(Some(seen)) = seen {

@@ -1,9 +1,6 @@
-use super::ClaimFailure;
+use super::{ClaimFailure, SHORTEST_WAIT};
 use crate::{KeySet, Moment};
 use std::time::Duration;
-
-/// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires all keys of a [`KeySet`], or none of them.
 ///
@@ -29,9 +26,8 @@ pub struct AcquireAll<G, E> {
     keys: KeySet,
     wait: Option<Duration>,
     begun: Moment,
-    /// What is held, in the order in which the caller passed the keys, and how many keys that are.
+    /// What is held, in the order in which the caller passed the keys.
     held: Vec<Option<G>>,
-    count: usize,
     /// The keys that were busy when they were tried last, in the order in which the caller passed them.
     busy: Vec<Option<E>>,
     /// The error of the last claim.
@@ -89,7 +85,7 @@ impl<G, E> AcquireAll<G, E> {
     /// `wait` is the limit for all keys together: `None` has no limit, zero tries each key once.
     pub fn new(keys: KeySet, wait: Option<Duration>, now: Moment) -> Self {
         let (held, busy) = keys.keys().iter().map(|_| (None, None)).unzip();
-        Self { keys, wait, begun: now, held, count: 0, busy, last: None, rounds: 1, state: State::Trying }
+        Self { keys, wait, begun: now, held, busy, last: None, rounds: 1, state: State::Trying }
     }
 
     /// The keys.
@@ -122,7 +118,7 @@ impl<G, E> AcquireAll<G, E> {
 
     /// The keys that are not held, in the order of claims.
     pub fn remaining(&self) -> &[usize] {
-        self.keys.claim_order().get(self.count..).unwrap_or_default()
+        self.keys.claim_order().get(self.held().count()..).unwrap_or_default()
     }
 
     /// What is held, in the order in which the caller passed the keys.
@@ -139,7 +135,6 @@ impl<G, E> AcquireAll<G, E> {
             match claimed {
                 Claimed::Granted(guard) if keeps => {
                     (self.held[key], self.busy[key]) = (Some(guard), None);
-                    self.count += 1;
                     continue;
                 }
                 Claimed::Failed(failure, error) if !tries => refused = Some((failure, error)),
@@ -180,7 +175,7 @@ impl<G, E> AcquireAll<G, E> {
     /// Every key has been released.
     pub fn on_released(&mut self) {
         let State::Releasing { again } = self.state else { return };
-        (self.held, self.count) = (self.busy.iter().map(|_| None).collect(), 0);
+        self.held.fill_with(|| None);
         if again {
             self.rounds = self.rounds.saturating_add(1);
             self.state = State::Trying;
@@ -196,7 +191,7 @@ impl<G, E> AcquireAll<G, E> {
 
     fn give_up(&mut self, again: bool) {
         self.state = State::Releasing { again };
-        if self.count == 0 {
+        if self.held().count() == 0 {
             self.on_released();
         }
     }

@@ -1,4 +1,4 @@
-use super::{ClaimFailure, LAST_ANSWER};
+use super::{ClaimFailure, LAST_ANSWER, SHORTEST_WAIT};
 use crate::{Invalid, Moment};
 use std::time::Duration;
 
@@ -7,8 +7,6 @@ use std::time::Duration;
 const QUEUES: u32 = 8;
 /// How often a waiting client tries the slots whose queues it is not in.
 const RETRY: Duration = Duration::from_secs(1);
-/// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Acquires one of several numbered slots, each of which is an exclusive lock.
 ///

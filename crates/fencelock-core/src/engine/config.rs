@@ -43,6 +43,10 @@ pub struct SharingLimits {
     pub idle_timeout: Duration,
 }
 
+/// Timers stop while the machine is suspended, so no sleep that depends on a lease is longer than this.
+pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The minimum wait of a claim that queues: a claim with a wait of zero would try once and not enter the queue.
+pub const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// For a backend that reports waiters: as many grants as fit into a few round trips.
 const BATCH: (u32, Duration) = (64, Duration::from_millis(10));
 /// For a backend that does not report waiters: the engine assumes that there are some, and shares a lease for this time.

@@ -77,7 +77,7 @@ pub use acquire_slot::{AcquireSlot, SlotStep};
 pub use action::{AcquireFailure, Action, Actions, ClaimReport, Ended, FailureReason, Grant, Source};
 pub use claim::{AcquireRequest, LeaseSharing, Retry, STRAGGLER};
 pub use claim_failure::ClaimFailure;
-pub use config::{Config, SharingLimits};
+pub use config::{Config, LONGEST_SLEEP, SHORTEST_WAIT, SharingLimits};
 pub use context::{Context, Rng};
 pub use downgrade_hold::{DowngradeHold, DowngradeNext};
 pub use hold::{Duty, End, Firing, HoldId, LeaseNews, Leaving, Status, Tenure};

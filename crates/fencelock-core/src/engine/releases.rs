@@ -1,11 +1,9 @@
 //! Who sends the releases of a client, and how long its end waits for them.
 
+use super::LONGEST_SLEEP;
 use super::release::{PendingRelease, ReleaseOutcome, ReleaseQueue};
 use crate::{HolderId, Key, Moment};
 use std::time::Duration;
-
-/// Timers stop while the machine is suspended, so a sleep is never longer than this.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The releases of a client in the background, and who sends them: one worker at a time is in charge.
 ///

@@ -3,16 +3,14 @@
 //! A driver keeps one [`LeaseTimers`] for all keys of a client. When the first timer is due, it makes a [`RenewalPass`], and sends each
 //! [`RenewalBatch`] of it; no batch waits for another one.
 
-use super::Action;
 use super::hold::{Duty, Firing, HoldId};
+use super::{Action, LONGEST_SLEEP};
 use crate::{Fault, Key, Moment, Renew, Renewal, RenewalPlan, Span, Unknown};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-/// Timers stop while the machine is suspended, so no sleep of a client with leases is longer than this.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Without a hold, no lease can end while the machine is suspended, so the sleep may be long.
 const SLEEP_WITHOUT_LEASES: Duration = Duration::from_secs(3600);
 /// With many short holds, the driver sleeps at least this long: no first renewal of a hold is earlier.

@@ -122,9 +122,8 @@ impl Error {
     pub(crate) fn of_claim(&self) -> ClaimFailure {
         match self {
             Self::Busy { .. } => ClaimFailure::Busy,
-            Self::Unreachable { cause, .. } if cause.is_permanent() => ClaimFailure::Refused,
             Self::Unreachable { cause, .. } if cause.is_quarantine() => ClaimFailure::NotServing,
-            Self::Unreachable { .. } => ClaimFailure::Silent,
+            Self::Unreachable { cause, .. } if !cause.is_permanent() => ClaimFailure::Silent,
             _ => ClaimFailure::Refused,
         }
     }

@@ -7,6 +7,7 @@ use crate::driver::ClientInner;
 use crate::error::{Error, unreachable_once};
 use crate::guard::Guard;
 use crate::lock::Lock;
+use fencelock_core::engine::SHORTEST_WAIT;
 use fencelock_core::once::{Doubt, OnceJob, OnceStep, Runs, Window};
 use fencelock_core::{CompletionRead, Key, LossReason};
 use std::sync::Arc;
@@ -15,8 +16,6 @@ use tokio::time::timeout;
 
 /// The limit of the read before the lock is held. It saves a claim if the work is done, and nothing depends on it.
 const FIRST_READ: Duration = Duration::from_secs(1);
-/// A wait of zero would try once, however long that takes.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 pub(super) async fn begin(lock: Lock, window: Window, runs: Runs) -> Result<OnceStart, Error> {
     let client = &lock.client;
