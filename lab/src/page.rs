@@ -69,8 +69,8 @@ const fn heading(lang: Lang) -> &'static str {
             "\
 # Why naive locks break
 
-`fencelock lab` generates this page. It searches every order of the steps of two or three clients, with crashes and delays, and
-prints the shortest way to break each scheme. `fencelock lab SCHEME --url redis://HOST` replays the same steps on a real server.
+`cargo run -p fencelock-lab` searches every order of the steps of two or three clients, with crashes and delays, and
+prints the shortest way to break each scheme. `cargo run -p fencelock-lab -- SCHEME --url redis://HOST` replays the same steps on a real server.
 
 A lock lasts two ticks, so it is set with `EX 2`. The number in a cell is the smallest number of steps that breaks the property, and the
 word in front of it is the fault that is needed. \"breaks\" means that no fault is needed, \"several\" that more than one is.
@@ -98,7 +98,7 @@ are one step.
             "\
 # 朴素的锁为什么会失效
 
-本页由 `fencelock lab` 自动生成：它穷举两三个客户端各步骤的所有先后次序，加上崩溃和延迟，给出打破每个方案的最短过程。`fencelock lab 方案 --url redis://主机 --lang zh` 会在真实服务器上照做一遍。
+本页由 `cargo run -p fencelock-lab` 自动生成：它穷举两三个客户端各步骤的所有先后次序，加上崩溃和延迟，给出打破每个方案的最短过程。`cargo run -p fencelock-lab -- 方案 --url redis://主机 --lang zh` 会在真实服务器上照做一遍。
 
 锁的过期时间是两拍，所以写作 `EX 2`。表中数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏，“多个故障”表示要同时发生几种。
 

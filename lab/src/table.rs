@@ -72,13 +72,13 @@ const fn legend(lang: Lang) -> &'static str {
             "\
 A number is the fewest steps that break it, after the fault that has to happen; \"breaks\" needs none.
 overrun: the work outlasts the lock. pause: the whole process stands still. clocks: they differ by a tick.
-`fencelock lab SCHEME` shows the steps, `--property` and `--fault` choose which."
+`SCHEME` as the argument shows the steps, `--property` and `--fault` choose which."
         }
         Lang::Zh => {
             "\
 数字是打破该性质最少的步数，前面是需要发生的故障；“无故障”表示什么都不用坏。
 执行超时：业务比锁的过期时间还长。进程停顿：整个进程停住不动。时钟不一致：相差一拍。
-`fencelock lab 方案` 显示每一步，用 `--property` 和 `--fault` 选择看哪一个。"
+参数 `方案` 显示每一步，用 `--property` 和 `--fault` 选择看哪一个。"
         }
     }
 }

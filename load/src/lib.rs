@@ -18,7 +18,7 @@
 //!     worker.arg("worker");
 //!     Ok(worker)
 //! };
-//! let report = measure(&plan, &WorkerPool::default(), &worker, &|progress| println!("{}", progress.grants)).unwrap();
+//! let report = measure(&plan, &WorkerPool::default(), &worker).unwrap();
 //! println!("{report}");
 //! ```
 #![forbid(unsafe_code)]
@@ -50,6 +50,5 @@ pub use plan::Plan;
 pub use preflight::preflight;
 pub use protocol::{HoldChange, LoadMode, Sharing, Workload};
 pub use report::{Fairness, LoadReport, Sale, Wait, jain};
-pub use run::Progress;
 pub use serve::serve;
 pub use waits::Waits;

@@ -2,14 +2,13 @@ use crate::command_counter::CommandCounter;
 use crate::error::NotMeasured;
 use crate::plan::Plan;
 use crate::report::{LoadReport, Sale};
-use crate::run::{Mark, Progress, run};
+use crate::run::{Mark, run};
 use crate::workers::WorkerPool;
 use crate::workspace::Workspace;
 use std::io;
 use std::process::Command;
 
-/// Runs the load and reports the result. `spawn` returns the command that starts a worker; `watch` receives the
-/// progress regularly.
+/// Runs the load and reports the result. `spawn` returns the command that starts a worker.
 ///
 /// Blocks for the warm-up, the span and a short time more. It removes all keys, files and processes of the run before
 /// it returns. Another thread can stop it with [`WorkerPool::stop`].
@@ -20,14 +19,13 @@ pub fn measure(
     plan: &Plan,
     pool: &WorkerPool,
     spawn: &dyn Fn() -> io::Result<Command>,
-    watch: &dyn Fn(Progress),
 ) -> Result<LoadReport, NotMeasured> {
     plan.check()?;
     let workspace = Workspace::prepare(plan)?;
     let jobs = plan.jobs(&workspace.url, &workspace.base, workspace.shop());
     let mut command_counter = CommandCounter::open(&workspace.servers)?;
     let (mut before, mut after, mut away) = (None, None, None);
-    let logs = run(pool, &jobs, spawn, watch, &mut |mark| {
+    let logs = run(pool, &jobs, spawn, &mut |mark| {
         let count = match mark {
             Mark::Begin => &mut before,
             Mark::End => &mut after,

@@ -5,7 +5,6 @@
 //! {job}                  ->
 //!                        <-   ready          when it is connected
 //! go                     ->                  to all workers at once
-//!                        <-   tick GRANTS    optional: the number of all grants so far
 //!                        <-   {log}
 //! ```
 //!
@@ -37,8 +36,6 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 pub use crate::workers::{GO, READY};
-/// The prefix of a progress line. The number of all grants so far follows, including the warm-up.
-pub const TICK: &str = "tick ";
 
 /// The keys that tasks acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,8 +212,6 @@ pub struct Share {
 pub enum WorkerMessage {
     /// The worker is connected.
     Ready,
-    /// The number of all grants so far.
-    Tick(u64),
     /// The result.
     Log(Box<Log>),
 }
@@ -265,7 +260,6 @@ impl WorkerMessage {
     pub fn line(&self) -> String {
         match self {
             Self::Ready => READY.to_owned(),
-            Self::Tick(grants) => format!("{TICK}{grants}"),
             Self::Log(log) => serde_json::to_string(log).unwrap_or_default(),
         }
     }
@@ -278,9 +272,6 @@ impl WorkerMessage {
         let line = line.trim_end();
         if line == READY {
             return Ok(Self::Ready);
-        }
-        if let Some(grants) = line.strip_prefix(TICK) {
-            return grants.parse().map(Self::Tick).map_err(|_| format!("not a tick: {line:?}"));
         }
         serde_json::from_str(line).map(|log| Self::Log(Box::new(log))).map_err(|error| format!("not a log: {error}"))
     }
@@ -325,7 +316,7 @@ mod tests {
         let log = r#"{"tasks":[{"grants":812,"refused":1},{"grants":3}],"waits":[[123,800],[4560,12]],"errors":0,"first_error":null}"#;
         let WorkerMessage::Log(log) = WorkerMessage::parse(log).unwrap() else { panic!("not a log") };
         assert_eq!((log.tasks[0].grants, log.tasks[1].refused, log.waits.count()), (812, 0, 812));
-        for word in [WorkerMessage::Ready, WorkerMessage::Tick(7), WorkerMessage::Log(log)] {
+        for word in [WorkerMessage::Ready, WorkerMessage::Log(log)] {
             assert_eq!(WorkerMessage::parse(&(word.line() + "\n")).unwrap(), word);
         }
     }
@@ -334,7 +325,7 @@ mod tests {
     fn parse_errors_do_not_contain_passwords() {
         let error = LoadJob::parse(r#"{"url":"redis://u:s3cret@h","workload":"nonsense"}"#).unwrap_err();
         assert!(error.starts_with("not a job") && !error.contains("s3cret"), "{error}");
-        for line in ["", "tick x", "{}", "hello"] {
+        for line in ["", "{}", "hello"] {
             assert!(WorkerMessage::parse(line).is_err(), "{line:?}");
         }
     }

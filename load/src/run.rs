@@ -10,19 +10,6 @@ use std::process::{ChildStdout, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// The progress of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// The time since the start.
-    pub elapsed: Duration,
-    /// The warm-up and the span.
-    pub whole: Duration,
-    /// All grants in the latest reports of the workers, including the warm-up.
-    pub grants: u64,
-    /// The time of the latest report; zero until all workers have reported, which some never do.
-    pub reported: Duration,
-}
-
 /// A moment at which the counters of the servers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -36,18 +23,15 @@ pub(crate) enum Mark {
 const STARTING: Duration = Duration::from_secs(60);
 /// The time limit for workers to stop and write their log after the span.
 const ENDING: Duration = Duration::from_secs(60);
-/// The interval of progress reports.
-const TELLING: Duration = Duration::from_millis(100);
 
 /// Runs all jobs in parallel. All workers have exited when this returns.
 pub(crate) fn run(
     pool: &WorkerPool,
     jobs: &[LoadJob],
     spawn: &dyn Fn() -> io::Result<Command>,
-    watch: &dyn Fn(Progress),
     at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
 ) -> Result<Vec<Log>, NotMeasured> {
-    let done = together(pool, jobs, spawn, watch, at);
+    let done = together(pool, jobs, spawn, at);
     if pool.is_stopped() { Err(NotMeasured::Stopped) } else { done }
 }
 
@@ -55,7 +39,6 @@ fn together(
     pool: &WorkerPool,
     jobs: &[LoadJob],
     spawn: &dyn Fn() -> io::Result<Command>,
-    watch: &dyn Fn(Progress),
     at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
 ) -> Result<Vec<Log>, NotMeasured> {
     let (sender, lines) = channel();
@@ -75,7 +58,7 @@ fn together(
     for worker in &mut workers {
         worker.send(GO).map_err(NotMeasured::system("start the work of a worker"))?;
     }
-    session.work(watch, at)
+    session.work(at)
 }
 
 /// A line of a worker; `None` at the end.
@@ -94,8 +77,6 @@ fn listen(worker: usize, stdout: BufReader<ChildStdout>, sender: &Sender<Line>) 
 struct Session {
     lines: Receiver<Line>,
     ready: usize,
-    /// The latest report of each worker, once all have reported.
-    ticks: Vec<Option<u64>>,
     logs: Vec<Option<Log>>,
     warm_up: Duration,
     span: Duration,
@@ -105,7 +86,7 @@ impl Session {
     fn new(jobs: &[LoadJob], lines: Receiver<Line>) -> Self {
         let of_first = |span: fn(&LoadJob) -> Duration| jobs.first().map(span).unwrap_or_default();
         let (warm_up, span) = (of_first(LoadJob::warm_up), of_first(LoadJob::span));
-        Self { lines, ready: 0, ticks: vec![None; jobs.len()], logs: vec![None; jobs.len()], warm_up, span }
+        Self { lines, ready: 0, logs: vec![None; jobs.len()], warm_up, span }
     }
 
     /// Waits until all workers are connected.
@@ -120,31 +101,18 @@ impl Session {
         Ok(())
     }
 
-    fn work(
-        mut self,
-        watch: &dyn Fn(Progress),
-        at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>,
-    ) -> Result<Vec<Log>, NotMeasured> {
+    fn work(mut self, at: &mut dyn FnMut(Mark) -> Result<(), NotMeasured>) -> Result<Vec<Log>, NotMeasured> {
         let begun = BootClock.now();
         let (warm, end) = (begun + self.warm_up, begun + self.warm_up + self.span);
-        let mut progress = Progress { whole: self.warm_up + self.span, ..Progress::default() };
         let mut marks = vec![(end, Mark::End), (warm, Mark::Begin)];
         while self.logs.iter().any(Option::is_none) {
             while let Some((_, mark)) = marks.pop_if(|(moment, _)| BootClock.now() >= *moment) {
                 at(mark)?;
             }
-            let now = BootClock.now();
-            if now >= end + ENDING {
+            if BootClock.now() >= end + ENDING {
                 return Err(NotMeasured::Worker("did not finish in time".to_owned()));
             }
-            progress.elapsed = now.since(begun);
-            if let Some(ticks) = self.ticks.iter().copied().collect::<Option<Vec<u64>>>() {
-                (progress.grants, progress.reported) = (ticks.iter().sum(), progress.elapsed);
-                self.ticks.fill(None);
-            }
-            watch(progress);
-            let next = marks.last().map_or(now + TELLING, |(moment, _)| (*moment).min(now + TELLING));
-            self.receive(next)?;
+            self.receive(marks.last().map_or(end + ENDING, |(moment, _)| *moment))?;
         }
         while let Some((_, mark)) = marks.pop() {
             at(mark)?;
@@ -164,7 +132,6 @@ impl Session {
             None => return Err(NotMeasured::Worker("exited early".to_owned())),
             Some(Err(error)) => return Err(NotMeasured::Worker(format!("sent an invalid message: {error}"))),
             Some(Ok(WorkerMessage::Ready)) => self.ready += 1,
-            Some(Ok(WorkerMessage::Tick(grants))) => self.ticks[worker] = Some(grants),
             Some(Ok(WorkerMessage::Log(log))) => self.logs[worker] = Some(*log),
         }
         Ok(())

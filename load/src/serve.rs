@@ -13,10 +13,8 @@ use fencelock::backends::BootClock;
 use fencelock::{Client, Clock};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// The interval of progress reports.
-const TICK: Duration = Duration::from_millis(200);
 /// The pause after an error, so that an unreachable server is not flooded.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The time limit for pending releases and claims after the span.
@@ -28,14 +26,14 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`NotMeasured`] if the work did not start. Later errors are in the log.
 pub fn serve() -> Result<(), NotMeasured> {
-    let harness = Arc::new(Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?);
+    let harness = Harness::attach(OnEof::Kill).map_err(NotMeasured::system("attach to the harness"))?;
     let job = LoadJob::parse(&harness.receive().unwrap_or_default()).map_err(NotMeasured::Plan)?;
     // One thread for all tasks: the number of processes limits the number of cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(NotMeasured::system("start"))?;
     let context = runtime.block_on(WorkerContext::open(&job))?;
     harness.ready().map_err(|_| NotMeasured::Stopped)?;
-    let log = runtime.block_on(runtime.spawn(context.work(job, Arc::clone(&harness))));
+    let log = runtime.block_on(runtime.spawn(context.work(job)));
     let log = log.map_err(|error| NotMeasured::Worker(format!("failed: {error}")))?;
     harness.send(&WorkerMessage::Log(Box::new(log)).line()).map_err(NotMeasured::system("write a line"))
 }
@@ -54,7 +52,7 @@ impl WorkerContext {
         Ok(Self { client, wakeups: WakeUps::counted(), shop })
     }
 
-    async fn work(self, job: LoadJob, harness: Arc<Harness>) -> Log {
+    async fn work(self, job: LoadJob) -> Log {
         let (now, begun) = (BootClock.now(), Instant::now());
         let counted = now + job.warm_up();
         let tally = Arc::new(Tally::new(&job, counted, counted + job.span()));
@@ -67,7 +65,6 @@ impl WorkerContext {
                 tokio::spawn(task.work())
             })
             .collect();
-        let ticks = tokio::spawn(tick(Arc::clone(&tally), harness));
         sleep_until(begun + job.warm_up()).await;
         let wasted = self.wakeups.wasted();
         let stoppers: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
@@ -85,21 +82,9 @@ impl WorkerContext {
             stoppers.iter().for_each(tokio::task::AbortHandle::abort);
         }
         let wasted = self.wakeups.wasted() - wasted;
-        ticks.abort();
-        let _ = timeout(LEAVING, ticks).await;
         // A lock whose release is not confirmed expires, or is removed by the harness.
         let _ = self.client.close(LEAVING).await;
         tally.log(wasted, Some(millis(took)).filter(|took| *took < job.span_ms))
-    }
-}
-
-/// Reports the progress until it is stopped, or the harness exits.
-async fn tick(tally: Arc<Tally>, harness: Arc<Harness>) {
-    loop {
-        sleep(TICK).await;
-        if harness.send(&WorkerMessage::Tick(tally.total()).line()).is_err() {
-            return;
-        }
     }
 }
 

@@ -13,8 +13,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Tally {
     counted: Moment,
     end: Moment,
-    /// All grants, including those that do not count.
-    total: AtomicU64,
     /// Whether writers are counted on their own.
     is_mixed: bool,
     shares: Vec<AtomicU64>,
@@ -36,11 +34,10 @@ impl Tally {
         let counts = Mutex::new(Counts { waits, writer_waits, errors: 0, first_error: None });
         let shares = (0..job.tasks).map(|_| AtomicU64::new(0)).collect();
         let is_mixed = matches!(job.mode, LoadMode::Shared { .. });
-        Self { counted, end, total: AtomicU64::new(0), is_mixed, shares, holds: Holds::of(job, counted), counts }
+        Self { counted, end, is_mixed, shares, holds: Holds::of(job, counted), counts }
     }
 
     pub(crate) fn granted(&self, task: u32, hold: Hold, requested: Moment, had: Moment) {
-        self.total.fetch_add(1, Ordering::Relaxed);
         if requested < self.counted || had >= self.end {
             return;
         }
@@ -60,10 +57,6 @@ impl Tally {
         let mut counts = self.counts();
         counts.errors += 1;
         counts.first_error.get_or_insert_with(|| format!("{error:#}"));
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
     }
 
     pub(crate) fn log(&self, refused: u64, took_ms: Option<u64>) -> Log {
@@ -116,6 +109,6 @@ mod tests {
         let log = tally.log(3, None);
         assert_eq!(log.tasks.iter().map(|task| task.grants).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(log.waits.pairs(), [(49_000, 1), (50_000, 1)]);
-        assert_eq!((tally.total(), log.refused, log.errors, log.first_error.as_deref()), (4, 3, 2, Some("first")));
+        assert_eq!((log.refused, log.errors, log.first_error.as_deref()), (3, 2, Some("first")));
     }
 }

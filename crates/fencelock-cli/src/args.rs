@@ -1,8 +1,4 @@
-#[cfg(feature = "bench")]
-use crate::commands::bench::args::Bench;
 use crate::commands::elect::args::Elect;
-#[cfg(feature = "lab")]
-use crate::commands::lab::args::Lab;
 use crate::commands::once::args::{Once, OncePer};
 #[cfg(feature = "top")]
 use crate::commands::top::args::Top;
@@ -89,10 +85,6 @@ pub(crate) enum Command {
         #[arg(long, value_name = "KEY", conflicts_with = "read_only")]
         key: Option<String>,
     },
-    #[cfg(feature = "lab")]
-    Lab(Lab),
-    #[cfg(feature = "bench")]
-    Bench(Bench),
     /// Write a completion script for a shell.
     ///
     /// In ~/.bashrc: source <(fencelock completions bash). For zsh, write it to a file _fencelock in a directory of $fpath; for fish,
@@ -120,8 +112,6 @@ impl Command {
     pub(crate) fn acquires(&self) -> bool {
         match self {
             Self::Run(_) | Self::Acquire(_) => true,
-            #[cfg(feature = "bench")]
-            Self::Bench(_) => true,
             Self::Elect(elect) => !elect.observe,
             _ => false,
         }

@@ -134,7 +134,7 @@ mod tests {
         ] {
             assert!(is_slip(typed, name), "{typed} {name}");
         }
-        for (typed, name) in [("--force", "--foreign"), ("exec", "elect"), ("log", "lab"), ("a", "b"), ("", "run")] {
+        for (typed, name) in [("--force", "--foreign"), ("exec", "elect"), ("log", "list"), ("a", "b"), ("", "run")] {
             assert!(!is_slip(typed, name), "{typed} {name}");
         }
     }

@@ -138,9 +138,7 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_the_value_of_its_option() {
-        for line in
-            ["run -w -5 k c", "run --ttl -1 k c", "run --slots -5 k c", "bench --seconds -1", "acquire -w -0.5 k"]
-        {
+        for line in ["run -w -5 k c", "run --ttl -1 k c", "run --slots -5 k c", "acquire -w -0.5 k"] {
             let words: Vec<_> = format!("fencelock {line}").split(' ').map(OsString::from).collect();
             let error = parse_from(&words, None).unwrap_err().to_string();
             assert!(error.starts_with("error: invalid value '-") && !error.contains("-- -"), "{line}: {error}");

@@ -2,11 +2,9 @@ use crate::terminal::{has_job_control, stop_self};
 use rustix::process::Signal;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
-use tokio::time::Instant;
 
 /// Copies of a signal in this time are one request: `timeout` sends TERM to its child and then to the group of the child.
 pub(crate) const SAME_REQUEST: Duration = Duration::from_secs(1);
@@ -64,23 +62,6 @@ impl Signals {
             // ^Z, whose default action would have stopped this process.
             if signal == Signal::TSTP && has_job_control() {
                 stop_self();
-            }
-        }
-    }
-
-    /// Waits for the work that a program still does after the termination signal `first`, or until the user asks again.
-    #[cfg_attr(not(any(feature = "bench", feature = "lab")), expect(dead_code, reason = "only they have such work"))]
-    pub(crate) async fn let_finish<T>(&mut self, work: impl Future<Output = T>, first: Signal) {
-        let begun = Instant::now();
-        let mut work = pin!(work);
-        loop {
-            tokio::select! {
-                _ = &mut work => return,
-                again = self.ending() => {
-                    if again != first || begun.elapsed() >= SAME_REQUEST {
-                        return;
-                    }
-                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Measures fencelock on one Redis server, in [`quorum`] on several, in [`leases`] the cost of many leases, in
-//! [`server_cpu`] what a cycle costs the server, in [`postgres`] on a database, in [`objects`] on a store of objects, and in
-//! [`peers`] compared with other libraries. Each figure is a ratio of two values that were measured alternately, in one run,
+//! [`server_cpu`] what a cycle costs the server, in [`postgres`] on a database, in [`objects`] on a store of objects, in
+//! [`peers`] compared with other libraries, and in [`load`] a backend of yours under load. Each figure is a ratio of two values that were measured alternately, in one run,
 //! on one machine.
 //!
 //! | workload | against |
@@ -22,6 +22,7 @@ mod idle;
 mod info;
 mod job;
 pub mod leases;
+pub mod load;
 mod local;
 pub mod objects;
 pub mod peers;

@@ -1,16 +1,12 @@
 //! One module per command.
 
 mod acquire;
-#[cfg(feature = "bench")]
-pub(crate) mod bench;
 mod breaking;
 mod claim;
 mod config;
 mod doctor;
 pub(crate) mod elect;
 mod init;
-#[cfg(feature = "lab")]
-pub(crate) mod lab;
 mod list;
 pub(crate) mod once;
 mod pages;
@@ -54,10 +50,6 @@ pub(crate) async fn execute(arguments: Arguments, context: &Context) -> Result<E
             let trial = if read_only { LockTrial::None } else { LockTrial::Of(key) };
             doctor::doctor(report, trial, context).await
         }
-        #[cfg(feature = "lab")]
-        Command::Lab(wanted) => lab::lab(wanted, context).await,
-        #[cfg(feature = "bench")]
-        Command::Bench(wanted) => bench::bench(wanted, context).await,
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
         Command::Help { command } => pages::help(&command),

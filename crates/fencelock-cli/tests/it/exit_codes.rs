@@ -71,7 +71,7 @@ fn usage_is_64() {
 fn an_empty_url_is_64_and_no_other_backend() {
     let backend = TestBackend::files();
     for url in ["", " ", "\t"] {
-        for line in ["run -n k -- true", "status k", "list", "wait k", "doctor", "init", "bench"] {
+        for line in ["run -n k -- true", "status k", "list", "wait k", "doctor", "init"] {
             let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
             assert_eq!(output.status, 64, "{line}: {}", output.stderr);
             assert!(output.stderr.starts_with("fencelock: the URL is empty: "), "{line}: {}", output.stderr);
@@ -109,7 +109,7 @@ fn a_directory_that_depends_on_where_and_how_the_program_is_started_is_64() {
         ("file:$HOME/locks", "variables are not expanded"),
         ("file:/tmp/locks?prefix=a", "it has no options"),
     ] {
-        for line in ["run k -- true", "list", "doctor", "bench"] {
+        for line in ["run k -- true", "list", "doctor"] {
             let output = Test::new(&backend, line).env("FENCELOCK_URL", url).output();
             assert!(output.status == 64 && output.stderr.contains(advice), "{line}, {url}: {}", output.stderr);
         }

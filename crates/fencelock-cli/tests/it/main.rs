@@ -3,7 +3,6 @@
 
 mod answers;
 mod backend;
-mod bench;
 mod breaking;
 mod child;
 mod config;
@@ -20,7 +19,6 @@ mod json;
 mod keeping;
 mod kept_locks;
 mod kube;
-mod lab;
 mod limits;
 mod loss;
 mod measuring;

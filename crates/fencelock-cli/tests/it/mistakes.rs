@@ -12,8 +12,6 @@ fn help_and_version_are_commands_too() {
     for (command, option) in [
         ("help", "--help"),
         ("help run", "run --help"),
-        ("help lab", "lab --help"),
-        ("help bench worker", "bench worker --help"),
         ("help help", "help --help"),
         ("help version", "version --help"),
         ("version", "--version"),
@@ -48,7 +46,6 @@ fn every_error_begins_with_the_name_of_the_program() {
         "completions tcsh",
         "man nonsense",
         "help nonsense",
-        "bench nonsense",
         "--guard-command front touch started",
     ] {
         let output = said(line);

@@ -42,7 +42,7 @@ fn write(page: &mut String, command: &str) {
 fn the_command_reference_is_what_the_program_prints() {
     let mut page = HEAD.to_owned();
     write(&mut page, "");
-    for part in ["### fencelock run", "### fencelock lab", "--trust-empty", "trust_empty=true"] {
+    for part in ["### fencelock run", "### fencelock doctor", "--trust-empty", "trust_empty=true"] {
         assert!(page.contains(part), "no {part}");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/en/cli-reference.md");

@@ -156,17 +156,3 @@ fn a_waiter_on_a_terminal_sees_the_holder_and_the_line_is_cleared() {
     assert!(seen.contains(" (nightly) for 00:"), "{seen:?}");
     assert!(seen.ends_with("\x1b[2Kmine\r\n"), "{seen:?}");
 }
-
-#[test]
-fn a_load_shows_how_far_it_is_and_its_line_is_cleared() {
-    let backend = TestBackend::files();
-    // A busy machine may show no progress in the first seconds.
-    let seen = ["2", "20", "60"].iter().find_map(|seconds| {
-        let load = format!("bench --seconds {seconds} --warm-up 0 --processes 1 --tasks 2");
-        let seen = on_a_terminal(&backend, &format!("stty cols 120; {BINARY} {load} && echo done")).end().stdout;
-        (seen.contains(" grants, ") && seen.contains(" per second")).then_some(seen)
-    });
-    let seen = seen.expect("a progress bar with a rate");
-    let (bar, report) = seen.split_once("One key for all tasks").unwrap();
-    assert!(bar.contains("\x1b[2K") && !report.contains('\x1b') && report.ends_with("done\r\n"), "{seen:?}");
-}

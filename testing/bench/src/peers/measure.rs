@@ -2,10 +2,10 @@
 
 use super::figures::Figures;
 use super::known::Peer;
-use super::ours;
 use super::plan::{CELLS, Cell, Effort, SALE};
 use super::run::{Absent, Measured, Present, Run, Sale};
 use crate::Failure;
+use crate::load;
 use crate::report::Machine;
 use fencelock_load::workers::WorkerPool;
 use fencelock_load::{LoadMode, LoadReport, Plan};
@@ -107,11 +107,11 @@ fn work(server: &RedisServer, peer: &Peer, plan: &Plan) -> Result<LoadReport, Fa
         let mut worker = Command::new(program);
         worker.args(arguments).stderr(complaints()?);
         if peer.ours().is_some() {
-            worker.env(ours::VARIABLE, "1");
+            worker.env(load::WORKER, "1");
         }
         Ok(worker)
     };
-    Ok(fencelock_load::measure(plan, &WorkerPool::default(), &start, &|_| ())?)
+    Ok(fencelock_load::measure(plan, &WorkerPool::default(), &start)?)
 }
 
 /// The error output of workers, which is shown only if one of them fails.

@@ -12,7 +12,6 @@ mod figures;
 mod goals;
 mod known;
 mod measure;
-mod ours;
 mod page;
 mod page_table;
 mod plan;
@@ -37,7 +36,7 @@ struct Options {
 
 /// Measures, stores the run, and draws it. `--quick`, `--only NAME,NAME`, `--render`.
 pub fn main() -> ExitCode {
-    if let Some(code) = ours::run_as_worker() {
+    if let Some(code) = crate::load::run_as_worker() {
         return code;
     }
     let options = match options(std::env::args().skip(1)) {
