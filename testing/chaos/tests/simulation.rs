@@ -1,7 +1,7 @@
 //! Runs the core of the library in simulated worlds: no seed violates a guarantee, and each missing protection is detected.
 //!
 //! `FENCELOCK_SIM_SEEDS=N` runs N seeds for each number of nodes; `FENCELOCK_SIM_FIRST=N` is the first seed. By default, there are
-//! as many as each batch needs to cover all of its events, and some more. `.ci/run` runs 800 of each.
+//! as many as each batch needs to cover all of its events, and some more. `scripts/search` runs 800 of each.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use fencelock_chaos::checker::{Check, check};

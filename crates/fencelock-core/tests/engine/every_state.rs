@@ -88,8 +88,8 @@ fn every_state_of_permits_where_the_backend_has_no_queue() {
     search(&permits::POLLED, &[0, 1, 3], NO_BUDGET, &[Coverage::Together]);
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     #[test]

@@ -3,9 +3,9 @@
 use crate::explore::{self, SearchSummary};
 use crate::scenario::{Budget, Scenario};
 
-/// Random schedules of each scenario: as many as its subject needs to occur, and some more. `.ci/run` runs 100,000.
+/// Random schedules of each scenario: as many as its subject needs to occur, and some more. `scripts/search` runs 100,000.
 const USUAL: usize = 10_000;
-/// States of a small version that are searched at most. `.ci/run` searches 60,000.
+/// States of a small version that are searched at most. `scripts/search` searches 60,000.
 const MOST: usize = 30_000;
 
 /// More time, more haste, and packets that get lost.

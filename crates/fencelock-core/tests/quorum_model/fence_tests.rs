@@ -192,8 +192,8 @@ fn the_greatest_of_equal_blocks_gives_a_token_twice() {
     breaks::<3>(breach::UNIQUE, Some(Flaw::GreatestBlock), Scope { block: 2, ..SMALL }, 9);
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     #[test]

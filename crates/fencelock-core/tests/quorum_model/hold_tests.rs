@@ -158,8 +158,8 @@ fn leaving_out_names_changes_no_verdict() {
     assert_eq!(with_names(Some(Flaw::RevivesLapsed), Scope { runs: 1, renews: true, ..SMALL }), Some(17));
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     /// A node in quarantine grants nothing, but it serves those whose locks it came back with.

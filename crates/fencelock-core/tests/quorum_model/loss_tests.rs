@@ -77,8 +77,8 @@ fn two_masters_give_a_token_twice() {
     breaks::<2>(UNIQUE, Some(Flaw::TwoMasters), Scope { crashes: 0, time: Some(clocks(0, 1, 2)), ..SMALL }, 6);
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     #[test]

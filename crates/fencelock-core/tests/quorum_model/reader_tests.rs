@@ -101,8 +101,8 @@ fn leaving_out_names_changes_no_verdict_about_readers() {
     assert_eq!(with_names(Some(Flaw::NoRaise), breach::UNIQUE), Some(10));
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     #[test]

@@ -149,7 +149,7 @@ fn tokens_increase_although_the_record_is_deleted() {
         Scope { start: Start::Absent, checks: Checks::Tokens, deletions: 2, claims: [2, 1, 0], end: 3, ..QUIET };
     holds(scope, landmark::CREATED);
 }
-mod in_ci {
+mod larger {
     use super::*;
 
     #[test]

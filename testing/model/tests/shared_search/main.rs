@@ -152,8 +152,8 @@ fn a_removed_rule_of_hand_off_messages_leads_to_a_violation() {
     breaks(Rule::BelievesStaleMessages, &Setting { duplicates: 1, ..permits }, "too many permits", 8);
 }
 
-/// `.ci/run` runs these too.
-mod in_ci {
+/// `scripts/search` runs these.
+mod larger {
     use super::*;
 
     /// Any one request twice.
