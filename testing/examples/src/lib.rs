@@ -38,8 +38,6 @@ mod pages {
     struct Memory;
     #[doc = include_str!("../../../docs/zh-CN/getting-started.md")]
     struct GettingStartedInChinese;
-    #[doc = include_str!("../../../docs/zh-CN/library.md")]
-    struct LibraryInChinese;
 }
 
 /// The error of an example.

@@ -9,7 +9,6 @@ mod packaging;
 mod pages;
 mod public_types;
 mod shape;
-mod translations;
 mod tree;
 
 use code::{functions, without_words};

@@ -53,64 +53,38 @@ fn link_targets_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// `ARCHITECTURE.md` and `CONTRIBUTING.md` name files by the end of their path.
+/// These pages name files by the end of their path, and tests of the invariants by their function.
 #[test]
-fn named_files_exist() {
+fn named_files_and_tests_exist() {
     let paths = |ending: &str| files(ending).into_iter().map(|file| file.path.display().to_string());
     let known = [".rs", ".lua", ".toml", ".jsonl"].into_iter().flat_map(paths);
     let known: Vec<_> = known.map(|path| format!("/{path}/")).collect();
+    let sources = files(".rs");
     let (mut checked, mut missing) = (0, Vec::new());
-    for page in files(".md").into_iter().filter(|page| page.path.components().count() == 1) {
-        if !["ARCHITECTURE.md", "CONTRIBUTING.md"].iter().any(|name| page.path.ends_with(name)) {
-            continue;
-        }
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/en/verification.md"] {
+        let page = Source { path: page.into(), text: fs::read_to_string(root().join(page)).expect(page) };
         for (number, line) in prose(&page) {
-            let names = line.split('`').skip(1).step_by(2);
-            let is_path = |name: &&str| {
-                (name.contains('/') || name.contains(".rs"))
-                    && !name.contains([' ', '*', ':'])
-                    && !name.starts_with("target/")
-            };
-            for name in names.filter(is_path).map(|name| name.trim_start_matches("./").trim_end_matches('/')) {
+            for name in line.split('`').skip(1).step_by(2) {
+                let is_path = (name.contains('/') || name.contains(".rs")) && !name.starts_with("target/");
+                let is_test = name.matches('_').count() > 2 && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+                let name = name.trim_start_matches("./").trim_end_matches('/');
+                let exists = if is_test {
+                    sources.iter().any(|source| source.text.contains(&format!("fn {name}(")))
+                } else if is_path && !name.contains([' ', '*', ':']) {
+                    let part = format!("/{name}/");
+                    root().join(name).exists() || known.iter().any(|path| path.contains(&part))
+                } else {
+                    continue;
+                };
                 checked += 1;
-                let part = format!("/{name}/");
-                if !root().join(name).exists() && !known.iter().any(|path| path.contains(&part)) {
+                if !exists {
                     missing.push(format!("{}:{number}: {name}", page.path.display()));
                 }
             }
         }
     }
-    assert!(checked > 60, "only {checked} names were checked");
+    assert!(checked > 100, "only {checked} names were checked");
     assert!(missing.is_empty(), "{missing:#?}");
-}
-
-/// The comments of a source that document it.
-fn documentation(source: &Source) -> Vec<(usize, &str)> {
-    let lines = source.text.lines().map(|line| {
-        let line = line.trim_start();
-        line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or_default().trim_start()
-    });
-    lines.enumerate().map(|(number, line)| (number + 1, line)).collect()
-}
-
-#[test]
-fn tables_have_a_header_and_rows_with_as_many_cells() {
-    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
-    let mut wrong = Vec::new();
-    let (pages, sources) = (files(".md"), files(".rs"));
-    let lines = pages.iter().map(|page| (page, prose(page)));
-    for (file, lines) in lines.chain(sources.iter().map(|source| (source, documentation(source)))) {
-        let (mut head, mut rows) = (None, 0);
-        for (number, line) in lines {
-            rows = if line.starts_with('|') { rows + 1 } else { 0 };
-            if rows == 0 {
-                head = None;
-            } else if *head.get_or_insert(cells(line)) != cells(line) || rows == 2 && !line.contains("---") {
-                wrong.push(format!("{}:{number}", file.path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -134,20 +108,9 @@ fn the_changelog_contains_this_version() {
 }
 
 #[test]
-fn both_languages_of_the_readme_have_the_same_sections() {
-    let levels = |name: &str| -> Vec<usize> {
-        let text = fs::read_to_string(root().join(name)).expect("a readme");
-        let page = Source { path: name.into(), text };
-        let headings = prose(&page).into_iter().filter(|(_, line)| line.starts_with('#'));
-        headings.map(|(_, line)| line.chars().take_while(|c| *c == '#').count()).collect()
-    };
-    assert_eq!(levels("README.md"), levels("README.zh-CN.md"));
-}
-
-#[test]
 fn the_features_of_the_library_are_those_of_its_manifest_on_every_page() {
     let library = crates().into_iter().find(|found| found.name == "fencelock").expect("the library");
-    for page in ["crates/fencelock/src/lib.rs", "docs/en/library.md", "docs/zh-CN/library.md"] {
+    for page in ["crates/fencelock/src/lib.rs", "docs/en/library.md"] {
         let text = fs::read_to_string(root().join(page)).expect(page);
         let lines = text.lines().map(|line| line.trim_start_matches("//!").trim());
         let section =
