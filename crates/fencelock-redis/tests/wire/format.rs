@@ -7,7 +7,7 @@ use fencelock_core::{Completion, FencingToken, Intent, Mode, Owner};
 use fencelock_testkit::{RedisServer, Reply, RespClient, redis_or_skip};
 use std::fmt::Write as _;
 
-/// What was written, one line for each value, in the order of the table in `docs/en/redis.md`.
+/// What was written, one line for each value, in the order of the table in `docs/design/redis.md`.
 struct Written {
     server: RedisServer,
     run_id: String,
