@@ -62,8 +62,8 @@ impl Page {
 const HEADING: &str = "\
 # Why naive locks break
 
-`fencelock lab` generates this page. It searches every order of the steps of two or three clients, with crashes and delays, and
-prints the shortest way to break each scheme. `fencelock lab SCHEME --url redis://HOST` replays the same steps on a real server.
+`cargo run -p fencelock-lab` searches every order of the steps of two or three clients, with crashes and delays, and
+prints the shortest way to break each scheme. `cargo run -p fencelock-lab -- SCHEME --url redis://HOST` replays the same steps on a real server.
 
 A lock lasts two ticks, so it is set with `EX 2`. The number in a cell is the smallest number of steps that breaks the property, and the
 word in front of it is the fault that is needed. \"breaks\" means that no fault is needed, \"several\" that more than one is.
