@@ -310,7 +310,8 @@ BEGIN
                 o_fence := x.o_fence;
                 o_count := x.o_count;
             ELSIF o_permits IS NULL AND p_intent <> 2 AND v.waiting = 0 AND fits(v, p_permits, p_weight, o_now) THEN
-                w := (p_key, nextval('waiters_ticket_seq'), p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight, 0, 0, 0, false);
+                -- Without waiters, all tickets are up to that of the head.
+                w := (p_key, v.head + 1, p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight, 0, 0, 0, false);
                 v := granted(v, w, o_now, p_ttl, false);
                 o_fence := v.fence;
                 o_count := v.count;
@@ -319,8 +320,9 @@ BEGIN
         o_answer := CASE WHEN o_fence IS NOT NULL THEN 0 WHEN o_permits IS NOT NULL THEN 5 WHEN v_more THEN 4
             WHEN v.ends <= o_now OR (p_intent = 2 AND w.ticket IS NULL) THEN 3 ELSE least(p_intent + 1, 2) END;
         IF o_answer = 2 AND w.ticket IS NULL THEN
-            w := (p_key, nextval('waiters_ticket_seq'), p_holder, p_owner, p_ttl, p_count, p_channel, p_permits, p_weight,
-                  o_now + 3000000, NULL, o_now, false);
+            -- No sequence: those are not replicated logically.
+            w := (p_key, (SELECT greatest(v.head, max(ticket)) + 1 FROM waiters WHERE key = p_key), p_holder, p_owner, p_ttl,
+                  p_count, p_channel, p_permits, p_weight, o_now + 3000000, NULL, o_now, false);
             PERFORM put(w);
             v.waiting := v.waiting + 1;
         END IF;
@@ -396,7 +398,8 @@ BEGIN
     v_now := micros();
     IF v.holder = p_holder AND v.ends > v_now THEN
         -- In front of all that wait.
-        w := (p_key, -nextval('waiters_ticket_seq'), p_holder, v.owner, p_ttl, 1, v.channel, 0, 0, 0, 0, 0, false);
+        w := (p_key, (SELECT least(min(ticket), 0) - 1 FROM waiters WHERE key = p_key), p_holder, v.owner, p_ttl, 1, v.channel,
+              0, 0, 0, 0, 0, false);
         v := granted(v, w, v_now, greatest(v.ends - v_now, p_ttl), false);
     END IF;
     IF EXISTS (SELECT FROM waiters WHERE key = p_key AND holder = p_holder AND ticket <= v.head AND permits = 0) THEN

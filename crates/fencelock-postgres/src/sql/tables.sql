@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS locks (
 -- are added and removed only under the row of their key, so tickets are in the order of arrival.
 CREATE TABLE IF NOT EXISTS waiters (
     key text COLLATE "C",
-    ticket bigserial,
+    ticket bigint,
     holder bytea NOT NULL,
     owner text NOT NULL,
     ttl bigint NOT NULL,
