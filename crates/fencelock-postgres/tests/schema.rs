@@ -12,7 +12,7 @@ use fencelock_testkit::{PgBouncer, PostgresServer, claim, postgres_or_skip, say_
 use tokio::time::Instant;
 
 async fn init(url: &str) -> Result<(), String> {
-    PostgresScheme.commands().unwrap().init(url, false).await.map(drop).map_err(|error| error.to_string())
+    PostgresScheme.commands().expect("it has some").init(url, false).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// A URL for the schema `public`.
@@ -140,8 +140,12 @@ async fn the_owner_of_a_database_and_a_superuser_make_their_objects_in_its_publi
 #[tokio::test]
 async fn a_schema_may_have_any_name() {
     let Some(server) = postgres_or_skip() else { return };
-    for name in ["a$$b", "it's \"\\", "fencelock.two", "'fencelock'"] {
-        let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    for (name, encoded) in [
+        ("a$$b", "a$$b"),
+        ("it's \"\\", "it's%20%22%5C"),
+        ("fencelock.two", "fencelock.two"),
+        ("'fencelock'", "'fencelock'"),
+    ] {
         let client = open(&format!("{}&schema={encoded}", url(&server))).await;
         let held = claim("k", LONG);
         granted(&client, &held).await;
@@ -225,24 +229,25 @@ async fn use_all(client: &Postgres) {
         let [first, second] = [claim(&key, LONG), claim(&key, LONG)];
         granted(client, &first).await;
         let renewal = Renewal::new(first.key.clone(), first.holder.id, first.ttl);
-        assert!(matches!(client.renew(&[renewal.clone()]).await.remove(0), Ok(Renew::Renewed { .. })));
-        client.acquire(&second.with_intent(Intent::Enqueue)).await.answer.unwrap();
-        client.acquire(&second.with_intent(Intent::Poll)).await.answer.unwrap();
-        client.list().await.unwrap();
-        let completion = Completion::new(1, fencelock_core::FencingToken::new(1).unwrap(), 0, Owner::from_text("o"));
-        client.write_completion(&first.key, &first.holder.id, &completion).await.unwrap();
-        let read = client.read_completion(&first.key).await.unwrap();
-        client.clear_completion(&first.key, &read.completion.unwrap()).await.unwrap();
-        client.downgrade(&renewal).await.unwrap();
-        client.release(&first.key, &first.holder.id).await.unwrap();
-        client.release(&second.key, &second.holder.id).await.unwrap();
-        let permits = |weight| claim(&key, LONG).with_mode(Mode::permits(weight, 3).unwrap());
+        assert!(matches!(client.renew(std::slice::from_ref(&renewal)).await.remove(0), Ok(Renew::Renewed { .. })));
+        client.acquire(&second.with_intent(Intent::Enqueue)).await.answer.expect("an answer");
+        client.acquire(&second.with_intent(Intent::Poll)).await.answer.expect("an answer");
+        client.list().await.expect("an answer");
+        let completion =
+            Completion::new(1, fencelock_core::FencingToken::new(1).expect("a token"), 0, Owner::from_text("o"));
+        client.write_completion(&first.key, &first.holder.id, &completion).await.expect("an answer");
+        let read = client.read_completion(&first.key).await.expect("an answer");
+        client.clear_completion(&first.key, &read.completion.expect("it was written")).await.expect("an answer");
+        client.downgrade(&renewal).await.expect("an answer");
+        client.release(&first.key, &first.holder.id).await.expect("an answer");
+        client.release(&second.key, &second.holder.id).await.expect("an answer");
+        let permits = |weight| claim(&key, LONG).with_mode(Mode::permits(weight, 3).expect("valid"));
         let (one, two) = (permits(2), permits(1));
         granted(client, &one).await;
         granted(client, &two).await;
-        client.resize(&one.key, 5).await.unwrap();
-        let holding = client.inspect(&one.key).await.unwrap().unwrap();
-        client.evict(&holding).await.unwrap();
+        client.resize(&one.key, 5).await.expect("an answer");
+        let holding = client.inspect(&one.key).await.expect("an answer").expect("it is held");
+        client.evict(&holding).await.expect("an answer");
         assert!(client.diagnose().await.findings.iter().all(|finding| finding.level != Level::Failure));
         client.try_out(None).await;
     }

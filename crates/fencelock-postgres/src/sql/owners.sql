@@ -30,8 +30,9 @@ BEGIN
      WHERE v_is_new OR NOT (rolname = v_role OR pg_has_role(owner, v_owner, 'MEMBER')) ORDER BY class, found.oid LIMIT 1;
     IF v_what IS NULL THEN RETURN; END IF;
     IF v_is_new THEN
-        RAISE EXCEPTION '% of % is not one of fencelock: use another schema, as in schema=NAME', v_what, v_whose USING ERRCODE = 'FL004';
+        RAISE EXCEPTION '% belongs to %, and is not one of fencelock: use another schema, as in schema=NAME, or drop it',
+            v_what, v_whose USING ERRCODE = 'FL004';
     END IF;
-    RAISE EXCEPTION '% belongs to %, which % does not trust: it is neither a superuser, nor this role, nor a member of the owner of the schema',
-        v_what, v_whose, v_role USING ERRCODE = 'FL004';
+    RAISE EXCEPTION '% belongs to %, who is neither a superuser, nor this role (%), nor a member of the owner of the schema, and could get '
+        'the rights of its callers: use that role, or another schema, or drop it', v_what, v_whose, v_role USING ERRCODE = 'FL004';
 END $$;
