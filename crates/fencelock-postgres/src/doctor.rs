@@ -27,7 +27,11 @@ const FIGURES: &str = "SELECT (date_part('epoch', clock_timestamp()) * 1000000::
                WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND pid <> pg_backend_pid()), 0)::float8, \
     current_setting('autovacuum'), current_user::text, \
     (SELECT string_agg(proname, ', ' ORDER BY proname) FROM pg_proc WHERE pronamespace = to_regnamespace($1) \
-        AND proname IN ('acquire_1', 'release_1', 'renew_1', 'tell_1') AND NOT has_function_privilege(oid, 'EXECUTE'))";
+        AND proname IN ('acquire_1', 'release_1', 'renew_1', 'tell_1') AND NOT has_function_privilege(oid, 'EXECUTE')), \
+    EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace($1) AND proname = 'acquire_1' \
+        AND array_to_string(proconfig, '') <> 'search_path=pg_catalog, pg_temp'), \
+    EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) WHERE pg_namespace.oid = to_regnamespace($1) \
+        AND grantee = 0 AND privilege_type = 'CREATE')";
 
 impl Admin for Postgres {
     fn list(&self) -> Answer<'_, Vec<Holding>> {
@@ -88,6 +92,8 @@ struct Figures {
     autovacuum: String,
     role: String,
     forbidden: Option<String>,
+    is_earlier: bool,
+    is_open: bool,
 }
 
 impl Figures {
@@ -103,6 +109,8 @@ impl Figures {
             autovacuum: get(row, 7)?,
             role: get(row, 8)?,
             forbidden: get(row, 9)?,
+            is_earlier: get(row, 10)?,
+            is_open: get(row, 11)?,
         })
     }
 }
@@ -112,6 +120,7 @@ fn findings(session: &Session, facts: &Facts, figures: &Figures) -> Vec<Finding>
     vec![
         Finding::fine("connection", greeting),
         rights(facts, figures),
+        schema(figures),
         pooler(facts),
         durability(facts, figures),
         replication(facts, figures),
@@ -136,6 +145,18 @@ fn rights(facts: &Facts, figures: &Figures) -> Finding {
         return Finding::fine("rights", format!("{role} may update the table of locks, which is the fastest way"));
     }
     Finding::fine("rights", format!("{role} may call the functions, and cannot change the tables by itself"))
+}
+
+fn schema(figures: &Figures) -> Finding {
+    if figures.is_earlier {
+        let text = "its functions are those of an earlier version: after a switch by logical replication, waiters count as holders";
+        return warning("schema", text, "run `fencelock init`");
+    }
+    if figures.is_open {
+        let text = "every role may create objects in it, also functions that a transaction may call instead of ours";
+        return warning("schema", text, "REVOKE CREATE ON SCHEMA ... FROM PUBLIC");
+    }
+    Finding::fine("schema", "its functions are those of this version")
 }
 
 fn pooler(facts: &Facts) -> Finding {

@@ -94,13 +94,13 @@ struct State {
 }
 
 /// The settings of a transaction. READ COMMITTED is asked for, because the default of the role may be another one; and a commit that is
-/// not on disk grants nothing, whatever the default is.
+/// not on disk grants nothing, whatever the default is. Nor does an operator of another role in a schema that all may write.
 fn settings(target: &Target, local: bool) -> String {
     let (word, limit) = (if local { "LOCAL " } else { "" }, target.limit.as_millis());
     let lazy = "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END";
     format!(
         "SET {word}statement_timeout = {limit}; SET {word}lock_timeout = {}; SET {word}client_min_messages = warning; \
-         SELECT set_config('synchronous_commit', {lazy}, {local})",
+         SELECT set_config('synchronous_commit', {lazy}, {local}), set_config('search_path', 'pg_catalog, pg_temp', {local})",
         limit / 2
     )
 }
@@ -138,7 +138,7 @@ impl Session {
         state.ready.store(true, Ordering::Relaxed);
         let mut begin = begin(target);
         if target.quarantine != Quarantine::Off {
-            begin = format!("{begin}; SELECT {}.check_1('{}')", target.quoted_schema(), facts.run);
+            begin = format!("{begin}; SELECT {}.check_1('{}'::text)", target.quoted_schema(), facts.run);
         }
         let session = Self {
             node,
@@ -221,7 +221,9 @@ impl Session {
         if self.uses[number].fetch_add(1, Ordering::Relaxed) == 0 {
             return asked.await;
         }
-        join(asked, self.prepared[number].get_or_try_init(|| self.client.prepare(text))).await.0
+        // Without their types, a function of the same name with other ones may be meant.
+        let types: Vec<_> = params.iter().map(|(_, kind)| kind.clone()).collect();
+        join(asked, self.prepared[number].get_or_try_init(|| self.client.prepare_typed(text, &types))).await.0
     }
 
     /// Asks for the notifications of this client, once. Those of a pooler never arrive.
@@ -234,7 +236,12 @@ impl Session {
 
     /// For `doctor`.
     pub(crate) async fn query(&self, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Unknown> {
-        self.client.query_typed(text, params).await.map_err(|error| unknown(&self.node, &error))
+        let rows = if self.facts.is_pooled {
+            in_transaction(&self.client, &self.order, &self.begin, text, params).await
+        } else {
+            self.client.query_typed(text, params).await
+        };
+        rows.map_err(|error| unknown(&self.node, &error))
     }
 }
 
@@ -389,11 +396,17 @@ async fn examine(client: &Arc<Client>, target: &Target, named: i32) -> Result<Re
         "SELECT o_layout, current_setting('server_version_num')::int, pg_backend_pid(), o_run, o_span, o_rest, o_async, \
          (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('default_transaction_isolation'), \
          has_table_privilege($1 || '.locks', 'SELECT') AND has_table_privilege($1 || '.locks', 'UPDATE') \
-         FROM {schema}.hello_1({}, {})",
+         FROM {schema}.hello_1({}::bigint, {})",
         target.span().as_micros(),
         target.longest_ttl().is_some()
     );
-    let rows = in_transaction(client, &Order::default(), &begin(target), &text, &params![TEXT schema]).await?;
+    let mut begin = begin(target);
+    if target.create {
+        // As before it is made. Without this function, nobody's is called.
+        let hello = schema::literal(&format!("{schema}.hello_1(bigint, boolean)"));
+        begin = format!("{begin}; {} SELECT {hello}::regprocedure", schema::check_owners(target));
+    }
+    let rows = in_transaction(client, &Order::default(), &begin, &text, &params![TEXT schema]).await?;
     let refused = |fault, text: String| Ok(Err(Unknown::new(&target.name, fault, text)));
     let Some(row) = rows.first() else { return refused(Fault::Other, "an empty reply".to_owned()) };
     let (layout, version): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);

@@ -30,7 +30,8 @@ pub(super) async fn init(init: Init, context: &Context) -> Result<Exit, Failure>
 fn failure(error: ConnectError) -> Failure {
     match error {
         ConnectError::Url(invalid) => Failure::new(Exit::Usage, invalid),
-        ConnectError::Unknown(cause) => Failure::new(
+        // Of a permanent refusal, its remedy is enough.
+        ConnectError::Unknown(cause) if !cause.is_permanent() => Failure::new(
             Exit::Unreachable,
             format!(
                 "every server must reply before the set is registered: {cause}; run `fencelock doctor` for details"

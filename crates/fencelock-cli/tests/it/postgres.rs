@@ -76,3 +76,11 @@ fn doctor_tries_a_lock_and_leaves_no_row() {
     run(&backend, "doctor").starts(69, "fencelock init");
     run(&backend, "run k -- true").starts(64, "fencelock init");
 }
+
+#[test]
+fn init_says_who_has_taken_the_name_of_a_table() {
+    let Some((backend, server)) = ready() else { return };
+    server.sql("CREATE SCHEMA app; CREATE TABLE app.locks ()");
+    let line = format!("init --url {}&schema=app", backend.url());
+    run(&backend, &line).starts(64, "(table app.locks belongs to postgres, and is not one of fencelock: ");
+}
